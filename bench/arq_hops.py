@@ -19,7 +19,7 @@ from bench.table import Figure
 from moorage.accelerator.api.routes import API, RULES
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.service.service import AcceleratorService
@@ -84,7 +84,7 @@ class _Place:
         self._http = ServiceClient(InProcessTransport(app, "http://bench/accelerator"), service_type="accelerator",
                                    credentials=_Admin())  # fmt: skip
         self._client = AcceleratorClient(self._http)
-        self.driver = _Apart(SimulatedDriver(built_in_host(), directory / "simulated", clock))
+        self.driver = _Apart(SimulatedAccelerators(built_in_host(), directory / "simulated", clock))
         images = ImageDirectory(directory / "images", clock=clock, ids=ids)
         cache = DigestCache(directory / "cache", max_bytes=1 << 20, clock=clock)
         self.agent = AcceleratorAgent(
@@ -149,7 +149,7 @@ class _Place:
 class _Apart:
     """A driver; what it takes to hand a device over is `spent`, which is not the agent's."""
 
-    def __init__(self, driver: SimulatedDriver) -> None:
+    def __init__(self, driver: SimulatedAccelerators) -> None:
         self._driver = driver
         self.name = driver.name
         self.spent: list[Spent] = []

@@ -9,7 +9,7 @@ from socket import create_server
 from typing import Any
 
 from moorage.options import ServerOptions
-from moorage.wire.server.http_server import Server
+from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.process_setup import Signals
 
 
@@ -21,7 +21,7 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
 
 def main() -> None:
     signals = Signals()
-    server = Server(application, create_server(("127.0.0.1", int(sys.argv[1]))), threads=ServerOptions().threads)
+    server = HttpServer(application, create_server(("127.0.0.1", int(sys.argv[1]))), threads=ServerOptions().threads)
     server.start()
     signals.until_the_end(lambda: None)
     server.stop(1.0)

@@ -26,8 +26,8 @@ from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.statement_pipelines import Batches, Command
 from moorage.placement.forest.forest import Forest
-from moorage.placement.rules.allocation_writes import Wish, claim
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.rules.allocation_writes import AllocationWrite, claim
+from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import write_set_sql
 
@@ -155,9 +155,9 @@ def _commit(batches: Batches, commands: Sequence[Command]) -> None:
 
 def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -> list[Command]:
     """What a group of so many claims by new consumers sends; decided on the same forest again and again."""
-    draft = Draft(forest, datetime.now(UTC))
+    draft = WriteSet(forest, datetime.now(UTC))
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
     for one in range(size):
         host = cloud.root((number * size + one) * 7919 % cloud.hosts)
-        claim(draft, [Wish(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
+        claim(draft, [AllocationWrite(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
     return [write_set_sql.take_next(last, NOBODY), *write_set_sql.write(draft, last + 1)]

@@ -13,10 +13,10 @@ from bench.table import Figure
 from moorage.placement.api.handlers.candidate_body import body
 from moorage.placement.api.handlers.root import VERSIONS
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.rules import capacity_check
 from moorage.placement.search import candidates
-from moorage.placement.search.request import Request, parse
+from moorage.placement.search.request import CandidateRequest, parse
 from moorage.wire.http import Query
 
 REPEATS = 30
@@ -61,7 +61,7 @@ def figures(hosts: int, say: Callable[[Figure], None]) -> None:
 
 
 def _query(forest: Forest, name: str, query: str) -> Figure:
-    request: Request = parse(Query(query).pairs, VERSIONS.maximum)
+    request: CandidateRequest = parse(Query(query).pairs, VERSIONS.maximum)
 
     def ask() -> int:
         return len(body(VERSIONS.maximum, forest, request, candidates.find(forest, request)))
@@ -130,9 +130,9 @@ def _timed(ask: Callable[[], int]) -> tuple[float, int]:
     return time.process_time() - started, answer
 
 
-def _names() -> Names:
+def _names() -> NameTable:
     traits = sorted({*BASE_TRAITS, *CUSTOM_TRAITS, *(name for some in GENERATION_TRAITS for name in some)})
-    return Names(
+    return NameTable(
         classes={name: number for number, name in enumerate(_RARE, 1)},
         traits={name: number for number, name in enumerate(traits, 1)},
     )

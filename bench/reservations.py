@@ -35,10 +35,10 @@ from moorage.dashboard.cookies import SESSION
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.placement.store import tables as placement_tables
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask
 from moorage.reservation.capacity.next_slot import first_fit
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.store import tables
 
 Say = Callable[[Figure], None]
@@ -130,7 +130,7 @@ def _looked(browser: httpx.Client, path: str) -> None:
 def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     usages = [
-        Usage(host + 1, now + start, now + end, SIZE)
+        HostUsage(host + 1, now + start, now + end, SIZE)
         for start, end, chosen in _bookings(hosts, leases)
         for host in chosen
     ]
@@ -138,7 +138,7 @@ def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
     calendar = Calendar([HostCapacity(host + 1, HOST) for host in range(hosts)], usages)
     there = f"{hosts:,} hosts, {leases:,} reservations, {len(usages):,} slots"
     say(Figure(f"calendar of {there}, built", f"{(time.perf_counter() - began) * 1000:.0f} ms"))
-    chance, demand = random.Random(2), Demand(SIZE)
+    chance, demand = random.Random(2), SlotDemand(SIZE)
 
     def slots(calendar: Calendar, length: timedelta) -> float:
         start = now + timedelta(minutes=chance.randrange(DAYS * 1440))

@@ -24,9 +24,9 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.scheduling.build_worker import BATCH, BuildDuty
-from moorage.compute.scheduling.candidate_search import Shared
+from moorage.compute.scheduling.candidate_search import SharedAnswers
 from moorage.compute.scheduling.host_selection import Newcomer, Placer
-from moorage.compute.scheduling.selection import Place
+from moorage.compute.scheduling.selection import Selection
 from moorage.compute.service import ComputeService
 from moorage.compute.store import tables
 from moorage.core.caller import Caller
@@ -159,7 +159,7 @@ class _Bench:
         while time.perf_counter() < end:
             taken = time.perf_counter()
             places = self._placed([self._server() for _ in range(batch)])
-            if any(not isinstance(place, Place) for place in places):
+            if any(not isinstance(place, Selection) for place in places):
                 raise SystemExit(f"error: not all were placed: {places}")
             latencies += [time.perf_counter() - taken] * batch
         return latencies
@@ -168,7 +168,7 @@ class _Bench:
         if len(servers) == 1:
             return [self._placer.place(servers[0], {})]
         orders = [[Newcomer(server, {}, lambda: None)] for server in servers]
-        outcomes = self._placer.place_together(orders, Shared(len(servers)), lambda: True)
+        outcomes = self._placer.place_together(orders, SharedAnswers(len(servers)), lambda: True)
         return [place for outcome in outcomes for place in (outcome if isinstance(outcome, list) else [outcome])]
 
     def _say(

@@ -37,12 +37,12 @@ from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
 from moorage.identity.embedded import open_or_create
-from moorage.jobs.background_tasks import DutiesInTurn, Duty, Wakeups
+from moorage.jobs.background_tasks import DutiesInTurn, Task, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
 from moorage.wire.auth import Authenticator
 from moorage.wire.client import ServiceClient, TokenSource
-from moorage.wire.transports import Answer, InProcessTransport, Transport
+from moorage.wire.transports import ClientResponse, InProcessTransport, Transport
 from moorage.wiring import Plane, build_plane
 from tests.conftest import START
 from tests.migrated import copy_migrated
@@ -141,7 +141,7 @@ class Seen(NamedTuple):
     body: Any
 
 
-Send = Callable[[], Answer]
+Send = Callable[[], ClientResponse]
 
 
 class Way:
@@ -153,20 +153,20 @@ class Way:
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
-        self.around: Callable[[Request, Send], Answer] = _directly
+        self.around: Callable[[Request, Send], ClientResponse] = _directly
 
     def clear(self) -> None:
         """Forget the requests, and let every one through."""
         self.requests.clear()
         self.around = _directly
 
-    def on(self, what: str, around: Callable[[Request, Send], Answer], *, times: float = math.inf) -> None:
+    def on(self, what: str, around: Callable[[Request, Send], ClientResponse], *, times: float = math.inf) -> None:
         """`around` stands around the next `times` requests that begin with `what`, ``PUT /allocations/``; what was around
         requests before stays around the others.
         """
         before, left = self.around, times
 
-        def choose(request: Request, send: Send) -> Answer:
+        def choose(request: Request, send: Send) -> ClientResponse:
             nonlocal left
             if left <= 0 or not f"{request.method} {request.path}".startswith(what):
                 return before(request, send)
@@ -183,7 +183,7 @@ class Way:
         """Raise `Killed` ``before`` or ``after`` a request: the `index`-th from now on, counted from 0."""
         die_at = len(self.requests) + index
 
-        def around(request: Request, send: Send) -> Answer:
+        def around(request: Request, send: Send) -> ClientResponse:
             is_here = len(self.requests) == die_at + 1
             if is_here and when == "before":
                 raise Killed(request)
@@ -198,21 +198,21 @@ class Way:
         """`transport`, with this way before it."""
         return _OnTheWay(self, transport)
 
-    def pass_on(self, request: Request, send: Send) -> Answer:
+    def pass_on(self, request: Request, send: Send) -> ClientResponse:
         self.requests.append(request)
         return self.around(request, send)
 
 
-def failing(error: BaseException) -> Callable[[Request, Send], Answer]:
+def failing(error: BaseException) -> Callable[[Request, Send], ClientResponse]:
     """For `Way.on`: requests are not sent, and `error` is raised."""
 
-    def fail(_request: Request, _send: Send) -> Answer:
+    def fail(_request: Request, _send: Send) -> ClientResponse:
         raise error
 
     return fail
 
 
-def _directly(_request: Request, send: Send) -> Answer:
+def _directly(_request: Request, send: Send) -> ClientResponse:
     return send()
 
 
@@ -224,7 +224,7 @@ class _OnTheWay:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         request = Request(method, path, body, headers)
         return self._way.pass_on(request, lambda: self._inner.send(method, path, headers, body))
 
@@ -446,7 +446,7 @@ class InProcessPlane:
             raise LookupError(f"{len(found)} duties are called {name}; there are {', '.join(every)}")
         return every[found[0]]
 
-    def in_turn(self) -> list[Duty]:
+    def in_turn(self) -> list[Task]:
         """The duties that `settle`, `run_for` and `run_until` run."""
         return [duty for duty in (*self.plane.duties, *self.plane.crowd) if not duty.name.startswith(self.resting)]
 

@@ -8,14 +8,14 @@ import sys
 from socket import create_server
 
 from moorage.wire.app import WsgiApp
-from moorage.wire.server.http_server import Server
+from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.process_setup import Signals
 
 
 def serve(app: WsgiApp, port: int, *, threads: int = 4) -> None:
     """On loopback, until SIGTERM."""
     signals = Signals()
-    server = Server(app, create_server(("127.0.0.1", port)), threads=threads)
+    server = HttpServer(app, create_server(("127.0.0.1", port)), threads=threads)
     server.start()
     signals.until_the_end(lambda: None)
     server.stop(5.0)

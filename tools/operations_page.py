@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.migration_workflow import MoveKind, Step, Where
+from moorage.compute.model.migration_workflow import MigrationStep, MoveKind, Where
 from moorage.compute.model.servers import VmState
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "server-operations.md"
@@ -36,7 +36,7 @@ def steps() -> str:
     return STEPS_HEAD + "".join(rows)
 
 
-def step_row(kind: str, step: Step) -> str:
+def step_row(kind: str, step: MigrationStep) -> str:
     dies = "the server is there: it waits, or is evacuated"
     if step.without is not None:
         dies = f"`{step.without}`"

@@ -9,7 +9,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
-from moorage.wire.transports import Answer, SocketTransport, Transport, passed_on
+from moorage.wire.transports import ClientResponse, SocketTransport, Transport, passed_on
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 
 SOCKET_VARIABLE = "OS_ACC_SOCKET"
@@ -99,7 +99,7 @@ class Client:
         return orjson.loads(answer.body)
 
 
-def _refusal(answer: Answer, instance_uuid: str) -> OsAccException:
+def _refusal(answer: ClientResponse, instance_uuid: str) -> OsAccException:
     try:
         error = orjson.loads(answer.body)["error"]
         code, message = str(error["code"]), str(error["message"])

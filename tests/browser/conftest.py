@@ -6,7 +6,7 @@ from socket import create_server
 
 import pytest
 
-from moorage.wire.server.http_server import Server
+from moorage.wire.server.http_server import HttpServer
 from tests.browser.looking import Lab, Looker
 from tests.conftest import START
 from tests.system.planes import VirtualPlane
@@ -34,7 +34,7 @@ def browser():
 def lab(tmp_path_factory):
     """A plane with a simulated host, under a clock that stands, behind a port of this machine."""
     with VirtualPlane(tmp_path_factory.mktemp("lab") / "state", START) as plane:
-        server = Server(plane.plane.app, create_server(("127.0.0.1", 0)), threads=4)
+        server = HttpServer(plane.plane.app, create_server(("127.0.0.1", 0)), threads=4)
         server.start()
         yield Lab(plane, f"http://127.0.0.1:{server.address[1]}")
         server.stop(10.0)

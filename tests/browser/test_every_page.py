@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from moorage.dashboard.routes import ROUTES
 from moorage.identity.embedded import credentials
-from moorage.wire.server.http_server import Server
+from moorage.wire.server.http_server import HttpServer
 from tests.conftest import START
 from tests.plane import InProcessPlane
 
@@ -65,7 +65,7 @@ def test_the_map_leads_to_the_lease_that_has_slots_of_a_host(ids, tab):
 
 def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, look, tmp_path):
     with InProcessPlane(tmp_path, "identity,dashboard", authenticator=None, credentials=None) as plane:
-        server = Server(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
+        server = HttpServer(plane.plane.app, create_server(("127.0.0.1", 0)), threads=2)
         server.start()
         context = browser.new_context(
             base_url=f"http://127.0.0.1:{server.address[1]}", viewport={"width": 1280, "height": 900}

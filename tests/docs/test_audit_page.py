@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 
 ROOT = Path(__file__).parents[2]
 
@@ -11,9 +11,9 @@ def test_everything_that_an_audit_finds_has_a_row():
     guide = (ROOT / "docs" / "guides" / "audit.md").read_text()
     rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| ")]
     named = [name.strip() for row in rows[1:] for name in row.split(",")]
-    assert sorted(named) == sorted(Kind)
+    assert sorted(named) == sorted(FindingKind)
 
 
 def test_everything_that_an_audit_finds_is_provoked():
     tests = "".join(path.read_text() for path in (ROOT / "tests" / "system" / "audit").glob("test_*.py"))
-    assert [kind for kind in Kind if f"Kind.{kind.name}" not in tests] == []
+    assert [kind for kind in FindingKind if f"Kind.{kind.name}" not in tests] == []

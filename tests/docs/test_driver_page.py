@@ -6,7 +6,7 @@ Its driver and its bench are run by `tests/unit/accelerator/drivers/test_conform
 import re
 from pathlib import Path
 
-from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.model.devices import Health
 from tests.unit.accelerator.drivers import page
 from tests.unit.accelerator.drivers.test_conformance import BENCHES
@@ -16,13 +16,13 @@ TEXT = page.PAGE.read_text()
 
 
 def test_the_verbs_of_the_page_are_those_of_the_contract():
-    verbs = {name for name, value in vars(Driver).items() if callable(value) and not name.startswith("_")}
+    verbs = {name for name, value in vars(AcceleratorDriver).items() if callable(value) and not name.startswith("_")}
     assert {row.split("(")[0] for row in re.findall(r"^\| `(\w+\([\w, ]*\))` \|", TEXT, re.MULTILINE)} == verbs
 
 
 def test_the_arguments_of_the_page_are_those_of_the_contract():
     for name, arguments in re.findall(r"^\| `(\w+)\(([\w, ]*)\)` \|", TEXT, re.MULTILINE):
-        code = getattr(Driver, name).__code__
+        code = getattr(AcceleratorDriver, name).__code__
         assert ["self", *filter(None, arguments.split(", "))] == list(code.co_varnames[: code.co_argcount])
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from moorage.cli.main import cli
-from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from tests.plane import InProcessPlane
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "events.md").read_text()
@@ -27,7 +27,9 @@ def get(tmp_path):
     service.providers.create("host", HOST, None)
     service.providers.set_inventories(HOST, 0, {"VCPU": Inventory(total=100)})
     for generation in (None, 1, 2, 3, 4):
-        service.allocations.claim([Wish(CONSUMER, {HOST: {"VCPU": 3}}, "red", "alice", "INSTANCE", generation)])
+        service.allocations.claim(
+            [AllocationWrite(CONSUMER, {HOST: {"VCPU": 3}}, "red", "alice", "INSTANCE", generation)]
+        )
     transport = plane.transport("/placement")
 
     def send(path):
@@ -51,7 +53,7 @@ def test_the_example_is_an_entry_as_there_are(get):
 
 def test_every_kind_is_there_with_what_its_document_has(get):
     rows = dict(re.findall(r"^\| `(\w+)` \| .*? \| (.*) \|$", PAGE, re.MULTILINE))
-    assert set(rows) == {kind.value for kind in Kind}
+    assert set(rows) == {kind.value for kind in SubjectKind}
     entries = json.loads(get("/moorage/v1/changes?limit=1000"))["changes"]
     for kind in ("provider", "usages", "consumer"):
         document = next(entry["document"] for entry in entries if entry["kind"] == kind)

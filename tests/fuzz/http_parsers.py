@@ -24,9 +24,9 @@ from gunicorn.config import Config
 from gunicorn.http.errors import NoMoreData, ParseException
 from gunicorn.http.parser import RequestParser
 
-from moorage.wire.server.connection import Connection, Gone
+from moorage.wire.server.connection import ClientGone, HttpConnection
 from moorage.wire.server.http1 import Refused
-from moorage.wire.server.limits import Limits
+from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.request_body import Intake
 
 MOST_BODY_BYTES = 1 << 20
@@ -64,7 +64,7 @@ def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
     near, far = socket.socketpair()
     with near, far:
         near.setblocking(False)
-        connection = Connection(near, {}, Limits(), _Everything())
+        connection = HttpConnection(near, {}, ServerLimits(), _Everything())
         for piece in _cut(raw, pieces):
             far.sendall(piece)
             try:
@@ -75,7 +75,7 @@ def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
                     messages.append(Message(request.method.encode(), request.target.encode("latin-1"), body))
                     if not request.may_stay:
                         return Reading(messages, "closed")
-            except (Refused, Gone):
+            except (Refused, ClientGone):
                 return Reading(messages, "refused")
     return Reading(messages, "incomplete")
 

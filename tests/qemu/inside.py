@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from moorage.accelerator.drivers.base import DriverError, Gone
+from moorage.accelerator.drivers.base import DeviceGone, DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.mediated import MediatedDevices
 from moorage.accelerator.drivers.pci import PciDriver
@@ -93,7 +93,7 @@ def vanishing() -> str:
     assert driver.health(device.pci_id) is Health.GONE
     try:
         driver.prepare(device.pci_id, "instance")
-    except Gone:
+    except DeviceGone:
         SYSFS.put(Path("/sys/bus/pci/rescan"), "1")
         assert driver.discover() == [device]
         return device.pci_id

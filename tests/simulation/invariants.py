@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from moorage.accelerator.model.attach_state import Holdings
+from moorage.accelerator.model.attach_state import AttachState
 from moorage.durable import DurableDocument
 
 if TYPE_CHECKING:
@@ -124,9 +124,9 @@ class Invariants:
 
 
 class _Document(msgspec.Struct):
-    holdings: Holdings
+    holdings: AttachState
 
 
-def holdings_of(path: Path) -> Holdings:
+def holdings_of(path: Path) -> AttachState:
     raw = DurableDocument(path).read()
-    return Holdings() if raw is None else msgspec.json.decode(raw, type=_Document).holdings
+    return AttachState() if raw is None else msgspec.json.decode(raw, type=_Document).holdings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from moorage.core.errors import Unavailable
 from moorage.jobs.background_tasks import Wakeups
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 
 if TYPE_CHECKING:
     from tests.simulation.part import Part
@@ -29,7 +29,7 @@ class Line:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         whole = body if body is None or isinstance(body, bytes) else b"".join(body)
         what = f"{method} /{self._service}{path}"
         self._point(f"before {what}")
@@ -54,11 +54,11 @@ class Line:
         if self._caller is not None:
             self._caller.point(where)
 
-    def _carried(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer | None:
+    def _carried(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> ClientResponse | None:
         world = self._world
         dice, callee = world.dice, world.serving[self._service]
 
-        def serve() -> Answer | None:
+        def serve() -> ClientResponse | None:
             # A context of its own, as in a thread of a server: what dies in it leaves nothing to the next one.
             return Context().run(callee.serve, self.base_url, method, path, headers, body)
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
-from moorage.jobs.background_tasks import Duty, Wakeups, listens_to
-from moorage.wire.transports import Answer, InProcessTransport
+from moorage.jobs.background_tasks import Task, Wakeups, listens_to
+from moorage.wire.transports import ClientResponse, InProcessTransport
 from tests.plane import InProcessPlane
 from tests.simulation.network import Hub, Line
 
@@ -79,7 +79,7 @@ class Part:
         self.connections: list[sqlite3.Connection] = []
         #: Until when its database, or its disk, is of no use.
         self.away_until = self.full_until = world.clock.now()
-        self._rows: list[tuple[Duty, threading.Event]] = []
+        self._rows: list[tuple[Task, threading.Event]] = []
         self._due: dict[str, datetime | None] = {}
 
     # ---------------------------------------------------------------------------------------- life and death
@@ -127,7 +127,7 @@ class Part:
     def wakeups(self) -> Wakeups | None:
         return self.process.wakeups if self.alive and self.process.is_running else None
 
-    def ready(self) -> list[Duty]:
+    def ready(self) -> list[Task]:
         now = self.clock.now()
         return [
             duty
@@ -140,7 +140,7 @@ class Part:
         first = min((due for due in self._due.values() if due is not None), default=None)
         return None if first is None else self.clock.in_world(first)
 
-    def tick(self, duty: Duty, run: Callable[[Duty], tuple[datetime | None, bool]]) -> bool:
+    def tick(self, duty: Task, run: Callable[[Task], tuple[datetime | None, bool]]) -> bool:
         """One round of the duty. Whether it did not fail."""
         for row, woken in self._rows:
             if row is duty:
@@ -148,7 +148,9 @@ class Part:
         self._due[duty.name], succeeded = run(duty)
         return succeeded
 
-    def serve(self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer | None:
+    def serve(
+        self, url: str, method: str, path: str, headers: dict[str, str], body: bytes | None
+    ) -> ClientResponse | None:
         """What it answers; None: it is dead, or dies of it."""
         if not self.alive or not self.process.is_running:
             return None

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import Services, read
 from moorage.audit.healing import Healer
-from moorage.audit.journal import Receipt
-from moorage.audit.model import Finding, Kind, Picture
+from moorage.audit.journal import RepairJournal
+from moorage.audit.model import AuditSnapshot, Finding, FindingKind
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.placement.client.placement_client import PlacementClient
@@ -81,17 +81,17 @@ def _agreement(world: "World", _: "Users") -> None:
         ReservationClient(client("reservation")),
     )
 
-    def look() -> tuple[Picture, list[Finding]]:
+    def look() -> tuple[AuditSnapshot, list[Finding]]:
         picture = read(services, world.clock, lambda *_: None)
         found = findings.decide(picture, _GRACE)
-        return picture, [one for one in found if one.kind is not Kind.OVER_CAPACITY]
+        return picture, [one for one in found if one.kind is not FindingKind.OVER_CAPACITY]
 
     picture, found = look()
-    if left := [one for one in found if one.kind is Kind.FLAVOR_WITHOUT_LEASE and _came_late(world, one)]:
-        with TemporaryDirectory() as directory, closing(Receipt(Path(directory) / "receipt.jsonl")) as receipt:
+    if left := [one for one in found if one.kind is FindingKind.FLAVOR_WITHOUT_LEASE and _came_late(world, one)]:
+        with TemporaryDirectory() as directory, closing(RepairJournal(Path(directory) / "receipt.jsonl")) as receipt:
             Healer(services, world.clock, _GRACE, receipt).heal(picture, left, ())
         _, found = look()
-    if empty := [one for one in found if one.kind is Kind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
+    if empty := [one for one in found if one.kind is FindingKind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
         for one in empty:  # as the audit advises
             aggregate = services.compute.aggregate_by_name(one.subject)
             if aggregate is not None and not aggregate.hosts:

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.agent.jobs.job_task import JobsDuty
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.rules import capacity_check
@@ -61,7 +61,7 @@ def users(world):
 
 
 def test_a_device_that_is_not_cleaned_is_seen(world, users, monkeypatch):
-    monkeypatch.setattr(SimulatedDriver, "clean", lambda driver, pci_id: None)
+    monkeypatch.setattr(SimulatedAccelerators, "clean", lambda driver, pci_id: None)
     with pytest.raises(Wrong, match="uncleaned"):
         for _ in range(12):  # there are four of them on a host
             server = users.clients.create_server(flavor="gpu", image=users.image)

@@ -17,9 +17,9 @@ from typing import Self
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import MoorageError
-from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, Duty
+from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, Task
 from moorage.options import PlacementOptions
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.simulation import databases, devices, disks
 from tests.simulation.dice import Dice
 from tests.simulation.invariants import Invariants
@@ -175,7 +175,7 @@ class World:
         upcoming = min((moment for moment in moments if moment is not None), default=datetime.max.replace(tzinfo=UTC))
         return self.clock.now() if self._ready() else upcoming
 
-    def _ready(self) -> list[tuple[Part, Duty]]:
+    def _ready(self) -> list[tuple[Part, Task]]:
         return [(part, duty) for part in self.parts.values() if part.alive for duty in part.ready()]
 
     def _step(self) -> None:
@@ -193,11 +193,11 @@ class World:
         self._mishaps_between_steps()
         self.invariants.look()
 
-    def _tick(self, part: Part, duty: Duty) -> None:
+    def _tick(self, part: Part, duty: Task) -> None:
         self.story.tell(f"{part.name} {duty.name}")
         self.counts[duty.name.partition("@")[0]] += 1
 
-        def run(one: Duty) -> tuple[datetime | None, bool]:
+        def run(one: Task) -> tuple[datetime | None, bool]:
             try:
                 return one.tick(), True
             except MoorageError as error:
@@ -279,7 +279,7 @@ class World:
 
     # ---------------------------------------------------------------------------------------- what must not be
 
-    def answered(self, who: str, what: str, answer: Answer) -> None:
+    def answered(self, who: str, what: str, answer: ClientResponse) -> None:
         if answer.status >= 500 and answer.status != 503:
             self.wrong(f"{who} {what} was answered with {answer.status}: {answer.body[:500]!r}")
 

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.single_reads import Asker, Together
+from moorage.db.single_reads import Asker, SharedReader
 from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
 from tests.databases import Schema
@@ -178,7 +178,7 @@ def test_those_who_wait_are_answered_by_one_asking_that_began_after_they_came():
         assert let.wait(timeout=10)
         return number
 
-    together, answers = Together(ask), []
+    together, answers = SharedReader(ask), []
     first = threading.Thread(target=lambda: answers.append(together()))
     first.start()
     assert began.wait(timeout=10)
@@ -204,7 +204,7 @@ def test_when_asking_fails_everybody_who_waited_asks():
             raise Unavailable("gone")
         return 7
 
-    together = Together(ask)
+    together = SharedReader(ask)
     with pytest.raises(Unavailable):
         together()
     assert together() == 7

@@ -8,9 +8,9 @@ from urllib.parse import quote
 
 from msgspec import to_builtins
 
-from moorage.accelerator.model.device_history import Record
+from moorage.accelerator.model.device_history import HistoryRecord
 from moorage.accelerator.model.naming import spec_class
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import decode
@@ -18,11 +18,11 @@ from moorage.wire.client import decode
 __all__ = [
     "AcceleratorClient",
     "AcceleratorRequest",
+    "AttachHandle",
     "Deployable",
     "Device",
-    "Handle",
     "NoBitstream",
-    "Wanted",
+    "ProgramRequest",
 ]
 
 
@@ -61,7 +61,7 @@ class AcceleratorRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class AttachHandle:
     address: str
     state: str
     deployable: str  #: its name
@@ -91,13 +91,13 @@ class AcceleratorClient(HostJobsClient):
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
         return [_request(row) for row in body["arqs"]]
 
-    def handles(self, host: str) -> list[Handle] | None:
+    def handles(self, host: str) -> list[AttachHandle] | None:
         """The attach handles of a host; None where the service is not ours, or does not tell us."""
         answer = self._http.answer("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
         if answer.status != 200:
             return None
         return [
-            Handle(row["handle"], row["state"], row["deployable"], row["request_uuid"])
+            AttachHandle(row["handle"], row["state"], row["deployable"], row["request_uuid"])
             for row in decode(answer)["handles"]
         ]
 
@@ -105,7 +105,7 @@ class AcceleratorClient(HostJobsClient):
         """As compute does when the server is deleted. Raises `Conflict` for those that were plugged with their server."""
         self._http.request("DELETE", f"/v2/accelerator_requests?instance={quote(instance_uuid)}")
 
-    def find_bitstream(self, wanted: Wanted, project_id: str, traits: Iterable[str] = ()) -> NoBitstream | None:
+    def find_bitstream(self, wanted: ProgramRequest, project_id: str, traits: Iterable[str] = ()) -> NoBitstream | None:
         """None: some region could be loaded with what is wanted, for `project_id`; else why not. The `traits` are required of
         the region. For administrators. Raises `NotFound` where the service is not ours.
         """
@@ -113,11 +113,11 @@ class AcceleratorClient(HostJobsClient):
         refusal = self._http.get("/moorage/v1/bitstreams", params=params)["refusal"]
         return None if refusal is None else NoBitstream(refusal["message"], is_ambiguous=refusal["is_ambiguous"])
 
-    def program(self, uuid: str, wanted: Wanted, project_id: str) -> str | None:
+    def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None:
         """Have a deployable carry an image that `project_id` may use; the image's id. For administrators."""
         return self._program(uuid, {"op": "replace", "value": [_named(wanted) | {"project_id": project_id}]})
 
-    def empty(self, uuid: str, only: Wanted, wait_s: float) -> str | None:
+    def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None:
         """Have a deployable that carries `only` carry nothing; what it carries then. After `wait_s` at the latest: its host
         does it later, and before whatever it is told of the deployable next. For administrators.
         """
@@ -150,7 +150,7 @@ class AcceleratorClient(HostJobsClient):
         body = {"attachments": [to_builtins(attachment) for attachment in attachments]}
         self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/attachments", json=body)
 
-    def report_history(self, host: str, records: Iterable[Record]) -> None:
+    def report_history(self, host: str, records: Iterable[HistoryRecord]) -> None:
         """What happened on `host`, in its order; what was told before counts once. Agents only."""
         body = {"records": [to_builtins(record) for record in records]}
         self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/history", json=body)
@@ -161,7 +161,7 @@ class AcceleratorClient(HostJobsClient):
         return page
 
 
-def _named(wanted: Wanted) -> dict[str, str]:
+def _named(wanted: ProgramRequest) -> dict[str, str]:
     names = {
         "image_uuid": wanted.bitstream_id,
         "function_id": wanted.function_id,

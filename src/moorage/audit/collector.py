@@ -13,24 +13,24 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.lease_collector import aggregate_of, read_reservations, reservation_flavors
 from moorage.audit.model import (
     INCOMPLETE,
-    AcceleratorRequest,
-    Accelerators,
-    Busy,
+    AuditedAccelerators,
+    AuditedConsumer,
+    AuditedDeployable,
+    AuditedNames,
+    AuditedProvider,
+    AuditedRequest,
+    AuditedServer,
+    AuditSnapshot,
+    BusyServer,
     Compute,
-    Consumer,
-    Deployable,
-    Names,
     Owner,
-    Picture,
-    Provider,
-    Server,
 )
 from moorage.audit.rules import findings, leases, servers
 from moorage.compute.client.compute_client import ComputeClient, ServerState
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider
-from moorage.placement.client.placement_client import Holder, PlacementClient, ProviderState
+from moorage.placement.client.placement_client import Consumer, PlacementClient, ProviderState
 from moorage.placement.client.placement_client import Provider as PlacementProvider
 from moorage.reservation.client import ReservationClient
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields, request_for
@@ -78,7 +78,7 @@ class Services:
 
 def read(
     services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False, names: bool = False
-) -> Picture:
+) -> AuditSnapshot:
     """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
 
     `by_tree`: one request for each tree instead of two or three for each provider, where Placement is ours.
@@ -89,7 +89,7 @@ def read(
     if providers is None:
         providers = _providers(services.placement, progress)
     may_be_incomplete = services.placement.consumers_of(INCOMPLETE) > 0
-    picture = Picture(
+    picture = AuditSnapshot(
         now=clock.now(),
         providers=providers,
         consumers={},
@@ -98,14 +98,14 @@ def read(
         reservations=None
         if services.reservations is None
         else read_reservations(services.reservations, services.placement, services.compute, services.pool),
-        names=None if named is None else Names(*named, names_asked_for(services)),
+        names=None if named is None else AuditedNames(*named, names_asked_for(services)),
     )
     providers |= _looked_at_again(services.placement, picture)
     picture = replace(picture, providers=providers)
     wanted = findings.suspects(picture) | servers.doubtful(picture, NO_TIME)
     if may_be_incomplete:
         wanted = frozenset(consumer for provider in providers.values() for consumer in provider.held)
-    consumers: dict[str, Consumer] = {}
+    consumers: dict[str, AuditedConsumer] = {}
     for done, uuid in enumerate(sorted(wanted), 1):
         holder = services.placement.holder(uuid)
         if holder is not None:
@@ -118,8 +118,8 @@ def read(
     )
 
 
-def consumer_of(holder: Holder) -> Consumer:
-    return Consumer(
+def consumer_of(holder: Consumer) -> AuditedConsumer:
+    return AuditedConsumer(
         holder.uuid,
         holder.generation,
         holder.project_id,
@@ -133,11 +133,11 @@ def consumer_of(holder: Holder) -> Consumer:
 # --- placement --------------------------------------------------------------------------------------------------
 
 
-def _providers(placement: PlacementClient, progress: Progress) -> dict[str, Provider]:
+def _providers(placement: PlacementClient, progress: Progress) -> dict[str, AuditedProvider]:
     listed = placement.providers()
     sharing = {one.uuid for one in placement.providers([("required", SHARING_TRAIT)])}
     devices = {one.uuid for one in placement.providers([("required", DEVICE_TRAIT)])}
-    found: dict[str, Provider] = {}
+    found: dict[str, AuditedProvider] = {}
     for done, one in enumerate(listed, 1):
         provider = _provider(placement, one)
         if provider is not None:
@@ -151,10 +151,10 @@ def _providers(placement: PlacementClient, progress: Progress) -> dict[str, Prov
     return found
 
 
-def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, Provider] | None:
+def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, AuditedProvider] | None:
     """None where Placement is not ours. What a tree could not say of one of its providers is asked of that one."""
     listed = placement.providers()
-    found: dict[str, Provider] = {}
+    found: dict[str, AuditedProvider] = {}
     for done, one in enumerate(listed, 1):
         if one.uuid not in found:  # else it came with its tree
             states = placement.tree_states(one.uuid)
@@ -173,10 +173,10 @@ def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, Provid
     return found
 
 
-def _of_state(state: ProviderState) -> Provider | None:
+def _of_state(state: ProviderState) -> AuditedProvider | None:
     """None where somebody claimed or gave back while it was read: the two do not belong together then."""
     one = state.provider
-    read = Provider(one.uuid, one.name, one.parent_uuid, one.root_uuid, state.inventories, state.held)
+    read = AuditedProvider(one.uuid, one.name, one.parent_uuid, one.root_uuid, state.inventories, state.held)
     return read if read.used == {name: units for name, units in state.usages.items() if units} else None
 
 
@@ -188,7 +188,7 @@ def _aggregates(placement: PlacementClient, provider: PlacementProvider) -> froz
     return placement.aggregates(provider.uuid)[1]
 
 
-def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provider | None:
+def _provider(placement: PlacementClient, provider: PlacementProvider) -> AuditedProvider | None:
     """Inventories and allocations of one generation; None where it was deleted meanwhile."""
     for _ in range(ATTEMPTS):
         try:
@@ -197,7 +197,9 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Provid
         except NotFound:
             return None
         if generation == its_generation:
-            return Provider(provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held)
+            return AuditedProvider(
+                provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held
+            )
     raise ConcurrentUpdate(
         f"provider {provider.name} ({provider.uuid}) changed {ATTEMPTS} times while it was read; audit again when less "
         "is written there"
@@ -239,7 +241,7 @@ def _compute(compute: ComputeClient) -> Compute:
         nodes={name: node.uuid for name, node in nodes.items()},
         down=frozenset(name for name, node in nodes.items() if not node.is_up),
         busy={
-            uuid: Busy(state.node, state.task, state.updated_at)
+            uuid: BusyServer(state.node, state.task, state.updated_at)
             for uuid, state in found.items()
             if state is not None and state.task is not None
         },
@@ -249,7 +251,7 @@ def _compute(compute: ComputeClient) -> Compute:
     )
 
 
-def server_of(state: ServerState | None) -> Server | None:
+def server_of(state: ServerState | None) -> AuditedServer | None:
     """None for one that cannot be judged now."""
     if state is None or state.task is not None:
         return None
@@ -262,7 +264,7 @@ def server_of(state: ServerState | None) -> Server | None:
     try:
         request = request_for(fields)
     except Invalid:
-        return Server(state.node, state.updated_at, None, is_plain=False, runs=runs)
+        return AuditedServer(state.node, state.updated_at, None, is_plain=False, runs=runs)
     wanted: dict[str, int] = {}
     for group in request.groups.values():
         for name, units in group.resources.items():
@@ -270,10 +272,12 @@ def server_of(state: ServerState | None) -> Server | None:
     if not state.has_image:  # its disk may be a volume, which no host holds
         wanted.pop("DISK_GB", None)
     is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
-    return Server(state.node, state.updated_at, wanted, is_plain, runs)
+    return AuditedServer(state.node, state.updated_at, wanted, is_plain, runs)
 
 
-def _with_owners(picture: Picture, compute: ComputeClient | None, consumers: Mapping[str, Consumer]) -> Compute | None:
+def _with_owners(
+    picture: AuditSnapshot, compute: ComputeClient | None, consumers: Mapping[str, AuditedConsumer]
+) -> Compute | None:
     """Asked one by one: a list leaves out some that are there, such as servers that are deleted softly."""
     known = picture.compute
     if known is None or compute is None:
@@ -286,7 +290,7 @@ def _with_owners(picture: Picture, compute: ComputeClient | None, consumers: Map
     return replace(known, servers=known.servers | owners.keys(), owners=owners)
 
 
-def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
+def _accelerators(accelerators: AcceleratorClient) -> AuditedAccelerators:
     requests = [one for one in accelerators.requests() if one.instance_uuid]
     found = accelerators.deployables()
     attached: dict[str, list[str]] = {}
@@ -297,15 +301,15 @@ def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
         for handle in handles:
             if handle.state == _ATTACHED and handle.request_uuid is None:
                 attached.setdefault(handle.deployable, []).append(handle.address)
-    return Accelerators(
+    return AuditedAccelerators(
         deployables=frozenset(one.rp_uuid for one in found if one.rp_uuid),
         instances=frozenset(one.instance_uuid for one in requests),
         parts=tuple(
-            Deployable(one.uuid, one.name, one.rp_uuid, one.changed_at, tuple(attached.get(one.name, ())))
+            AuditedDeployable(one.uuid, one.name, one.rp_uuid, one.changed_at, tuple(attached.get(one.name, ())))
             for one in found
         ),
         requests=tuple(
-            AcceleratorRequest(
+            AuditedRequest(
                 one.uuid,
                 one.instance_uuid,
                 one.device_rp_uuid,
@@ -319,11 +323,11 @@ def _accelerators(accelerators: AcceleratorClient) -> Accelerators:
     )
 
 
-def _looked_at_again(placement: PlacementClient, picture: Picture) -> dict[str, Provider]:
+def _looked_at_again(placement: PlacementClient, picture: AuditSnapshot) -> dict[str, AuditedProvider]:
     """{uuid: reservation provider} where inventories seem lost or others: those of a lease that just began or changed are
     there by now.
     """
-    again: dict[str, Provider] = {}
+    again: dict[str, AuditedProvider] = {}
     changed = {host: set[str]() for host, _, _ in findings.lost(picture)}
     for _, host, reservation, _ in leases.wrong_slots(picture):
         changed.setdefault(host, set()).add(reservation_class(reservation))

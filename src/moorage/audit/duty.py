@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine
 
-from moorage.audit.model import Finding, Kind
-from moorage.audit.schedule import Rounds, last_round
+from moorage.audit.model import Finding, FindingKind
+from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.core.errors import MoorageError
 from moorage.jobs.store import JobStore
 from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
@@ -44,7 +44,7 @@ _Key = tuple[str, str, str, str]
 class AuditDuty:
     name = "audit"
 
-    def __init__(self, rounds: Rounds, look: Callable[[], Sequence[Finding]]) -> None:
+    def __init__(self, rounds: AuditSchedule, look: Callable[[], Sequence[Finding]]) -> None:
         """`look` reads everything and decides. Raises what the clients raise where a service does not answer."""
         self._rounds = rounds
         self._look = look
@@ -98,7 +98,7 @@ def show(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: 
             return
         yield _ENDED, (), last.ended_at.timestamp()
         yield _DURATION, (), last.duration_s
-        for kind in Kind:
+        for kind in FindingKind:
             yield _FINDINGS, (kind,), last.findings.get(kind, 0)
 
     DatabaseGauges(registry, engine, _FAMILIES, samples)

@@ -12,13 +12,13 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from moorage.audit.collector import Services, consumer_of, names_asked_for, server_of
-from moorage.audit.journal import Receipt
+from moorage.audit.journal import RepairJournal
 from moorage.audit.lease_collector import aggregate_of, slots_of
-from moorage.audit.model import SERVER_TYPE, Action, Consumer, Finding, Picture
+from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.core.names import reservation_class
-from moorage.placement.client.placement_client import VERSION, Holder, Inventory
+from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
 from moorage.reservation.client import offer_slots
 
 #: What the requests that undo speak to compute.
@@ -29,7 +29,7 @@ Undo = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RepairOutcome:
     finding: Finding
     is_done: bool
     text: str
@@ -45,13 +45,13 @@ class _Step:
 
 
 class Healer:
-    def __init__(self, services: Services, clock: Clock, grace: timedelta, receipt: Receipt) -> None:
+    def __init__(self, services: Services, clock: Clock, grace: timedelta, receipt: RepairJournal) -> None:
         self._services = services
         self._clock = clock
         self._grace = grace
         self._receipt = receipt
 
-    def heal(self, picture: Picture, findings: Collection[Finding], also: Collection[str]) -> list[Outcome]:
+    def heal(self, picture: AuditSnapshot, findings: Collection[Finding], also: Collection[str]) -> list[RepairOutcome]:
         """What came of each finding that has an action and is safe, or whose subject is in `also`."""
         return [
             self._heal(picture, finding)
@@ -59,22 +59,22 @@ class Healer:
             if finding.action is not None and (finding.is_safe or finding.subject in also)
         ]
 
-    def _heal(self, picture: Picture, finding: Finding) -> Outcome:
+    def _heal(self, picture: AuditSnapshot, finding: Finding) -> RepairOutcome:
         plan = {
-            Action.RELEASE: self._release,
-            Action.SET_OWNER: self._set_owner,
-            Action.DROP_INVENTORY: self._drop_inventory,
-            Action.MAKE_INVENTORY: self._make_inventory,
-            Action.DELETE_PROVIDER: self._delete_provider,
-            Action.SET_HOLDING: self._set_holding,
-            Action.FREE_DEVICES: self._free_devices,
-            Action.DELETE_FLAVOR: self._delete_flavor,
-            Action.GRANT_ACCESS: self._grant_access,
-            Action.SET_SLOTS: self._set_slots,
-            Action.JOIN_POOL: self._join_pool,
-            Action.DELETE_CLASS: self._delete_class,
-            Action.DELETE_TRAIT: self._delete_trait,
-        }[finding.action or Action.RELEASE]
+            Repair.RELEASE: self._release,
+            Repair.SET_OWNER: self._set_owner,
+            Repair.DROP_INVENTORY: self._drop_inventory,
+            Repair.MAKE_INVENTORY: self._make_inventory,
+            Repair.DELETE_PROVIDER: self._delete_provider,
+            Repair.SET_HOLDING: self._set_holding,
+            Repair.FREE_DEVICES: self._free_devices,
+            Repair.DELETE_FLAVOR: self._delete_flavor,
+            Repair.GRANT_ACCESS: self._grant_access,
+            Repair.SET_SLOTS: self._set_slots,
+            Repair.JOIN_POOL: self._join_pool,
+            Repair.DELETE_CLASS: self._delete_class,
+            Repair.DELETE_TRAIT: self._delete_trait,
+        }[finding.action or Repair.RELEASE]
         step = plan(picture, finding)
         if isinstance(step, str):
             return self._ended(finding, is_done=False, text=f"left alone: {step}")
@@ -98,15 +98,15 @@ class Healer:
             return self._ended(finding, is_done=False, text=f"left alone: it changed meanwhile ({conflict.message})")
         return self._ended(finding, is_done=True, text="done")
 
-    def _ended(self, finding: Finding, *, is_done: bool, text: str) -> Outcome:
+    def _ended(self, finding: Finding, *, is_done: bool, text: str) -> RepairOutcome:
         self._receipt.write(
             {"at": self._clock.now().isoformat(), "subject": finding.subject, "done": is_done, "result": text}
         )
-        return Outcome(finding, is_done, text)
+        return RepairOutcome(finding, is_done, text)
 
     # --- consumers ----------------------------------------------------------------------------------------------
 
-    def _release(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _release(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         seen = self._as_seen(picture.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
@@ -119,7 +119,7 @@ class Healer:
         empty = dataclasses.replace(seen, allocations={})
         return _Step(_holder(seen), (_put(seen, generation=None),), lambda: self._services.placement.hold(empty))
 
-    def _set_owner(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _set_owner(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         seen = self._as_seen(picture.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
@@ -130,7 +130,7 @@ class Healer:
         undo = _put(seen, generation=None if seen.generation is None else seen.generation + 1)
         return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
 
-    def _set_holding(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _set_holding(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """What the server holds is what the finding says, if it, its host and its flavor are as they were."""
         uuid, compute = finding.subject, self._services.compute
         audited, holder = picture.consumers.get(uuid), self._services.placement.holder(uuid)
@@ -144,7 +144,7 @@ class Healer:
         if self._services.accelerators is not None and self._services.accelerators.requests(uuid):
             return "an accelerator is attached to it now"
         if holder is None:
-            holder = Holder(uuid, None, *owner, SERVER_TYPE, {}, self._clock.now())
+            holder = Consumer(uuid, None, *owner, SERVER_TYPE, {}, self._clock.now())
             undo = _request("DELETE", f"/allocations/{uuid}")
         else:
             gone = not finding.holding
@@ -152,14 +152,14 @@ class Healer:
         right = dataclasses.replace(holder, allocations=finding.holding)
         return _Step(_holder(holder), (undo,), lambda: self._services.placement.hold(right))
 
-    def _as_seen(self, audited: Consumer) -> Holder | str:
+    def _as_seen(self, audited: AuditedConsumer) -> Consumer | str:
         """The consumer as it is, if it is as it was."""
         now = self._services.placement.holder(audited.uuid)
         if now is None:
             return "it holds nothing any more"
         return now if consumer_of(now) == audited else "it changed meanwhile"
 
-    def _free_devices(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _free_devices(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """What was on them is gone then: nothing undoes it, and the receipt only says what there was."""
         accelerators, compute = self._services.accelerators, self._services.compute
         if accelerators is None or compute is None or compute.server_owner(finding.subject) is not None:
@@ -175,7 +175,7 @@ class Healer:
 
     # --- providers ----------------------------------------------------------------------------------------------
 
-    def _drop_inventory(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _drop_inventory(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         name = finding.resource_class or ""
         generation, inventories = self._services.placement.inventories(finding.subject)
         if inventories.get(name) != picture.providers[finding.subject].inventories[name]:
@@ -197,7 +197,7 @@ class Healer:
         before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
         return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
 
-    def _make_inventory(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _make_inventory(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """As the start of the lease does it; a provider that is made has the same uuid each time."""
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject).get(host, 0)
@@ -221,7 +221,7 @@ class Healer:
 
         return _Step(before, tuple(undo), make)
 
-    def _delete_provider(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _delete_provider(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """Placement itself refuses to delete one that has children, or of which somebody holds something."""
         placement = self._services.placement
         audited = picture.providers[finding.subject]
@@ -252,7 +252,7 @@ class Healer:
     def _slots(self, reservation: str) -> Mapping[str, int]:
         return slots_of(self._services.reservations, self._services.placement, reservation)
 
-    def _set_slots(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _set_slots(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject)
         if picture.reservations is None or slots != picture.reservations.slots[finding.subject]:
@@ -282,7 +282,7 @@ class Healer:
         before = {"generation": generation, "inventory": {name: was}}
         return _Step(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
 
-    def _delete_flavor(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _delete_flavor(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or self._services.reservations is None:
             return "compute and reservations are not both there"
@@ -315,7 +315,7 @@ class Healer:
         before = {"flavor": made, "extra_specs": specs, "access": access}
         return _Step(before, tuple(undo), lambda: compute.delete_flavor(uuid))
 
-    def _grant_access(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _grant_access(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or picture.reservations is None or uuid not in self._running():
             return "the lease changed meanwhile"
@@ -332,7 +332,7 @@ class Healer:
         leases = () if self._services.reservations is None else self._services.reservations.leases()
         return frozenset(one.id for lease in leases if lease.status == "ACTIVE" for one in lease.reservations)
 
-    def _join_pool(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _join_pool(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, reservations = self._services.compute, self._services.reservations
         if compute is None or reservations is None:
             return "compute and reservations are not both there"
@@ -350,7 +350,7 @@ class Healer:
 
     # --- names --------------------------------------------------------------------------------------------------
 
-    def _delete_class(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _delete_class(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """Placement itself refuses to delete one that a provider offers."""
         placement, name = self._services.placement, finding.subject
         if name in names_asked_for(self._services) or name in self._reserved():
@@ -358,7 +358,7 @@ class Healer:
         undo = _request("PUT", f"/resource_classes/{name}")
         return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
 
-    def _delete_trait(self, picture: Picture, finding: Finding) -> _Step | str:
+    def _delete_trait(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
         """As above."""
         placement, name = self._services.placement, finding.subject
         if name in names_asked_for(self._services):
@@ -375,11 +375,11 @@ def _all(inventories: Mapping[str, Inventory]) -> dict[str, object]:
     return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
 
 
-def _holder(holder: Holder) -> dict[str, Any]:
+def _holder(holder: Consumer) -> dict[str, Any]:
     return dataclasses.asdict(holder) | {"written_at": holder.written_at.isoformat()}
 
 
-def _put(holder: Holder, *, generation: int | None) -> Undo:
+def _put(holder: Consumer, *, generation: int | None) -> Undo:
     body: dict[str, object] = {
         "allocations": {uuid: {"resources": dict(units)} for uuid, units in holder.allocations.items()},
         "project_id": holder.project_id,

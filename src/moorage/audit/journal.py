@@ -14,7 +14,7 @@ from moorage.core.errors import StartError
 from moorage.durable import sync_directory
 
 
-class Receipt:
+class RepairJournal:
     def __init__(self, path: Path) -> None:
         """Raises `StartError` where the file cannot be made, or is there already: no receipt is written over."""
         self.path = path

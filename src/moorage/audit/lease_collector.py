@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from moorage.audit.model import Aggregate, Reservations, ReservedFlavor
+from moorage.audit.model import AuditedAggregate, Reservations, ReservedFlavor
 from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.ids import is_uuid
@@ -54,10 +54,10 @@ def reservation_flavors(compute: ComputeClient) -> frozenset[str]:
     return frozenset(one.id for one in compute.flavors() if one.name == reservation_flavor(one.id))
 
 
-def aggregate_of(aggregate: ComputeAggregate) -> Aggregate:
+def aggregate_of(aggregate: ComputeAggregate) -> AuditedAggregate:
     zone = aggregate.metadata.get("availability_zone", "")
     is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar's prefix can be another than ours
-    return Aggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
+    return AuditedAggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
 
 
 def _runs(lease: LeaseView, reservation: ReservationView) -> bool:

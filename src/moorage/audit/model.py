@@ -18,7 +18,7 @@ Resources = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Provider:
+class AuditedProvider:
     """One resource provider; its inventories and allocations are of one generation."""
 
     uuid: str
@@ -41,7 +41,7 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
+class AuditedConsumer:
     """As Placement has it. `written_at`: when its newest allocation was written."""
 
     uuid: str
@@ -64,7 +64,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class AuditedServer:
     """One that nothing is being done to, as far as its holdings go.
 
     `wanted`: {class: units} of its flavor; without those of its device profile and of what else its host adds. None: it
@@ -79,7 +79,7 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class BusyServer:
     """A server that something is being done to (`task`), since `since` or longer."""
 
     node: str | None  #: hypervisor hostname
@@ -88,7 +88,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class AuditedAggregate:
     """One of compute's. `hosts` are names of compute services. `is_lent`: it is named for a reservation of hosts."""
 
     name: str
@@ -104,18 +104,18 @@ class Compute:
     migrations: frozenset[str]
     hypervisors: frozenset[str]  #: uuids, which are those of their providers
     owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
-    states: Mapping[str, Server] = field(default_factory=dict)  # {server: of those that can be judged}
+    states: Mapping[str, AuditedServer] = field(default_factory=dict)  # {server: of those that can be judged}
     nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
     down: frozenset[str] = frozenset()  #: hypervisor hostnames that do not say that they live
-    busy: Mapping[str, Busy] = field(default_factory=dict)  # {server: what is being done to it}
+    busy: Mapping[str, BusyServer] = field(default_factory=dict)  # {server: what is being done to it}
     reservation_flavors: frozenset[str] = frozenset()  #: ids of those that the reservation service made
-    aggregates: tuple[Aggregate, ...] = ()
+    aggregates: tuple[AuditedAggregate, ...] = ()
     #: {server: hypervisor hostnames that it was evacuated from}: Nova takes its holdings there away when they are back
     evacuated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Deployable:
+class AuditedDeployable:
     """`attached`: its handles that are attached, and no accelerator request has."""
 
     uuid: str
@@ -126,7 +126,7 @@ class Deployable:
 
 
 @dataclass(frozen=True, slots=True)
-class AcceleratorRequest:
+class AuditedRequest:
     """One that is bound, or is being bound. `is_made_here`: by the accelerator service, and not plugged with its server."""
 
     uuid: str
@@ -139,11 +139,11 @@ class AcceleratorRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Accelerators:
+class AuditedAccelerators:
     deployables: frozenset[str]  #: uuids of their providers
     instances: frozenset[str]  #: servers that an accelerator request is bound for
-    parts: tuple[Deployable, ...] = ()
-    requests: tuple[AcceleratorRequest, ...] = ()
+    parts: tuple[AuditedDeployable, ...] = ()
+    requests: tuple[AuditedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class Reservations:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class AuditedNames:
     """`classes`: all; `traits`: custom ones that no provider has; `asked_for`: by flavors and device profiles."""
 
     classes: frozenset[str]
@@ -178,19 +178,19 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class AuditSnapshot:
     """`consumers` are those that need a closer look, and hold something. A service that is None is not there: nothing is said about it."""
 
     now: datetime
-    providers: Mapping[str, Provider]
-    consumers: Mapping[str, Consumer]
+    providers: Mapping[str, AuditedProvider]
+    consumers: Mapping[str, AuditedConsumer]
     compute: Compute | None = None
-    accelerators: Accelerators | None = None
+    accelerators: AuditedAccelerators | None = None
     reservations: Reservations | None = None
-    names: Names | None = None  #: None: not asked for
+    names: AuditedNames | None = None  #: None: not asked for
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     UNKNOWN_CONSUMER = "unknown consumer"
     INCOMPLETE_CONSUMER = "incomplete consumer"
     OVER_CAPACITY = "over capacity"
@@ -221,7 +221,7 @@ class Kind(StrEnum):
     UNUSED_TRAIT = "unused trait"
 
 
-class Action(StrEnum):
+class Repair(StrEnum):
     """What mends a finding."""
 
     RELEASE = "release"
@@ -243,12 +243,12 @@ class Action(StrEnum):
 class Finding:
     """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
 
-    kind: Kind
+    kind: FindingKind
     subject: str  #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host, class or trait
     where: str  #: for people
     why: str
     advice: str  #: what --fix does, or what the operator can do
-    action: Action | None = None
+    action: Repair | None = None
     is_safe: bool = False
     resource_class: str | None = None
     owner: Owner | None = None

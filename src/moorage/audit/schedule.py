@@ -33,7 +33,7 @@ class LastRound:
     findings: Mapping[str, int]
 
 
-class Rounds:
+class AuditSchedule:
     """`jobs` in the database behind `engine`. `worker` must be nobody else's name; the same one after a restart."""
 
     def __init__(self, engine: Engine, jobs: JobStore, clock: Clock, worker: str, period_s: float) -> None:

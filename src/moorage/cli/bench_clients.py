@@ -29,17 +29,17 @@ _LAST_ROUND_S = 90.0
 _PROGRAM = "from moorage.cli.bench_clients import main; main()"
 
 
-class Kind(StrEnum):
+class BenchKind(StrEnum):
     CANDIDATES = "candidates"
     CLAIMS = "claims"
     LEASES = "leases"
 
 
 @dataclass(frozen=True)
-class Work:
+class BenchWork:
     """What is done again and again; of leases neither provider nor class."""
 
-    kind: Kind
+    kind: BenchKind
     provider: str = ""
     resource_class: str = ""
 
@@ -54,7 +54,7 @@ class _Token:
         return self._headers
 
 
-def sampled(there: Endpoints, work: Work, seconds: float, clients: int) -> list[list[float]]:
+def sampled(there: Endpoints, work: BenchWork, seconds: float, clients: int) -> list[list[float]]:
     """Of each client how long each round took, in seconds. Raises `MoorageError`."""
     if clients == 1:
         return [_sample(_ready(there, work), seconds)]
@@ -80,7 +80,7 @@ def main() -> None:
     """
     order = json.loads(sys.stdin.readline())
     try:
-        work = Work(**order["work"] | {"kind": Kind(order["work"]["kind"])})
+        work = BenchWork(**order["work"] | {"kind": BenchKind(order["work"]["kind"])})
         act = _ready(Endpoints(order["urls"], _Token(order["headers"])), work)
         _say([])
         if sys.stdin.readline():
@@ -135,15 +135,15 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
     return stream
 
 
-def _ready(there: Endpoints, work: Work) -> Callable[[], object]:
+def _ready(there: Endpoints, work: BenchWork) -> Callable[[], object]:
     """One round of it, done once: what is made at the first time is no measure."""
     act = _act(there, work)
     act()
     return act
 
 
-def _act(there: Endpoints, work: Work) -> Callable[[], object]:
-    if work.kind is Kind.LEASES:
+def _act(there: Endpoints, work: BenchWork) -> Callable[[], object]:
+    if work.kind is BenchKind.LEASES:
         reservation = there.client("reservation")
         if reservation is None:
             raise StartError("there is no reservation service")
@@ -151,7 +151,7 @@ def _act(there: Endpoints, work: Work) -> Callable[[], object]:
     placement = there.client("placement", "1.39")
     if placement is None:
         raise StartError("there is no placement service: neither in the catalogue nor in the configuration")
-    if work.kind is Kind.CANDIDATES:
+    if work.kind is BenchKind.CANDIDATES:
         return lambda: placement.get(f"/allocation_candidates?resources={work.resource_class}:1&limit=10")
     return lambda: _claim(placement, work.provider, work.resource_class)
 

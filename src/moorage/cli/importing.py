@@ -12,10 +12,10 @@ from sqlalchemy import URL, Connection, Engine
 from moorage.cli.output import console, table
 from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.core.import_findings import Finding, FindingKind, Outcome
+from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.importing import Receipt
+from moorage.db.importing import ImportReceipt
 from moorage.db.transactions import read
 
 #: Findings of a kind that are shown; the rest is counted.
@@ -65,7 +65,7 @@ def check_target(target: Engine, feature: str, check_empty: Callable[[Connection
 
 
 @contextlib.contextmanager
-def findings_file(path: Path | None) -> Iterator[Callable[[Finding], object]]:
+def findings_file(path: Path | None) -> Iterator[Callable[[ImportFinding], object]]:
     if path is None:
         yield lambda _: None
         return
@@ -77,7 +77,7 @@ def findings_file(path: Path | None) -> Iterator[Callable[[Finding], object]]:
 
 
 def show(
-    receipt: Receipt,
+    receipt: ImportReceipt,
     kinds: type[FindingKind],
     feature: str,
     findings_path: Path | None,
@@ -93,12 +93,12 @@ def show(
     click.echo("\nNothing was written." if dry_run else f"\nAll of it is in the {feature} database now.")
 
 
-def _print(out: Console, receipt: Receipt, every_kind: list[FindingKind], findings_path: Path | None) -> None:
+def _print(out: Console, receipt: ImportReceipt, every_kind: list[FindingKind], findings_path: Path | None) -> None:
     rows = table("table", "in the source", "taken", "left out", right=("in the source", "taken", "left out"))
     for name, count in receipt.counts.items():
         rows.add_row(name, f"{count.source:,}", f"{count.taken:,}", f"{count.source - count.taken:,}")
     out.print(rows)
-    for outcome in Outcome:
+    for outcome in ImportOutcome:
         kinds = [kind for kind in every_kind if kind.outcome is outcome and kind in receipt.findings.counts]
         if kinds:
             out.print(f"\n{outcome.capitalize()}", style="bold")
@@ -112,7 +112,7 @@ def _print(out: Console, receipt: Receipt, every_kind: list[FindingKind], findin
                 out.print(f"      ... and {found - SHOWN:,} more ({where})")
 
 
-def _document(receipt: Receipt, *, is_dry_run: bool) -> dict[str, object]:
+def _document(receipt: ImportReceipt, *, is_dry_run: bool) -> dict[str, object]:
     return {
         "dry_run": is_dry_run,
         "tables": {
@@ -131,5 +131,5 @@ def _document(receipt: Receipt, *, is_dry_run: bool) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, str]:
+def _finding(finding: ImportFinding) -> dict[str, str]:
     return {"kind": finding.kind, "outcome": finding.outcome, "subject": finding.subject, "text": finding.text}

@@ -15,8 +15,8 @@ from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_co
 from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
-from moorage.wire.server.http_server import Server
-from moorage.wire.server.limits import Limits
+from moorage.wire.server.http_server import HttpServer
+from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.process_setup import (
     Signals,
     keep_memory,
@@ -40,7 +40,7 @@ def work(listener: socket.socket) -> NoReturn:
     config, plane = _started()
     signals = Signals()
     open_more_files()
-    server = Server(
+    server = HttpServer(
         plane.app,
         listener,
         threads=config.server.threads,
@@ -64,9 +64,9 @@ def work(listener: socket.socket) -> NoReturn:
     os._exit(0)
 
 
-def _limits(config: Config) -> Limits:
+def _limits(config: Config) -> ServerLimits:
     server = config.server
-    return Limits(
+    return ServerLimits(
         head_timeout_s=server.head_timeout_s,
         idle_timeout_s=server.idle_timeout_s,
         min_rate_bytes_s=server.min_rate_bytes_s,

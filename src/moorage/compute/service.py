@@ -18,7 +18,7 @@ from moorage.compute.requests.flavor_resolution import ProfileLookup
 from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.placement_names import KnownNames
 from moorage.compute.requests.quota_service import QuotaService, UsageLookup
-from moorage.compute.requests.server_request import Image, ImageLookup, ImageWriter
+from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter
 from moorage.compute.requests.server_service import ServerService
 from moorage.compute.scheduling.host_selection import Placer
 from moorage.compute.servers.create_service import CreateService
@@ -32,9 +32,9 @@ from moorage.images.base import ImageSource
 from moorage.images.for_hosts import HostImages
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.scheduler.options import SchedulerOptions
+from moorage.scheduler.options import SchedulerSettings
 
-__all__ = ["ComputeService", "Image", "ImageLookup", "ImageWriter"]
+__all__ = ["ComputeService", "ImageFacts", "ImageLookup", "ImageWriter"]
 
 
 class ComputeService:
@@ -55,7 +55,7 @@ class ComputeService:
         quotas: Mapping[str, int] = DEFAULTS,
         usages: UsageLookup | None = None,
         placement: PlacementClient | None = None,
-        scheduler: SchedulerOptions | None = None,
+        scheduler: SchedulerSettings | None = None,
         profiles: ProfileLookup | None = None,
         offload_after_s: float = 0,
         up_window_s: float = UP_WINDOW_S,

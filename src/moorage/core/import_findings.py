@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Self
 
 
-class Outcome(StrEnum):
+class ImportOutcome(StrEnum):
     LEFT_OUT = "left out"
     MENDED = "mended"
     KEPT = "kept as it is"
@@ -14,10 +14,10 @@ class Outcome(StrEnum):
 class FindingKind(StrEnum):
     """What can be odd about a row. Members, in the order in which people are told: value, outcome, meaning."""
 
-    outcome: Outcome
+    outcome: ImportOutcome
     meaning: str
 
-    def __new__(cls, value: str, outcome: Outcome, meaning: str) -> Self:
+    def __new__(cls, value: str, outcome: ImportOutcome, meaning: str) -> Self:
         member = str.__new__(cls, value)
         member._value_ = value
         member.outcome = outcome
@@ -26,13 +26,13 @@ class FindingKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ImportFinding:
     kind: FindingKind
     subject: str  #: the row: its uuid or name, or the peer's table and id
     text: str
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ImportOutcome:
         return self.kind.outcome
 
 
@@ -43,9 +43,9 @@ REMEMBERED = 1000
 @dataclass
 class Findings:
     counts: dict[FindingKind, int] = field(default_factory=dict)
-    first: dict[FindingKind, list[Finding]] = field(default_factory=dict)
+    first: dict[FindingKind, list[ImportFinding]] = field(default_factory=dict)
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: ImportFinding) -> None:
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         remembered = self.first.setdefault(finding.kind, [])
         if len(remembered) < REMEMBERED:

@@ -13,7 +13,7 @@ VERSIONS: Mapping[str, str] = {"placement": "1.39", "compute": "2.96", "accelera
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class ServiceAccess:
     """How services are reached. `transport` leads to one by its type; None where nobody serves it."""
 
     transport: Callable[[str], Transport | None]

@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NavigationEntry:
     path: str  #: below ``/ui``
     label: str
     needs: str  #: the service whose page it is; left out where this cloud has none
     for_admins: bool = False
 
 
-ENTRIES: tuple[Entry, ...] = (
-    Entry("/calendar", "Calendar", "reservation"),
-    Entry("/leases", "Leases", "reservation"),
-    Entry("/map", "Map", needs="placement", for_admins=True),
-    Entry("/servers", "Servers and accelerators", needs="compute"),
-    Entry("/explain", "Explain", needs="compute"),
-    Entry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
+ENTRIES: tuple[NavigationEntry, ...] = (
+    NavigationEntry("/calendar", "Calendar", "reservation"),
+    NavigationEntry("/leases", "Leases", "reservation"),
+    NavigationEntry("/map", "Map", needs="placement", for_admins=True),
+    NavigationEntry("/servers", "Servers and accelerators", needs="compute"),
+    NavigationEntry("/explain", "Explain", needs="compute"),
+    NavigationEntry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
 )

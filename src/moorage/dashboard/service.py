@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Unauthorized
-from moorage.dashboard.clients import Ways
+from moorage.dashboard.clients import ServiceAccess
 from moorage.dashboard.rendering import Templates
-from moorage.dashboard.signing_in import Person, Project, SigningIn
+from moorage.dashboard.signing_in import Person, ProjectChoice, SigningIn
 from moorage.dashboard.static import StaticFiles
 
 
@@ -16,7 +16,7 @@ from moorage.dashboard.static import StaticFiles
 class Dashboard:
     """`signing_in` is None where nobody signs in and everybody on this machine is admin."""
 
-    ways: Ways
+    ways: ServiceAccess
     signing_in: SigningIn | None
     templates: Templates
     files: StaticFiles
@@ -33,5 +33,5 @@ class Dashboard:
             return self.signing_in.whose(token) if token else None
         if not caller.user_id:
             raise Unauthorized("without authentication only the machine of the plane itself is served")
-        here = Project(caller.project_id, caller.project_name)
+        here = ProjectChoice(caller.project_id, caller.project_name)
         return Person(caller.user_name, here, caller.roles, (here,))

@@ -16,7 +16,7 @@ import orjson
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
 from moorage.wire.client import decode, refusal_of
-from moorage.wire.transports import Answer, Transport, passed_on
+from moorage.wire.transports import ClientResponse, Transport, passed_on
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _DOMAIN = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class ProjectChoice:
     id: str
     name: str
 
@@ -38,9 +38,9 @@ class Person:
     """Who looks at a page, in which project."""
 
     user_name: str
-    project: Project
+    project: ProjectChoice
     roles: frozenset[str]
-    projects: tuple[Project, ...]  #: those that can be switched to, this one among them
+    projects: tuple[ProjectChoice, ...]  #: those that can be switched to, this one among them
     token: str | None = field(default=None, repr=False)  #: None where nobody signs in ([identity] mode = none)
     expires_at: datetime | None = None
 
@@ -126,16 +126,16 @@ class SigningIn:
             raise Unauthorized(message, code="dashboard.refused")
         return answer.headers.get("x-subject-token", ""), _checked(answer)["token"]
 
-    def _projects(self, token: str) -> tuple[Project, ...]:
+    def _projects(self, token: str) -> tuple[ProjectChoice, ...]:
         rows = _checked(self._send("GET", "/v3/auth/projects", token, {}))["projects"]
-        return tuple(Project(row["id"], row["name"]) for row in rows)
+        return tuple(ProjectChoice(row["id"], row["name"]) for row in rows)
 
     def _remember(self, token: str, said: Mapping[str, Any]) -> Person:
         now = self._clock.now()
         expires_at = datetime.fromisoformat(said["expires_at"])
         person = Person(
             user_name=said["user"]["name"],
-            project=Project(said["project"]["id"], said["project"]["name"]),
+            project=ProjectChoice(said["project"]["id"], said["project"]["name"]),
             roles=frozenset(role["name"].lower() for role in said.get("roles", ())),
             projects=self._projects(token),
             token=token,
@@ -150,7 +150,7 @@ class SigningIn:
 
     def _send(
         self, method: str, path: str, token: str | None, headers: Mapping[str, str], body: bytes | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         own = {"accept": "application/json", **headers}
         if request_id := passed_on():
             own["x-openstack-request-id"] = request_id
@@ -165,7 +165,7 @@ def _mark(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _checked(answer: Answer) -> Any:
+def _checked(answer: ClientResponse) -> Any:
     if 200 <= answer.status < 300:
         return decode(answer)
     message, _ = refusal_of(answer)

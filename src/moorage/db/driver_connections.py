@@ -16,7 +16,7 @@ Rows = Sequence[tuple[Any, ...]]
 L = TypeVar("L")
 
 
-class Driver:
+class DatabaseDriver:
     """What an engine knows of its driver."""
 
     def __init__(self, engine: Engine) -> None:

@@ -42,14 +42,14 @@ class Compiler:
         self._names: dict[str, bytes] = {}
         self._compiling = threading.Lock()
 
-    def words(self, statement: Executable, values: Values) -> "Words":
+    def words(self, statement: Executable, values: Values) -> "DriverStatement":
         """What it says depends on which columns are written, and on how many places a list of ``IN`` has."""
         names = tuple(values)
         compiled = self._kept.get(statement, {}).get(names)
         words = compiled.words.get(compiled.places(values)) if compiled is not None else None
         return words or self._worded(statement, names, values)
 
-    def _worded(self, statement: Executable, names: tuple[str, ...], values: Values) -> "Words":
+    def _worded(self, statement: Executable, names: tuple[str, ...], values: Values) -> "DriverStatement":
         with self._compiling:  # the number in a name must be nobody else's
             kept = self._kept.setdefault(statement, {})
             if names not in kept:
@@ -57,8 +57,10 @@ class Compiler:
             compiled = kept[names]
             places = compiled.places(values)
             if max(places, default=0) > LONGEST_KEPT:
-                return Words(compiled, places, values, None, self.dialect)
-            return compiled.words.setdefault(places, Words(compiled, places, values, self._names, self.dialect))
+                return DriverStatement(compiled, places, values, None, self.dialect)
+            return compiled.words.setdefault(
+                places, DriverStatement(compiled, places, values, self._names, self.dialect)
+            )
 
 
 class _Compiled:
@@ -68,14 +70,14 @@ class _Compiled:
         #: Parameters that are lists.
         self.lists = sorted(self.sql.bind_names[parameter] for parameter in self.sql.post_compile_params)
         #: By how many places each of them has.
-        self.words: dict[tuple[int, ...], Words] = {}
+        self.words: dict[tuple[int, ...], DriverStatement] = {}
 
     def places(self, values: Values) -> tuple[int, ...]:
         """So many has each of `lists`."""
         return tuple(places_for(len(values.get(name, self.sql.params[name]))) for name in self.lists)
 
 
-class Words:
+class DriverStatement:
     """`places` as `_Compiled.places` counts them for `values`; `names` are those of all words that are kept, None: these are
     not.
     """

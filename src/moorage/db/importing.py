@@ -14,7 +14,7 @@ from sqlalchemy import URL, Column, Connection, MetaData, Row, String, Table, fu
 from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import StartError, Unavailable
-from moorage.core.import_findings import Finding, Findings
+from moorage.core.import_findings import Findings, ImportFinding
 from moorage.db.engine import open_to_read
 from moorage.db.transactions import translate
 
@@ -28,23 +28,23 @@ PAGE = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TableCount:
     source: int
     taken: int
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ImportReceipt:
     """`counts` is by table of the peer."""
 
-    counts: Mapping[str, Count]
+    counts: Mapping[str, TableCount]
     findings: Findings
 
 
 #: Called with a table of the peer, how many of its rows are done and how many there are.
 Progress = Callable[[str, int, int], object]
 #: Called with each finding, for whoever wants all of them: there may be millions.
-Noted = Callable[[Finding], object]
+Noted = Callable[[ImportFinding], object]
 
 
 class Ledger:
@@ -58,7 +58,7 @@ class Ledger:
         self._progress = progress
         self._findings = Findings()
 
-    def note(self, finding: Finding) -> None:
+    def note(self, finding: ImportFinding) -> None:
         self._findings.add(finding)
         self._noted(finding)
 
@@ -66,8 +66,10 @@ class Ledger:
         self._taken[table] += rows
         self._progress(table, self._taken[table], self._there[table])
 
-    def receipt(self) -> Receipt:
-        return Receipt({table: Count(self._there[table], self._taken[table]) for table in self._there}, self._findings)
+    def receipt(self) -> ImportReceipt:
+        return ImportReceipt(
+            {table: TableCount(self._there[table], self._taken[table]) for table in self._there}, self._findings
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from sqlalchemy.sql import Executable
 
 from moorage.core import blocking_hook
 from moorage.core.errors import RetryableConflict, Unavailable
-from moorage.db.driver_connections import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
-from moorage.db.driver_statements import Compiler, Values, Words
+from moorage.db.driver_connections import DatabaseDriver, MariadbLink, PostgresqlLink, Rows, SqliteLink
+from moorage.db.driver_statements import Compiler, DriverStatement, Values
 from moorage.db.engine import dialect_name
 from moorage.db.timeouts import OUTCOME_UNKNOWN, has_ended
 from moorage.db.transactions import is_over
@@ -49,7 +49,7 @@ class Database:
         self._engine = engine
         self._sql = Compiler(engine)
         self._open_link = _LINKS[dialect_name(engine)]
-        self._driver = Driver(engine)
+        self._driver = DatabaseDriver(engine)
         #: Idle ones, the last used last.
         self._idle: list[_Link] = []
         #: What was run so far: what a test holds a use case to.
@@ -115,7 +115,7 @@ class Database:
             link.close()
 
 
-class Result:
+class StatementResult:
     """What a statement answered: as much of SQLAlchemy's as stores use."""
 
     def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
@@ -146,7 +146,7 @@ class Result:
 class _Session:
     """One transaction on one link."""
 
-    def __init__(self, database: Database, link: "_Link", sql: Compiler, driver: Driver) -> None:
+    def __init__(self, database: Database, link: "_Link", sql: Compiler, driver: DatabaseDriver) -> None:
         self.link = link
         self.is_sound = True
         self.dialect = sql.dialect
@@ -160,18 +160,18 @@ class _Session:
         if self._is_open:
             self._do("BEGIN", lambda: self.link.begin(writes=writes))
 
-    def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> Result:
+    def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> StatementResult:
         """Several `values` are written one after the other."""
         if isinstance(values, Sequence):
-            return Result((), sum(self._execute(statement, one).rowcount for one in values))
+            return StatementResult((), sum(self._execute(statement, one).rowcount for one in values))
         return self._execute(statement, values or {})
 
-    def _execute(self, statement: Executable, values: Values) -> Result:
+    def _execute(self, statement: Executable, values: Values) -> StatementResult:
         words = self._sql.words(statement, values)
         self._database.statements += 1
         with self._database.around(words.text):
             rows, count = self._do(words.text, lambda: self.link.run(words, words.placed(values)))
-        return Result(words.named(rows), count)
+        return StatementResult(words.named(rows), count)
 
     def commit(self) -> None:
         try:
@@ -223,7 +223,7 @@ class _Link(Protocol):
 
     def begin(self, *, writes: bool) -> None: ...
 
-    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:
         """Rows that it found; how many it wrote."""
         ...
 
@@ -251,7 +251,7 @@ class _PostgresqlLink(PostgresqlLink):
         self.replan_now_and_then()
         self._begun = True  # with the first statement: no round trip of its own
 
-    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:
         self._prepare(words.name, words.encoded)
         given = [None if value is None else str(value).encode() for value in values]
         if not self._begun:
@@ -298,7 +298,7 @@ class _MariadbLink(MariadbLink):
     def begin(self, *, writes: bool) -> None:
         self._cursor.execute("START TRANSACTION")
 
-    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:
         self._cursor.execute(words.text, tuple(values) or None)
         return list(self._cursor.fetchall()), self._cursor.rowcount
 
@@ -322,7 +322,7 @@ class _SqliteLink(SqliteLink):
             blocking_hook.waits()  # for other writers, and for the disk
         self.driver_connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    def run(self, words: Words, values: Sequence[object]) -> tuple[Rows, int]:
+    def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:
         cursor = self.driver_connection.execute(words.text, values)
         rows: Rows = cursor.fetchall()
         return rows, cursor.rowcount

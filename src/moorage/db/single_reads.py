@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import CompoundSelect, Dialect, Engine, Select, event
 
 from moorage.core import blocking_hook
-from moorage.db.driver_connections import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
+from moorage.db.driver_connections import DatabaseDriver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 from moorage.db.engine import dialect_name
 
 T = TypeVar("T")
@@ -35,13 +35,13 @@ class Asker:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._link = _LINKS[dialect_name(engine)]
-        self._driver = Driver(engine)
+        self._driver = DatabaseDriver(engine)
         #: Idle ones, the last used last: one client after the other needs one.
         self._idle: list[_Link] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    def question(self, statement: Select[Any] | CompoundSelect[Any]) -> "Question":
-        return Question(self, self._engine, statement)
+    def question(self, statement: Select[Any] | CompoundSelect[Any]) -> "PreparedRead":
+        return PreparedRead(self, self._engine, statement)
 
     def ask(self, sql: "_Sql", parameters: Sequence[object]) -> Rows:
         """Raises what a transaction raises; a connection that was lost while it was idle only costs a second try."""
@@ -82,7 +82,7 @@ class Asker:
             link.close()
 
 
-class Question:
+class PreparedRead:
     """One prepared SELECT; ``question(wanted=...)`` are its rows, with values as SQLAlchemy gives them.
 
     Its parameters are texts and numbers.
@@ -137,7 +137,7 @@ class _Sql:
         return [given.get(name, fixed) for name, fixed in self._parameters]
 
 
-class Together(Generic[T]):
+class SharedReader(Generic[T]):
     """One question of many threads: those that wait for their turn to ask are answered by one asking.
 
     An asking answers whoever came before it began, never anybody who came later: so the answer is always at least as

@@ -18,7 +18,7 @@ from sqlalchemy import Engine, event
 
 from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
-from moorage.db.driver_connections import Driver, MariadbLink, PostgresqlLink, Rows, SqliteLink
+from moorage.db.driver_connections import DatabaseDriver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 from moorage.db.engine import dialect_name, is_near
 from moorage.db.timeouts import OUTCOME_UNKNOWN, has_ended
 
@@ -124,7 +124,7 @@ class Batches:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._driver = Driver(engine)
+        self._driver = DatabaseDriver(engine)
         self._open_link = _LINKS[dialect_name(engine)]
         self._link: _Link | None = None
         event.listen(engine, "engine_disposed", lambda _: self.close())

@@ -42,7 +42,7 @@ class Backfill:
 
 
 @dataclass(frozen=True)
-class Step:
+class UpgradeStep:
     """`rows`: of a backfill, how many are left. `needs_restart`: programs of before do not run on what it leaves."""
 
     feature: str
@@ -58,12 +58,12 @@ class Step:
 Tell = Callable[[str, int, int], None]
 
 
-def plan(engine: Engine, feature: str) -> list[Step]:
+def plan(engine: Engine, feature: str) -> list[UpgradeStep]:
     """All steps there are for `feature`, done or not, in the order in which they come."""
     now = migrations.current(engine, feature)
     at_head = migrations.standing(engine, feature) not in (migrations.Standing.EMPTY, migrations.Standing.BEHIND)
     expand = [
-        Step(
+        UpgradeStep(
             feature, Phase.EXPAND, revision, _what(feature, revision),
             is_done=at_head or (now is not None and revision <= now and now in migrations.revisions(feature)),
             needs_restart=not migrations.is_additive(feature, revision),
@@ -72,16 +72,16 @@ def plan(engine: Engine, feature: str) -> list[Step]:
     ]  # fmt: skip
     done = migrations.gated_done(engine, feature)
     contract = [
-        Step(feature, Phase.CONTRACT, revision, _what(feature, revision), is_done=revision in done)
+        UpgradeStep(feature, Phase.CONTRACT, revision, _what(feature, revision), is_done=revision in done)
         for revision in migrations.gated_revisions(feature)
     ]
     return [*expand, *(_backfill(engine, feature, one, is_known=at_head) for one in backfills(feature)), *contract]
 
 
-def _backfill(engine: Engine, feature: str, one: Backfill, *, is_known: bool) -> Step:
+def _backfill(engine: Engine, feature: str, one: Backfill, *, is_known: bool) -> UpgradeStep:
     """Before the schema is expanded nobody knows how many rows there are."""
     left = one.left(engine) if is_known else 0
-    return Step(feature, Phase.MIGRATE, one.name, one.what, is_done=is_known and not left, rows=left)
+    return UpgradeStep(feature, Phase.MIGRATE, one.name, one.what, is_done=is_known and not left, rows=left)
 
 
 def backfills(feature: str) -> Sequence[Backfill]:
@@ -92,7 +92,7 @@ def backfills(feature: str) -> Sequence[Backfill]:
     return found
 
 
-def run(engine: Engine, feature: str, phases: Sequence[Phase], tell: Tell) -> list[Step]:
+def run(engine: Engine, feature: str, phases: Sequence[Phase], tell: Tell) -> list[UpgradeStep]:
     """Do what is left in `phases`, in order; the steps that were done. What is done stays done when a later one fails."""
     done = []
     for phase in (phase for phase in Phase if phase in phases):
@@ -103,7 +103,7 @@ def run(engine: Engine, feature: str, phases: Sequence[Phase], tell: Tell) -> li
     return done
 
 
-def _do(engine: Engine, step: Step, tell: Tell) -> None:
+def _do(engine: Engine, step: UpgradeStep, tell: Tell) -> None:
     label = f"{step.feature} {step.name}"
     if step.phase is not Phase.MIGRATE:
         tell(label, 0, 1)

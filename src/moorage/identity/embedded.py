@@ -25,7 +25,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
-from moorage.identity.hosts import ID_PREFIX, Host, HostRegistry
+from moorage.identity.hosts import ID_PREFIX, HostIdentity, HostRegistry
 from moorage.identity.keys import RandomBytes, make_first, watched
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
@@ -53,7 +53,7 @@ _HEADER = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class AuthenticatedCaller:
     """A caller with proof: the claims of a token that is in force now."""
 
     claims: Claims
@@ -139,17 +139,17 @@ class EmbeddedIdentity:
             _forget_note(self._state / "credentials.json", user.name)
         log.info("a user has a new password", extra={"user": user.id})
 
-    def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, Identified]:
+    def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, AuthenticatedCaller]:
         """A token for the user in that project. Raises `Unauthorized` where the user has no role there."""
         now = self._clock.now().replace(microsecond=0)
         return self._sign(user, project, methods, expires_at=now + self._lifetime)
 
-    def issue_for_host(self, name: str, host: Host) -> tuple[str, Identified]:
+    def issue_for_host(self, name: str, host: HostIdentity) -> tuple[str, AuthenticatedCaller]:
         """A token for the agent of a host that was checked."""
         expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
         return self._sign(_standing_for(name, host), None, ("host",), expires_at=expires_at, host=name)
 
-    def rescope(self, held: Identified, project: Project | None) -> tuple[str, Identified]:
+    def rescope(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
         """A token for another project; it ends when the one it came from ends."""
         methods = tuple(sorted({*held.claims.methods, "token"}))
         first = held.claims.chain_id or held.claims.audit_id
@@ -157,14 +157,14 @@ class EmbeddedIdentity:
             held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first, host=held.host
         )
 
-    def revoke(self, held: Identified, *, with_descendants: bool) -> None:
+    def revoke(self, held: AuthenticatedCaller, *, with_descendants: bool) -> None:
         """The token ends now: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
 
         With it end those that were got for it, unless it was got for another token itself.
         """
         self._revocations.add(held.claims, with_descendants=with_descendants)
 
-    def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> Identified:
+    def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
         claims = self._keys.value().read(token, self._clock.now(), grace=grace)
         if self._revocations.cover(claims):
@@ -176,18 +176,18 @@ class EmbeddedIdentity:
         if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
             raise Unauthorized("the token's user is gone, disabled or has a new password", code="identity.user_changed")
         if claims.project_id is None:
-            return Identified(claims, user, None)
+            return AuthenticatedCaller(claims, user, None)
         project = accounts.projects.get(claims.project_id)
         if project is None or not project.enabled or not user.roles_in(project):
             raise Unauthorized(f"{user.name} has no role in the token's project any more", code="identity.no_role")
-        return Identified(claims, user, project)
+        return AuthenticatedCaller(claims, user, project)
 
-    def _identify_host(self, claims: Claims) -> Identified:
+    def _identify_host(self, claims: Claims) -> AuthenticatedCaller:
         found = self.hosts.by_id(claims.user_id)
         if found is None:
             raise Unauthorized("the token's host was revoked, or enrolled anew", code="identity.host_changed")
         name, host = found
-        return Identified(claims, _standing_for(name, host), None, name)
+        return AuthenticatedCaller(claims, _standing_for(name, host), None, name)
 
     def _sign(
         self,
@@ -198,7 +198,7 @@ class EmbeddedIdentity:
         expires_at: datetime,
         chain_id: str | None = None,
         host: str | None = None,
-    ) -> tuple[str, Identified]:
+    ) -> tuple[str, AuthenticatedCaller]:
         if project is not None and not (project.enabled and user.roles_in(project)):
             raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
         claims = Claims(
@@ -211,7 +211,7 @@ class EmbeddedIdentity:
             audit_id=_text(self._random_bytes(16)),
             chain_id=chain_id,
         )
-        return self._keys.value().sign(claims), Identified(claims, user, project, host)
+        return self._keys.value().sign(claims), AuthenticatedCaller(claims, user, project, host)
 
 
 def open_or_create(
@@ -247,7 +247,7 @@ def open_or_create(
     )
 
 
-def _standing_for(name: str, host: Host) -> User:
+def _standing_for(name: str, host: HostIdentity) -> User:
     return User(id=host.id, name=f"{ID_PREFIX}{name}", password_hash="", roles={})
 
 

@@ -48,7 +48,7 @@ class Invitation(msgspec.Struct, frozen=True):
     expires_at: datetime
 
 
-class Host(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     """What identity knows of one host. `id` changes with each enrolment, which ends the access tokens of before."""
 
     id: str
@@ -67,7 +67,7 @@ class Host(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.revoked_at is None and (self.is_own or bool(self.secret))
 
 
-Hosts = Mapping[str, Host]
+Hosts = Mapping[str, HostIdentity]
 
 
 class HostRegistry:
@@ -83,7 +83,7 @@ class HostRegistry:
         """By name, as of one second ago at most."""
         return self._watched.value().hosts
 
-    def by_id(self, host_id: str) -> tuple[str, Host] | None:
+    def by_id(self, host_id: str) -> tuple[str, HostIdentity] | None:
         """(name, host) of one that may call."""
         known = self._watched.value()
         name = known.by_id.get(host_id)
@@ -101,9 +101,9 @@ class HostRegistry:
         token = _secret()
         expires_at = self._clock.now() + timedelta(seconds=lifetime_s)
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             _refuse_neighbours(name, hosts)
-            host = hosts.get(name) or Host(self._new_id())
+            host = hosts.get(name) or HostIdentity(self._new_id())
             invitation = Invitation(digest_of(token), expires_at)
             hosts[name] = msgspec.structs.replace(host, invitation=invitation)
 
@@ -113,7 +113,7 @@ class HostRegistry:
     def revoke(self, name: str) -> None:
         """Raises `NotFound`, and `Conflict` for the host of a process that could make itself tokens again."""
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             host = hosts.get(name)
             if host is None:
                 raise NotFound(f"no host {name} was enrolled")
@@ -123,7 +123,7 @@ class HostRegistry:
                     "out of its [plane] services instead"
                 )
             # The id goes with it, so that no access token of before counts when the host is enrolled again.
-            hosts[name] = Host(self._new_id(), enrolled_at=host.enrolled_at, revoked_at=self._clock.now())
+            hosts[name] = HostIdentity(self._new_id(), enrolled_at=host.enrolled_at, revoked_at=self._clock.now())
 
         self._change(change)
 
@@ -136,19 +136,21 @@ class HostRegistry:
         """
         now, given = self._clock.now(), digest_of(token)
 
-        def is_repeated(host: Host | None) -> bool:
+        def is_repeated(host: HostIdentity | None) -> bool:
             return host is not None and (host.used_token, host.secret) == (given, secret_digest)
 
-        def is_invited(host: Host | None) -> bool:
+        def is_invited(host: HostIdentity | None) -> bool:
             invitation = None if host is None else host.invitation
             return invitation is not None and invitation.digest == given and now < invitation.expires_at
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             if is_repeated(hosts.get(name)):
                 return
             if not is_invited(hosts.get(name)):
                 raise _refused(name)
-            hosts[name] = Host(self._new_id(), enrolled_at=now, secret=secret_digest, used_token=given, rotated_at=now)
+            hosts[name] = HostIdentity(
+                self._new_id(), enrolled_at=now, secret=secret_digest, used_token=given, rotated_at=now
+            )
 
         # Nobody takes the lock who has nothing to show.
         host = self._present(name)
@@ -156,7 +158,7 @@ class HostRegistry:
             raise _refused(name)
         self._change(change)
 
-    def check(self, name: str, secret: str) -> Host:
+    def check(self, name: str, secret: str) -> HostIdentity:
         """The host whose secret it is. The first use of the next secret ends the one before.
 
         Raises `Unauthorized`, the same for every cause.
@@ -168,7 +170,7 @@ class HostRegistry:
         if host.secret == given:
             return host
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             host = hosts.get(name)
             if host is None or not host.may_call or given not in (host.secret, host.next_secret):
                 raise _refused(name)
@@ -187,7 +189,7 @@ class HostRegistry:
         """
         host = self.check(name, secret)
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             present = hosts.get(name)
             if present is None or (present.id, present.secret) != (host.id, host.secret):
                 raise _refused(name)
@@ -206,11 +208,11 @@ class HostRegistry:
         except Invalid as error:
             raise StartError(f"[agent] host: {error.message}") from error
 
-        def change(hosts: dict[str, Host]) -> None:
+        def change(hosts: dict[str, HostIdentity]) -> None:
             for name in names:
                 host = hosts.get(name)
                 if host is None or not host.is_own:
-                    hosts[name] = Host(self._new_id(), enrolled_at=self._clock.now(), is_own=True)
+                    hosts[name] = HostIdentity(self._new_id(), enrolled_at=self._clock.now(), is_own=True)
 
         known = self.hosts()
         if any(name not in known or not known[name].is_own for name in names):
@@ -221,12 +223,12 @@ class HostRegistry:
     def _new_id(self) -> str:
         return f"{ID_PREFIX}{self._ids.uuid().replace('-', '')}"
 
-    def _present(self, name: str) -> Host | None:
+    def _present(self, name: str) -> HostIdentity | None:
         """As of now: another process may have enrolled it a moment ago."""
         self._watched.look_now()
         return self.hosts().get(name)
 
-    def _change(self, change: Callable[[dict[str, Host]], None]) -> None:
+    def _change(self, change: Callable[[dict[str, HostIdentity]], None]) -> None:
         """Durable, and known to this process, when this returns. Raises `StartError` for a file that cannot be read."""
         with _alone(self._path):
             before = _read(self._path).hosts
@@ -247,7 +249,7 @@ def _read(path: Path) -> _Known:
     try:
         if path.stat().st_mode & 0o077:
             raise StartError(f"{path} can be read by others; chmod 0600 {path}")
-        hosts = msgspec.json.decode(path.read_bytes(), type=dict[str, Host])
+        hosts = msgspec.json.decode(path.read_bytes(), type=dict[str, HostIdentity])
     except FileNotFoundError:
         return _Known({}, {})
     except (OSError, msgspec.DecodeError) as error:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
-from moorage.identity.embedded import EmbeddedIdentity, Identified
+from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_GRACE, Project, User
 
 #: What `openstack catalog list` shows beside the type: the names that the peers register themselves by.
@@ -24,7 +24,7 @@ INTERFACES = ("public", "internal", "admin")
 
 
 @dataclass(frozen=True, slots=True)
-class Domain:
+class DomainRef:
     """As a request names it, by id or name; both None means that it was not named."""
 
     id: str | None = None
@@ -41,7 +41,7 @@ class Named:
 
     id: str | None
     name: str | None
-    domain: Domain
+    domain: DomainRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class IdentityService:
         self._region = region
         self._mount = mount
 
-    def log_in(self, login: Login, address: str) -> tuple[str, Identified]:
+    def log_in(self, login: Login, address: str) -> tuple[str, AuthenticatedCaller]:
         """(token, whose it is) for a caller at `address`. Raises `Unauthorized`, `TooManyRequests`."""
         if login.other_scope:
             raise Unauthorized("there are roles in projects only, not in a domain or the whole system")
@@ -100,7 +100,7 @@ class IdentityService:
         user = self._identity.check_password(user, login.password, named=named, address=address)
         return self._identity.issue(user, self._wanted_project(login, user), ("password",))
 
-    def log_in_host(self, name: str, secret: str) -> tuple[str, Identified]:
+    def log_in_host(self, name: str, secret: str) -> tuple[str, AuthenticatedCaller]:
         """(token, whose it is) for the agent of a host. Raises `Unauthorized`."""
         return self._identity.issue_for_host(name, self.hosts.check(name, secret))
 
@@ -113,7 +113,7 @@ class IdentityService:
 
     def judge(
         self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool
-    ) -> Identified:
+    ) -> AuthenticatedCaller:
         """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
         grace = SERVICE_GRACE if allow_expired and privileged else timedelta(0)
@@ -180,7 +180,7 @@ class IdentityService:
             role for role in sorted(held | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
         ]
 
-    def _in_force(self, subject: str, grace: timedelta = timedelta(0)) -> Identified:
+    def _in_force(self, subject: str, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         try:
             return self._identity.identify(subject, grace=grace)
         except Unauthorized as error:

@@ -16,20 +16,20 @@ _VERBS = ("add", "remove", "replace")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class PatchOperation:
     verb: str  #: add, remove or replace
     name: str  #: a base attribute or an additional property
     value: Any = None
 
 
-def understand(document: object) -> list[Operation]:
+def understand(document: object) -> list[PatchOperation]:
     """Raises `Invalid` for what is no list of operations on attributes."""
     if not isinstance(document, list):
         raise Invalid("Request body must be a JSON array of operation objects.")
     return [_operation(row) for row in document]
 
 
-def apply(shown: Mapping[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
+def apply(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dict[str, Any]:
     """The image's document after all operations. Raises `Forbidden` (read-only) and `Conflict` (no such property)."""
     result = dict(shown)
     for operation in operations:
@@ -47,7 +47,7 @@ def apply(shown: Mapping[str, Any], operations: Sequence[Operation]) -> dict[str
     return result
 
 
-def _operation(row: object) -> Operation:
+def _operation(row: object) -> PatchOperation:
     if not isinstance(row, dict):
         raise Invalid("Operations must be JSON objects.")
     verb, path = row.get("op"), row.get("path")
@@ -59,4 +59,4 @@ def _operation(row: object) -> Operation:
         raise Invalid(f"Invalid JSON pointer for this resource: '{path}'")
     if verb != "remove" and "value" not in row:
         raise Invalid(f'Operation "{verb}" requires a member named "value".')
-    return Operation(verb, path[1:].replace("~1", "/").replace("~0", "~"), row.get("value"))
+    return PatchOperation(verb, path[1:].replace("~1", "/").replace("~0", "~"), row.get("value"))

@@ -48,7 +48,7 @@ class ImageService:
         return _seen(image, image_id, caller)
 
     def change(
-        self, caller: Caller, image_id: str, operations: Sequence[patch.Operation], check: Check, allowed: Allowed
+        self, caller: Caller, image_id: str, operations: Sequence[patch.PatchOperation], check: Check, allowed: Allowed
     ) -> Image:
         """Applies all operations or none."""
 

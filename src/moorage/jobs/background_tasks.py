@@ -24,7 +24,7 @@ PAUSE_AFTER_FAILURE = timedelta(seconds=2)
 LONGEST_WAIT_S = 60.0
 
 
-class Duty(Protocol):
+class Task(Protocol):
     """May have `listens_to`, queues of jobs whose hints wake it, `rest_s`, the least time between two rounds: what wakes
     it meanwhile is done in one, and `shows_life`: others look for what it says, so it comes first when the clock jumps.
     """
@@ -37,7 +37,7 @@ class Duty(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
+class TaskRun:
     """One call of a duty: `due` is the moment of the next, None only when it is woken."""
 
     duty: str
@@ -47,14 +47,14 @@ class Round:
     took_s: float
 
 
-class Rounds:
+class TaskRuns:
     """When each duty began the last round that it ended: for who must know that they have looked since."""
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
         self._began: dict[str, float] = {}
 
-    def ended(self, done: Round) -> None:
+    def ended(self, done: TaskRun) -> None:
         with self._ended:
             self._began[done.duty] = done.began
             self._ended.notify_all()
@@ -112,7 +112,7 @@ class Wakeups:
 class DutyThreads:
     """Each duty in a thread of its own, in real time. `topics` of a duty: `duty.name` and what it `listens_to`."""
 
-    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[Round], None] | None = None) -> None:
+    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[TaskRun], None] | None = None) -> None:
         """`ticked` is told after each round."""
         self._clock = clock
         self._ticked = ticked
@@ -120,7 +120,7 @@ class DutyThreads:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def start(self, duties: Sequence[Duty]) -> None:
+    def start(self, duties: Sequence[Task]) -> None:
         for duty in duties:
             event = self._wakeups.listen(*listens_to(duty), own=(duty.name,))
             thread = threading.Thread(target=self._run, args=(duty, event), name=duty.name, daemon=True)
@@ -138,7 +138,7 @@ class DutyThreads:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _run(self, duty: Duty, woken: threading.Event) -> None:
+    def _run(self, duty: Task, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
             done = tick(duty, self._clock)
@@ -162,7 +162,7 @@ class DutyThreads:
 class DutiesInTurn:
     """All duties in this thread under virtual time: deterministic, in the order they were given."""
 
-    def __init__(self, clock: VirtualClock, wakeups: Wakeups, duties: Sequence[Duty]) -> None:
+    def __init__(self, clock: VirtualClock, wakeups: Wakeups, duties: Sequence[Task]) -> None:
         self._clock = clock
         self._rows = [(duty, wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
         self._due: dict[str, datetime | None] = {duty.name: clock.now() for duty in duties}
@@ -185,7 +185,7 @@ class DutiesInTurn:
                 return
         raise RuntimeError(f"the duties did not come to rest in {limit} rounds: {sorted(self._due)}")
 
-    def _run_if_due(self, duty: Duty, woken: threading.Event) -> bool:
+    def _run_if_due(self, duty: Task, woken: threading.Event) -> bool:
         due = self._due[duty.name]
         if not woken.is_set() and (due is None or due > self._clock.now()):
             return False
@@ -194,26 +194,26 @@ class DutiesInTurn:
         return True
 
 
-def listens_to(duty: Duty) -> tuple[str, ...]:
+def listens_to(duty: Task) -> tuple[str, ...]:
     """Queues of jobs whose hints wake it."""
     queues: tuple[str, ...] = getattr(duty, "listens_to", ())
     return queues
 
 
-def shows_life(duty: Duty) -> bool:
+def shows_life(duty: Task) -> bool:
     return bool(getattr(duty, "shows_life", False))
 
 
-def rest_s(duty: Duty) -> float:
+def rest_s(duty: Task) -> float:
     seconds: float = getattr(duty, "rest_s", 0.0)
     return seconds
 
 
-def tick(duty: Duty, clock: Clock) -> Round:
+def tick(duty: Task, clock: Clock) -> TaskRun:
     began = time.perf_counter()
     try:
         due, succeeded = duty.tick(), True
     except Exception:  # the top of a thread: a duty must survive one bad round
         log.exception("duty failed; it is tried again", extra={"duty": duty.name})
         due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
-    return Round(duty.name, succeeded, due, began, time.perf_counter() - began)
+    return TaskRun(duty.name, succeeded, due, began, time.perf_counter() - began)

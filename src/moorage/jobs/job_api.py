@@ -48,7 +48,7 @@ REPORT = Schema(
 
 
 @dataclass(frozen=True)
-class Report:
+class JobReport:
     """What an agent says of a job."""
 
     state: str  #: ``running``, ``done`` or ``failed``
@@ -106,9 +106,9 @@ def is_of_host(job: Job, host: str | None) -> bool:
     return job.queue not in QUEUES and (host is None or job.queue == host or job.queue.startswith(f"{host}/"))
 
 
-def report_of(document: Mapping[str, Any]) -> Report:
+def report_of(document: Mapping[str, Any]) -> JobReport:
     """From a body that `REPORT` accepts."""
-    return Report(document["state"], document["epoch"], document.get("result") or {})
+    return JobReport(document["state"], document["epoch"], document.get("result") or {})
 
 
 def job_document(job: Job) -> dict[str, object]:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from moorage.core.clock import Clock
-from moorage.jobs.background_tasks import LONGEST_WAIT_S, Duty, Round, Wakeups, listens_to, rest_s, tick
+from moorage.jobs.background_tasks import LONGEST_WAIT_S, Task, TaskRun, Wakeups, listens_to, rest_s, tick
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
@@ -30,7 +30,7 @@ class _Turn:
 
 @dataclass(eq=False)
 class _Row:
-    duty: Duty
+    duty: Task
     turn: _Turn | None = None  #: the one that counts; others of it in the heap are passed over
     is_running: bool = False
     is_woken: bool = False  #: while it was running
@@ -41,7 +41,7 @@ class DutyPool:
     """Ticks of one duty never overlap. `topics` as with `DutyThreads`."""
 
     def __init__(
-        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[Round], None] | None = None
+        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[TaskRun], None] | None = None
     ) -> None:
         """`ticked` is told after each round."""
         self._clock = clock
@@ -55,7 +55,7 @@ class DutyPool:
             threading.Thread(target=self._work, name=f"duties {number}", daemon=True) for number in range(threads)
         ]
 
-    def start(self, duties: Sequence[Duty]) -> None:
+    def start(self, duties: Sequence[Task]) -> None:
         """Each is due at once."""
         now = self._clock.now()
         for duty in duties:

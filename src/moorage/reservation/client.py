@@ -10,7 +10,7 @@ from moorage.reservation.steps.reservation_providers import offer_slots
 from moorage.wire.client import ServiceClient
 
 __all__ = [
-    "HostView",
+    "HostRecord",
     "LeaseView",
     "OffersView",
     "ReservationClient",
@@ -43,7 +43,7 @@ class LeaseView:
 
 
 @dataclass(frozen=True, slots=True)
-class HostView:
+class HostRecord:
     id: str
     hypervisor_hostname: str
     reservable: bool
@@ -91,9 +91,9 @@ class ReservationClient:
         periods = tuple((each["start_date"], each["end_date"]) for each in answer["offers"])
         return OffersView(periods, answer.get("earliest_start", {}).get("reason"))
 
-    def hosts(self) -> list[HostView]:
+    def hosts(self) -> list[HostRecord]:
         return [
-            HostView(each["id"], each["hypervisor_hostname"], each["reservable"], each["service_name"])
+            HostRecord(each["id"], each["hypervisor_hostname"], each["reservable"], each["service_name"])
             for each in self._http.get("/v1/os-hosts")["hosts"]
         ]
 

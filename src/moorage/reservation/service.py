@@ -18,20 +18,20 @@ from moorage.network.client import NetworkClient
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import Admission
-from moorage.reservation.booking.capacity_requests import Asking
+from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.booking.enforcement import Enforcement, Rules
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.external_lookups import AcceleratorLookup, Sources
-from moorage.reservation.events.batch_executor import Together
-from moorage.reservation.events.event_executor import Operations
+from moorage.reservation.events.batch_executor import BatchExecutor
+from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.events.event_runner import TOPIC, ReservationRunner
 from moorage.reservation.hosts.floating_ip_service import FloatingIps
 from moorage.reservation.hosts.healing import Healing
 from moorage.reservation.hosts.host_monitor import HostWatch
-from moorage.reservation.hosts.host_service import Hosts, ReservedHosts
-from moorage.reservation.leases.availability import Offers
+from moorage.reservation.hosts.host_service import HostService, ReservedHosts
+from moorage.reservation.leases.availability import AvailabilityService
 from moorage.reservation.leases.calendar_service import Agenda
-from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.leases.list_service import Lists
 from moorage.reservation.leases.maintenance import Maintenance
 from moorage.reservation.model.before_end_actions import Allowed
@@ -70,7 +70,7 @@ class ReservationSettings:
     requests_at_once: int = 1  #: of leases that start together; one after the other keeps the same order every time
 
 
-class Accelerators(AcceleratorLookup, Programming, Protocol):
+class AcceleratorServiceApi(AcceleratorLookup, Programming, Protocol):
     """What reservations need of the accelerator service."""
 
 
@@ -90,7 +90,7 @@ class ReservationService:
         rules: Rules | None = None,
         external: ExternalService | None = None,
         worker: str | None = None,
-        accelerators: Accelerators | None = None,
+        accelerators: AcceleratorServiceApi | None = None,
         images: ImageLookup | None = None,
         network: NetworkClient | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class ReservationService:
         self.operations, self._together = self._operations(settings, ids, worker, accelerators)
 
         sources = Sources(placement, compute, accelerators, has_network=network is not None)
-        asking = Asking(engine, sources)
+        asking = CapacityRequests(engine, sources)
 
         def tell_runner() -> None:
             wakeups.wake(TOPIC)
@@ -132,17 +132,17 @@ class ReservationService:
         self.agenda = Agenda(engine, clock, self._admission, asking)
         self.maintenance = Maintenance(engine, clock, self.leases)
         self.floating_ips = FloatingIps(engine, clock, ids, network)
-        self.hosts = Hosts(engine, clock, ids, ReservedHosts(placement, compute, settings.freepool))
+        self.hosts = HostService(engine, clock, ids, ReservedHosts(placement, compute, settings.freepool))
 
     def _leases(
         self,
         settings: ReservationSettings,
         ids: Ids,
         sources: Sources,
-        asking: Asking,
+        asking: CapacityRequests,
         on_change: Callable[[], None],
-    ) -> Leases:
-        return Leases(
+    ) -> LeaseService:
+        return LeaseService(
             self._engine,
             self._clock,
             ids,
@@ -158,8 +158,8 @@ class ReservationService:
             on_change=on_change,
         )
 
-    def _offers(self, settings: ReservationSettings, ids: Ids) -> Offers:
-        return Offers(
+    def _offers(self, settings: ReservationSettings, ids: Ids) -> AvailabilityService:
+        return AvailabilityService(
             self._engine,
             self._clock,
             ids,
@@ -173,8 +173,8 @@ class ReservationService:
         )
 
     def _operations(
-        self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: Accelerators | None
-    ) -> tuple[Operations, Together]:
+        self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: AcceleratorServiceApi | None
+    ) -> tuple[EventExecutor, BatchExecutor]:
         instances = InstanceSteps(self._placement, self._compute)
         steps = (
             instances,
@@ -187,7 +187,7 @@ class ReservationService:
             FloatingIpSteps(self._engine, self._network),
         )
         effects = Effects([each.actions for each in steps], instances.joint)
-        operations = Operations(
+        operations = EventExecutor(
             self._engine,
             self._clock,
             ids,
@@ -197,7 +197,7 @@ class ReservationService:
             worker=worker or ids.uuid(),
             start_deadline_s=settings.start_deadline_s,
         )
-        return operations, Together(
+        return operations, BatchExecutor(
             self._engine, self._clock, effects, operations, requests_at_once=settings.requests_at_once
         )
 

@@ -14,13 +14,13 @@ from moorage.core.names import (
     is_accelerator_class,
     is_reservation_class,
 )
-from moorage.scheduler.flavor_resources import Group, ResourceRequest
+from moorage.scheduler.flavor_resources import RequestGroup, ResourceRequest
 
 Query = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class SearchScope:
     """Which trees come into question at all; what Placement can tell by itself."""
 
     in_tree: str | None = None  #: the root of the only one
@@ -28,7 +28,7 @@ class Narrowing:
     is_for_reserved: bool = False  #: reserved hosts are open to it though no class of its flavor says so
 
 
-def query_for(request: ResourceRequest, narrowing: Narrowing = Narrowing()) -> Query:
+def query_for(request: ResourceRequest, narrowing: SearchScope = SearchScope()) -> Query:
     """In a stable order; without a limit."""
     query: Query = []
     # Being in an aggregate is the host's matter: one group that asks for it is enough, but it must ask for something.
@@ -56,7 +56,7 @@ def _with_resources(request: ResourceRequest) -> list[str]:
     return [suffix for suffix, group in request.groups.items() if group.resources]
 
 
-def _kept_off_regions(request: ResourceRequest, group: Group) -> Group:
+def _kept_off_regions(request: ResourceRequest, group: RequestGroup) -> RequestGroup:
     """`group`, kept off regions that were loaded for other reservations than that which `request` takes from.
 
     Other requests come to no host of reservations at all. A trait of another reservation opens nothing: an image can
@@ -70,7 +70,7 @@ def _kept_off_regions(request: ResourceRequest, group: Group) -> Group:
     return replace(group, forbidden=tuple(dict.fromkeys((*group.forbidden, RESERVED_REGION_TRAIT))))
 
 
-def _trait_terms(group: Group) -> Sequence[str]:
+def _trait_terms(group: RequestGroup) -> Sequence[str]:
     """``A,!B`` in one parameter; each ``in:A,B`` in one of its own, as Placement wants it."""
     single = [trait for trait in group.required if not trait.startswith("in:")]
     plain = ",".join([*single, *(f"!{trait}" for trait in group.forbidden)])

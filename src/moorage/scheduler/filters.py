@@ -7,42 +7,42 @@ Reasons name no host: they are counted, and the counts are shown to users. Filte
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from moorage.scheduler.hosts import HostView, Wanted
+from moorage.scheduler.hosts import HostState, ServerRequirements
 from moorage.scheduler.server_groups import objection
 
-Filter = Callable[[HostView, Wanted], str | None]
+Filter = Callable[[HostState, ServerRequirements], str | None]
 
 #: The reason against a tree of Placement that is no host of this compute service.
 UNKNOWN_HOST = "no compute service has registered it"
 
 
-def is_wanted_host(host: HostView, wanted: Wanted) -> str | None:
+def is_wanted_host(host: HostState, wanted: ServerRequirements) -> str | None:
     return None if wanted.host in (None, host.name) else "another host was asked for"
 
 
-def is_not_ruled_out(host: HostView, wanted: Wanted) -> str | None:
+def is_not_ruled_out(host: HostState, wanted: ServerRequirements) -> str | None:
     return wanted.not_hosts.get(host.name)
 
 
-def is_beside_wanted_servers(host: HostView, wanted: Wanted) -> str | None:
+def is_beside_wanted_servers(host: HostState, wanted: ServerRequirements) -> str | None:
     if wanted.beside is None or host.name in wanted.beside:
         return None
     return "none of the servers of same_host is there"
 
 
-def in_wanted_zone(host: HostView, wanted: Wanted) -> str | None:
+def in_wanted_zone(host: HostState, wanted: ServerRequirements) -> str | None:
     return None if wanted.zone in (None, host.zone) else f"not in availability zone {wanted.zone}"
 
 
-def service_is_enabled(host: HostView, wanted: Wanted) -> str | None:
+def service_is_enabled(host: HostState, wanted: ServerRequirements) -> str | None:
     return None if host.is_enabled else "its compute service is disabled"
 
 
-def service_is_up(host: HostView, wanted: Wanted) -> str | None:
+def service_is_up(host: HostState, wanted: ServerRequirements) -> str | None:
     return None if host.is_up else "its compute service is down"
 
 
-def runs_the_image(host: HostView, wanted: Wanted) -> str | None:
+def runs_the_image(host: HostState, wanted: ServerRequirements) -> str | None:
     """A host that does not say what it is takes any image: its hypervisor will say no if it must."""
     if wanted.architecture and host.architecture and wanted.architecture != host.architecture:
         return f"the image is for {wanted.architecture} processors"
@@ -51,7 +51,7 @@ def runs_the_image(host: HostView, wanted: Wanted) -> str | None:
     return None
 
 
-def keeps_the_group(host: HostView, wanted: Wanted) -> str | None:
+def keeps_the_group(host: HostState, wanted: ServerRequirements) -> str | None:
     return None if wanted.group is None else objection(wanted.group, host.root_uuid)
 
 
@@ -69,7 +69,7 @@ FILTERS: tuple[Filter, ...] = (
 
 
 def rejects(
-    host: HostView, wanted: Wanted, more: Mapping[str, Filter] = MappingProxyType({})
+    host: HostState, wanted: ServerRequirements, more: Mapping[str, Filter] = MappingProxyType({})
 ) -> tuple[str, str] | None:
     """The first reason against `host`, and the name of the filter that gives it. `more`: other packages', asked last."""
     for passes in FILTERS:

@@ -35,7 +35,7 @@ class FlavorFields:
 
 
 @dataclass(frozen=True)
-class Group:
+class RequestGroup:
     """One request group: all of it comes from one provider (with a suffix) or from one tree (without)."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Group:
 class ResourceRequest:
     """`groups` by suffix (empty for the group without one). Only groups in `same_subtree` may be without resources."""
 
-    groups: Mapping[str, Group]
+    groups: Mapping[str, RequestGroup]
     group_policy: str | None = None
     same_subtree: tuple[tuple[str, ...], ...] = ()
     root_required: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     specs = read(flavor.extra_specs)
     image = image_properties or {}
     groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes()}
-    plain = groups.get("", Group())
+    plain = groups.get("", RequestGroup())
     # An override counts wherever it stands: resources1:VCPU=2 moves the processors into group 1.
     overridden = specs.totals()
     cpus = processors(flavor.vcpus, flavor.extra_specs, image, overridden)
@@ -108,7 +108,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     forbidden = tuple(dict.fromkeys((*plain.forbidden, *cpus.forbidden)))
     if both := set(required) & set(forbidden):
         raise Invalid(f"trait {min(both)} is both required and forbidden by flavor and image; keep one of them")
-    groups[""] = Group(own | dict(plain.resources), required, forbidden)
+    groups[""] = RequestGroup(own | dict(plain.resources), required, forbidden)
     _check_groups(groups, specs, own_fields=False)
     together = {suffix for group in specs.same_subtree for suffix in group}
     groups = {suffix: group for suffix, group in groups.items() if group.resources or suffix in together}
@@ -120,16 +120,16 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     return ResourceRequest(groups, specs.group_policy, specs.same_subtree, root_required, specs.root_forbidden)
 
 
-def _group(specs: Specs, suffix: str) -> Group:
+def _group(specs: Specs, suffix: str) -> RequestGroup:
     traits = sorted((trait, wanted) for (where, trait), wanted in specs.traits.items() if where == suffix)
-    return Group(
+    return RequestGroup(
         {name: amount for (where, name), amount in specs.amounts.items() if where == suffix and amount},
         tuple(trait for trait, wanted in traits if wanted),
         tuple(trait for trait, wanted in traits if not wanted),
     )
 
 
-def _check_groups(groups: Mapping[str, Group], specs: Specs, *, own_fields: bool) -> None:
+def _check_groups(groups: Mapping[str, RequestGroup], specs: Specs, *, own_fields: bool) -> None:
     """What Placement would refuse. With `own_fields` the flavor's own fields are still to come into group ""."""
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():

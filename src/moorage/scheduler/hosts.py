@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from moorage.scheduler.server_groups import Group
+from moorage.scheduler.server_groups import ServerGroupView
 
 
 @dataclass(frozen=True)
-class HostView:
+class HostState:
     """A compute host as compute itself knows it."""
 
     name: str
@@ -21,7 +21,7 @@ class HostView:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServerRequirements:
     """What is asked of the host itself, beyond what Placement looks at."""
 
     server_id: str
@@ -29,7 +29,7 @@ class Wanted:
     host: str | None = None
     not_hosts: Mapping[str, str] = field(default_factory=dict)  #: {host: why not}
     beside: frozenset[str] | None = None  #: hosts of the servers that it is to be with: one of these
-    group: Group | None = None
+    group: ServerGroupView | None = None
     architecture: str | None = None  #: of the image
     hypervisor_type: str | None = None  #: that the image is made for
     functions: frozenset[str] = frozenset()  #: of accelerators, as `weighers.wanted_functions` finds them

@@ -9,7 +9,7 @@ from moorage.scheduler.weighers import Weigher
 
 
 @dataclass(frozen=True)
-class SchedulerOptions:
+class SchedulerSettings:
     max_placement_results: int = 1000  #: candidates that are compared at most
     #: Candidates, from all over the cloud, that are compared where that is enough; 0: as many as above.
     sample_size: int = 50

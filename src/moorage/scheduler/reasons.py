@@ -17,7 +17,7 @@ NO_VALID_HOST = "No valid host was found."
 
 
 @dataclass(frozen=True)
-class Count:
+class RejectionCount:
     """How many hosts one condition left."""
 
     condition: str
@@ -31,7 +31,7 @@ class Reasons:
     """`asked`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: how many}."""
 
     asked: str
-    counts: tuple[Count, ...] = ()
+    counts: tuple[RejectionCount, ...] = ()
     note: str = ""  #: what is to be said without any count
     closest: tuple[str, ...] = ()  #: hosts that lack least, and what
     change: str = ""  #: the smallest change that would make the request fit

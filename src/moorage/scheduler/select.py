@@ -13,13 +13,13 @@ from types import MappingProxyType
 
 import numpy as np
 
-from moorage.scheduler.server_groups import Group, Policy, preference
-from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Task, Weigher, normalised
+from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, preference
+from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, WeigherInput, Weigher, normalised
 
 Multipliers = Mapping[str, float]
 
 
-class Contest:
+class HostRanking:
     """`roots`: of each candidate the root of its tree. `facts_of`: asked once for each root, and again when changed.
 
     `multipliers`: {weigher: number}; `special`: {root: {weigher: number}}, of hosts in aggregates that say so. `more`:
@@ -30,7 +30,7 @@ class Contest:
         self,
         roots: Sequence[str],
         facts_of: Callable[[str], Facts],
-        task: Task,
+        task: WeigherInput,
         multipliers: Multipliers | None = None,
         special: Mapping[str, Multipliers] | None = None,
         more: Mapping[str, Weigher] = MappingProxyType({}),
@@ -54,7 +54,7 @@ class Contest:
         self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
         self._factors = np.array([self._factors_of(name) for name in self._weighers]).reshape(self._numbers.shape)
 
-    def order(self, seed: str, group: Group | None = None, *, subset: int = 1) -> Iterator[str]:
+    def order(self, seed: str, group: ServerGroupView | None = None, *, subset: int = 1) -> Iterator[str]:
         """Roots, the best first. Equals, and the first `subset` among themselves, come in an order of `seed` alone:
         different servers do not all run to the same host, and the same server comes to the same answer again.
         """
@@ -67,10 +67,10 @@ class Contest:
         order[:first] = chance.permutation(order[:first])
         return iter([self.roots[at] for at in order.tolist()])
 
-    def weights(self, group: Group | None = None) -> Numbers:
+    def weights(self, group: ServerGroupView | None = None) -> Numbers:
         """Of each root, in the order of `roots`."""
         total: Numbers = (normalised(self._numbers) * self._factors).sum(axis=0)
-        if group is not None and group.policy in (Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY):
+        if group is not None and group.policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY):
             name = group.policy.value.replace("-", "_")
             numbers = np.fromiter((preference(group, root) for root in self.roots), np.float64, len(self.roots))
             total += normalised(numbers) * self._factors_of(name)

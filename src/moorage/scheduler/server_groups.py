@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Policy(StrEnum):
+class GroupPolicy(StrEnum):
     AFFINITY = "affinity"
     ANTI_AFFINITY = "anti-affinity"
     SOFT_AFFINITY = "soft-affinity"
@@ -24,35 +24,35 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True)
-class Group:
+class ServerGroupView:
     """A group as one of its members sees it. `members`: {root uuid of a host: how many others are there}."""
 
-    policy: Policy
+    policy: GroupPolicy
     members: Mapping[str, int] = field(default_factory=dict)
     max_server_per_host: int = 1  #: with anti-affinity
 
 
-def objection(group: Group, root_uuid: str) -> str | None:
+def objection(group: ServerGroupView, root_uuid: str) -> str | None:
     """Why the policy closes a host to one more member, or None."""
     here = group.members.get(root_uuid, 0)
-    if group.policy is Policy.AFFINITY and group.members and not here:
+    if group.policy is GroupPolicy.AFFINITY and group.members and not here:
         return "its server group has affinity to another host"
-    if group.policy is Policy.ANTI_AFFINITY and here >= group.max_server_per_host:
+    if group.policy is GroupPolicy.ANTI_AFFINITY and here >= group.max_server_per_host:
         allowed = group.max_server_per_host
         return f"its server group allows {allowed} {'server' if allowed == 1 else 'servers'} on a host"
     return None
 
 
-def only_host(group: Group) -> str | None:
+def only_host(group: ServerGroupView) -> str | None:
     """The root of the one host that affinity leaves, if members are anywhere yet."""
-    if group.policy is not Policy.AFFINITY or not group.members:
+    if group.policy is not GroupPolicy.AFFINITY or not group.members:
         return None
     return min(group.members, key=lambda root: (-group.members[root], root))
 
 
-def preference(group: Group, root_uuid: str) -> float:
+def preference(group: ServerGroupView, root_uuid: str) -> float:
     """A number for the weigher: more is better; 0 everywhere for the policies that are not soft."""
     here = group.members.get(root_uuid, 0)
-    if group.policy is Policy.SOFT_AFFINITY:
+    if group.policy is GroupPolicy.SOFT_AFFINITY:
         return float(here)
-    return float(-here) if group.policy is Policy.SOFT_ANTI_AFFINITY else 0.0
+    return float(-here) if group.policy is GroupPolicy.SOFT_ANTI_AFFINITY else 0.0

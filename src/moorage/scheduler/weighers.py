@@ -39,17 +39,17 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Task:
+class WeigherInput:
     """Of one server, what weighers go by."""
 
     wants_accelerators: bool = False
 
 
 #: More is better; NaN: it says nothing of this host.
-Weigher = Callable[[Facts, Task], float]
+Weigher = Callable[[Facts, WeigherInput], float]
 
 
-def _accelerators(facts: Facts, task: Task) -> float:
+def _accelerators(facts: Facts, task: WeigherInput) -> float:
     """Most free ones for who wants some, fewest for who wants none: those are kept for who needs them."""
     return facts.free_accelerators if task.wants_accelerators else -facts.free_accelerators
 

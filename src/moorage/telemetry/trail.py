@@ -43,7 +43,7 @@ _MOST_CHARACTERS = (255, 60, 12)
 Entry = Mapping[str, Any]
 
 
-class Sink(Protocol):
+class TrailSink(Protocol):
     name: str
 
     def start(self) -> None:
@@ -68,7 +68,7 @@ class Trail:
 
     def __init__(
         self,
-        sinks: Sequence[Sink],
+        sinks: Sequence[TrailSink],
         clock: Clock,
         *,
         observer: str,

@@ -22,7 +22,7 @@ POLL_S = 0.25
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TrailFilter:
     """Which entries; what is None or empty asks for nothing. `since` <= time < `until`."""
 
     user: str | None = None  #: id or name
@@ -70,10 +70,10 @@ def _is_about(target: Mapping[str, Any], resource: str) -> bool:
     return resource in ids or kind == resource or kind.startswith(f"{resource}/")
 
 
-class Reading:
+class TrailReader:
     """Of the trail at `path`."""
 
-    def __init__(self, path: Path, wanted: Wanted) -> None:
+    def __init__(self, path: Path, wanted: TrailFilter) -> None:
         self._path = path
         self._wanted = wanted
         self.damaged = 0

@@ -22,7 +22,7 @@ from moorage.telemetry.logs import caller_context, global_request, request_conte
 from moorage.telemetry.requests import NO_ROUTE, RequestMeter
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
-from moorage.wire.audit_entries import Change, ChangeKind, refused_sign_in
+from moorage.wire.audit_entries import AuditedChange, ChangeKind, refused_sign_in
 from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
@@ -204,21 +204,21 @@ class _Prepare(Generic[S]):
 _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
 
 
-def _announce(req: falcon.Request, change: Change) -> None:
+def _announce(req: falcon.Request, change: AuditedChange) -> None:
     """The entry before a change, where the audit trail is required. Raises `Unavailable`."""
     trail = _around(req).trail
     if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
         trail.begin(_entry(req, trail, change, None))
 
 
-def _note(req: falcon.Request, change: Change, status: int) -> None:
+def _note(req: falcon.Request, change: AuditedChange, status: int) -> None:
     """The entry after it."""
     trail = _around(req).trail
     if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
         trail.write(_entry(req, trail, change, status))
 
 
-def _entry(req: falcon.Request, trail: Trail, change: Change, status: int | None) -> dict[str, Any]:
+def _entry(req: falcon.Request, trail: Trail, change: AuditedChange, status: int | None) -> dict[str, Any]:
     context, address = req.context, _around(req).proxies.whole_address(req.env)
     return change.entry(trail, context.caller, address, req.query_string, context.request_id, status)
 
@@ -236,7 +236,7 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
 
         def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
             if kind is not None:
-                req.context.change = Change(kind, params)
+                req.context.change = AuditedChange(kind, params)
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)
@@ -291,7 +291,7 @@ def _call(
         raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
     if raw or (api.strict and route.schema is not None):
         document = decode_json(raw)
-    change: Change | None = req.context.change
+    change: AuditedChange | None = req.context.change
     if change is not None:
         change.of_body(document)
     call = Call(

@@ -70,7 +70,7 @@ class ChangeKind:
         )
 
 
-class Change:
+class AuditedChange:
     """One request that may change something, while it is answered. The kernel fills it."""
 
     __slots__ = ("_document", "_who", "code", "kind", "params", "reply", "status")
@@ -158,11 +158,11 @@ class Change:
         return iter(named or _of_query(query, self.kind.ids_in_query))
 
 
-def refused_sign_in(service: str, code: str) -> Change | None:
+def refused_sign_in(service: str, code: str) -> AuditedChange | None:
     """Of a request that is refused for its password, whatever it asks for; None for other refusals."""
     if code not in _SIGN_IN_REFUSED:
         return None
-    change = Change(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
+    change = AuditedChange(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
     change.code, change.status = code, _SIGN_IN_REFUSED[code]  # what is public is answered all the same
     return change
 

@@ -14,7 +14,7 @@ import orjson
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.wire.microversion import HEADER
-from moorage.wire.transports import Answer, Transport, passed_on
+from moorage.wire.transports import ClientResponse, Transport, passed_on
 
 #: Pauses before the 2nd, 3rd and 4th try of a request that may be repeated.
 RETRY_PAUSES_S = (0.1, 0.4, 1.6)
@@ -124,7 +124,7 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
         accept: tuple[int, ...] = (),
-    ) -> Answer:
+    ) -> ClientResponse:
         """Like `request`, undecoded; statuses in `accept` are answers too, not errors."""
         target = with_query(path, params)
         body = None if json is None else orjson.dumps(json)
@@ -181,11 +181,13 @@ class ServiceClient:
                 if status == 200:
                     yield chunks
                     return
-                answer = Answer(status, answer_headers, b"".join(chunks))
+                answer = ClientResponse(status, answer_headers, b"".join(chunks))
                 if status != 401 or renew:
                     raise self._refusal("GET", path, answer)
 
-    def _send(self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool) -> Answer:
+    def _send(
+        self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool
+    ) -> ClientResponse:
         pauses = RETRY_PAUSES_S if may_repeat else ()
         renewed = False
         for pause in (*pauses, None):
@@ -215,7 +217,7 @@ class ServiceClient:
             headers["x-openstack-request-id"] = request_id
         return headers | dict(extra or {})
 
-    def _refusal(self, method: str, path: str, answer: Answer) -> NotFound | RemoteError | Unavailable:
+    def _refusal(self, method: str, path: str, answer: ClientResponse) -> NotFound | RemoteError | Unavailable:
         message, code = refusal_of(answer)
         where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
         if answer.status == 404:
@@ -242,11 +244,11 @@ def with_query(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]])
     return f"{path}?{query}" if query else path
 
 
-def decode(answer: Answer) -> Any:
+def decode(answer: ClientResponse) -> Any:
     return orjson.loads(answer.body) if answer.body else None
 
 
-def refusal_of(answer: Answer) -> tuple[str, str | None]:
+def refusal_of(answer: ClientResponse) -> tuple[str, str | None]:
     """(message, code) from any of the four peers' error bodies; the raw text where it is none of them."""
     try:
         document = orjson.loads(answer.body)

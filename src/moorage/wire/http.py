@@ -11,7 +11,7 @@ from moorage.wire.body import Schema, Versioned
 from moorage.wire.microversion import Version
 
 if TYPE_CHECKING:
-    from moorage.wire.audit_entries import Change
+    from moorage.wire.audit_entries import AuditedChange
 
 S = TypeVar("S")
 D = TypeVar("D")
@@ -99,7 +99,7 @@ class Call(Generic[S]):
     json: Any  #: None where the route reads no JSON
     stream: IO[bytes]  #: the raw body of a route with ``reads="stream"`` or ``"raw"``, else empty
     allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
-    change: "Change | None" = None  #: its entry in the audit trail, where it has one
+    change: "AuditedChange | None" = None  #: its entry in the audit trail, where it has one
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ AnySchema = Schema | Versioned | None
 
 
 @dataclass(frozen=True)
-class Answer:
+class ResponseDoc:
     """A success. `body` is None where there is no body."""
 
     says: str
@@ -32,11 +32,11 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Words:
+class OperationDoc:
     """What the table cannot say of one method of one path."""
 
     summary: str
-    answers: Mapping[int, Answer]
+    answers: Mapping[int, ResponseDoc]
     #: The schema that the handler holds ``{name: last value}`` of the query against.
     query: AnySchema = None
     #: A query that makes sense: {parameter: value}.
@@ -52,7 +52,7 @@ class About:
 
     title: str
     description: str
-    operations: Mapping[str, Words]  #: by ``GET /servers/{server_id}``
+    operations: Mapping[str, OperationDoc]  #: by ``GET /servers/{server_id}``
     parameters: Mapping[str, Json]  #: schema of each placeholder in the paths
     refusal: AnySchema  #: the shape of all errors
 
@@ -171,7 +171,7 @@ def _operation(
     return operation
 
 
-def _responses(words: Words, spans: Sequence[tuple[_Span, Route[S]]], *, has_body: bool, may_miss: bool) -> Json:
+def _responses(words: OperationDoc, spans: Sequence[tuple[_Span, Route[S]]], *, has_body: bool, may_miss: bool) -> Json:
     span = _whole([span for span, _ in spans])
     successes = {
         str(status): _response(answer.says, answer.body, span, answer.content_type)
@@ -221,7 +221,7 @@ def _any(parts: Sequence[tuple[_Span, Json]]) -> Json:
     return {"anyOf": [{"title": str(span)} | schema for span, schema in parts]}
 
 
-def _query(words: Words, spans: Sequence[_Span]) -> Iterator[Json]:
+def _query(words: OperationDoc, spans: Sequence[_Span]) -> Iterator[Json]:
     """The query's parameters. Those named by a pattern are one parameter, an object, whose properties they are."""
     parts = [part for span in spans for part in _by_version(words.query, span)]
     named: dict[str, list[tuple[_Span, Json]]] = {}

@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.telemetry.tracing import HEADER, Tracer
 from moorage.wire.app import ROUTE, WsgiApp
-from moorage.wire.transports import Answer, Transport
+from moorage.wire.transports import ClientResponse, Transport
 
 #: What a service sends that works for no request: its trace is not kept, neither here nor there.
 _NOBODYS = "00-00000000000000000000000000000001-0000000000000001-00"
@@ -44,7 +44,7 @@ class TracedTransport:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         if self._tracer.traceparent() is None:
             return self._inner.send(method, path, {**headers, HEADER: _NOBODYS}, body)
         about = {"http.request.method": method, "moorage.peer": self._service}

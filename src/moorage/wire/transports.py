@@ -27,7 +27,7 @@ def passed_on() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ClientResponse:
     """A response, read whole. `headers` are by lower-case name."""
 
     status: int
@@ -38,7 +38,7 @@ class Answer:
 class Transport(Protocol):
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         """`path` starts with ``/`` and may hold a query. Raises `Unavailable` when nobody answers."""
         ...
 
@@ -61,13 +61,13 @@ class SocketTransport:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         blocking_hook.waits()
         try:
             response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
         except self._error as error:
             raise self._unavailable(error) from error
-        return Answer(response.status_code, response.headers, response.content)
+        return ClientResponse(response.status_code, response.headers, response.content)
 
     @contextmanager
     def stream(
@@ -111,9 +111,9 @@ class InProcessTransport:
 
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
-    ) -> Answer:
+    ) -> ClientResponse:
         with self.stream(method, path, headers, body) as (status, answer_headers, chunks):
-            return Answer(status, answer_headers, b"".join(chunks))
+            return ClientResponse(status, answer_headers, b"".join(chunks))
 
     @contextmanager
     def stream(

@@ -8,14 +8,14 @@ from moorage.audit.collector import Services, read
 from moorage.audit.duty import GRACE, AuditDuty, show
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
-from moorage.audit.schedule import Rounds
+from moorage.audit.schedule import AuditSchedule
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import StartError
 from moorage.jobs.store import JobStore
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 
 #: A round reads everything there is.
 LEAST_PERIOD_S = 60.0
@@ -23,7 +23,7 @@ LEAST_PERIOD_S = 60.0
 C = TypeVar("C")
 
 
-def build_audit(parts: Parts) -> None:
+def build_audit(parts: Components) -> None:
     """After all services. Raises `StartError`."""
     period_s = parts.config.audit.period_s
     jobs = _jobs(parts)
@@ -36,12 +36,12 @@ def build_audit(parts: Parts) -> None:
         )
     service, store = jobs
     engine = parts.plane.engines[service]
-    rounds = Rounds(engine, store, parts.clock, parts.worker("audit"), period_s)
+    rounds = AuditSchedule(engine, store, parts.clock, parts.worker("audit"), period_s)
     parts.plane.duties.append(AuditDuty(rounds, _look(parts)))
     show(parts.plane.metrics.registry, engine, store, period_s)
 
 
-def _jobs(parts: Parts) -> tuple[str, JobStore] | None:
+def _jobs(parts: Components) -> tuple[str, JobStore] | None:
     """(service, its jobs); None in a process that has none: beside a real Nova, reservations alone, say."""
     if "compute" in parts.plane.engines:
         from moorage.compute.store.tables import jobs
@@ -54,7 +54,7 @@ def _jobs(parts: Parts) -> tuple[str, JobStore] | None:
     return None
 
 
-def _look(parts: Parts) -> Callable[[], Sequence[Finding]]:
+def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
     def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
         return make(parts.client(service)) if _is_there(parts, service) else None
 
@@ -72,5 +72,5 @@ def _look(parts: Parts) -> Callable[[], Sequence[Finding]]:
     return look
 
 
-def _is_there(parts: Parts, service: str) -> bool:
+def _is_there(parts: Components, service: str) -> bool:
     return service in parts.config.runs or bool(getattr(parts.config.endpoints, service))

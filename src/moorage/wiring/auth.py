@@ -29,7 +29,7 @@ from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
 from moorage.wire.forwarded import Proxies
 from moorage.wire.transports import SocketTransport
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
@@ -100,7 +100,7 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
     )
 
 
-def credentials_of(parts: Parts) -> TokenSource:
+def credentials_of(parts: Components) -> TokenSource:
     """As whom the services of this process call each other."""
     identity = parts.config.identity
     # The dashboard's requests are its users', and those of agents their hosts'.
@@ -114,7 +114,7 @@ def credentials_of(parts: Parts) -> TokenSource:
     return _with_password(parts, identity.username, password)
 
 
-def host_credentials_of(parts: Parts) -> Callable[[str], TokenSource]:
+def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
     """As whom the agents of this process call. Raises `StartError` where a host has no credential."""
     config, own = parts.config, parts.identity
     if config.identity.mode == "none":
@@ -129,7 +129,7 @@ def host_credentials_of(parts: Parts) -> Callable[[str], TokenSource]:
     return lambda host: _enrolled(parts, host)
 
 
-def _enrolled(parts: Parts, host: str) -> TokenSource:
+def _enrolled(parts: Components, host: str) -> TokenSource:
     config = parts.config
     path = config.credential_of(host)
     if read(path, host) is not None:
@@ -150,7 +150,7 @@ def _enrolled(parts: Parts, host: str) -> TokenSource:
     return _with_password(parts, config.identity.username, config.identity.password)
 
 
-def _user_of(parts: Parts, host: str) -> TokenSource:
+def _user_of(parts: Components, host: str) -> TokenSource:
     """Of Keystone."""
     identity = parts.config.identity
     if not identity.password:
@@ -180,7 +180,7 @@ def _user_of(parts: Parts, host: str) -> TokenSource:
     return tokens
 
 
-def _with_password(parts: Parts, username: str, password: str) -> PasswordTokens:
+def _with_password(parts: Components, username: str, password: str) -> PasswordTokens:
     identity = parts.config.identity
     keystone = identity.keystone_url.removesuffix("/").removesuffix("/v3")
     return PasswordTokens(

@@ -18,7 +18,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.background_tasks import Duty, DutyThreads, Round, Rounds, Wakeups, shows_life
+from moorage.jobs.background_tasks import DutyThreads, Task, TaskRun, TaskRuns, Wakeups, shows_life
 from moorage.jobs.task_pool import DutyPool
 from moorage.jobs.wakeups import Hints
 from moorage.telemetry.metrics import Metrics
@@ -58,9 +58,9 @@ class Plane:
     #: how the server takes the bodies of requests to `app`
     admission: Admissions = field(default_factory=Admissions)
     #: each in a thread of its own
-    duties: list[Duty] = field(default_factory=list)
+    duties: list[Task] = field(default_factory=list)
     #: so many that they share `CROWD_THREADS`
-    crowd: list[Duty] = field(default_factory=list)
+    crowd: list[Task] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
     #: ends answers that would stay open: a server waits for those before it stops
@@ -78,8 +78,8 @@ class Plane:
     #: {``/placement``: its application}: what `app` mounts. Each can also be served at the root of an address.
     apps: dict[str, WsgiApp] = field(default_factory=dict)
     #: duties that run in threads
-    _running: Sequence[Duty] = ()
-    _rounds: Rounds = field(default_factory=Rounds)
+    _running: Sequence[Task] = ()
+    _rounds: TaskRuns = field(default_factory=TaskRuns)
 
     def start(self) -> None:
         """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
@@ -116,7 +116,7 @@ class Plane:
         for step in self.starts:
             step()
 
-    def _ticked(self, done: Round) -> None:
+    def _ticked(self, done: TaskRun) -> None:
         self._rounds.ended(done)
         due = math.inf if done.due is None else done.due.timestamp()
         now = self.clock.now().timestamp()
@@ -143,7 +143,7 @@ class Plane:
 
 
 @dataclass
-class Parts:
+class Components:
     """Filled from the top down: who is calling first, since every service asks."""
 
     config: Config

@@ -11,20 +11,20 @@ from moorage import dashboard
 from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.dashboard import routes
-from moorage.dashboard.clients import Ways
+from moorage.dashboard.clients import ServiceAccess
 from moorage.dashboard.rendering import Templates
 from moorage.dashboard.service import Dashboard
 from moorage.dashboard.signing_in import SigningIn
 from moorage.dashboard.static import StaticFiles
 from moorage.wire.transports import SocketTransport, Transport
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 
 
-def build_dashboard(parts: Parts) -> None:
+def build_dashboard(parts: Components) -> None:
     here = Path(dashboard.__file__).parent
     files = StaticFiles(here / "static")
     service = Dashboard(
-        ways=Ways(_transports(parts), parts.clock),
+        ways=ServiceAccess(_transports(parts), parts.clock),
         signing_in=_signing_in(parts),
         templates=Templates(here / "templates", files.digests),
         files=files,
@@ -42,7 +42,7 @@ class _Unasked:
         return ANONYMOUS
 
 
-def _transports(parts: Parts) -> Callable[[str], Transport | None]:
+def _transports(parts: Components) -> Callable[[str], Transport | None]:
     @cache
     def transport(service: str) -> Transport | None:
         is_here = service in parts.config.runs or getattr(parts.config.endpoints, service)
@@ -51,7 +51,7 @@ def _transports(parts: Parts) -> Callable[[str], Transport | None]:
     return transport
 
 
-def _signing_in(parts: Parts) -> SigningIn | None:
+def _signing_in(parts: Components) -> SigningIn | None:
     identity = parts.config.identity
     if identity.mode == "none":
         return None

@@ -34,7 +34,7 @@ def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
     """What leases must keep to, and whom to ask besides. Raises `StartError`."""
     from moorage.reservation.booking.enforcement import Rules
     from moorage.reservation.booking.external_enforcement import ExternalService
-    from moorage.reservation.model.limits import Limits
+    from moorage.reservation.model.limits import ProjectLimits
 
     options = config.enforcement
     filters = set(_words(options.enabled_filters))
@@ -47,7 +47,9 @@ def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
     rules = Rules(
         max_duration_s=options.max_lease_duration if "MaxLeaseDurationFilter" in filters else -1,
         exempt=frozenset(_words(options.max_lease_duration_exempt_project_ids)),
-        limits=Limits(_amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)),
+        limits=ProjectLimits(
+            _amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)
+        ),
         period=timedelta(days=options.limit_period_days),
     )
     if "ExternalServiceFilter" not in filters:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import os_acc
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.drivers.description import built_in_host, every_kind
 from moorage.accelerator.drivers.device_spec import DeviceSpec, parse_specs
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
@@ -16,13 +16,13 @@ from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.opae import OpaeDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
-from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReports, history_topic
 from moorage.accelerator.host.agent_socket import SocketServer, is_too_long
 from moorage.accelerator.host.signatures import Signatures
-from moorage.accelerator.model.naming import Names
+from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl
@@ -48,16 +48,16 @@ from moorage.config import AGENT_SOCKET, Config
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImages, HostImageSource
-from moorage.jobs.background_tasks import Duty
+from moorage.jobs.background_tasks import Task
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 
 log = logging.getLogger(__name__)
 
 
-def build_agent(parts: Parts) -> ProviderConfigKeeper:
+def build_agent(parts: Components) -> ProviderConfigKeeper:
     """Answers what keeps the provider configuration of the host."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
@@ -124,7 +124,7 @@ def _name_of(compute: ComputeClient, host: str, server: str) -> str | None:
     return None if here is None else here.name
 
 
-def build_accelerator_agent(parts: Parts) -> None:
+def build_accelerator_agent(parts: Components) -> None:
     """The accelerators of a host whose servers are a real Nova's: grafted onto the provider that it made."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
@@ -146,7 +146,7 @@ def build_accelerator_agent(parts: Parts) -> None:
     parts.plane.duties += [*_accelerator_duties(parts, accelerators), resources]
 
 
-def _hypervisor(parts: Parts) -> VirtDriver:
+def _hypervisor(parts: Components) -> VirtDriver:
     if parts.config.agent.virt_driver == "libvirt":
         # Not before it is asked for: it needs bindings that other hosts do not have.
         from moorage.wiring.libvirt_host import libvirt_driver
@@ -155,7 +155,7 @@ def _hypervisor(parts: Parts) -> VirtDriver:
     return SimulatedHypervisor(host_description(parts), parts.config.state / "host", parts.clock)
 
 
-def _domains_duty(parts: Parts, virt: VirtDriver, compute: ComputeClient) -> DomainsDuty:
+def _domains_duty(parts: Components, virt: VirtDriver, compute: ComputeClient) -> DomainsDuty:
     options = parts.config.agent
     boot = HostBoot(host=options.host, remembered=parts.config.state / "host" / "boot_id", compute=compute)
     return DomainsDuty(
@@ -168,18 +168,18 @@ def _domains_duty(parts: Parts, virt: VirtDriver, compute: ComputeClient) -> Dom
     )
 
 
-def _serve_os_acc(parts: Parts, accelerators: AcceleratorAgent) -> None:
+def _serve_os_acc(parts: Components, accelerators: AcceleratorAgent) -> None:
     """For the os_acc of other processes of this host; our own agent needs no socket."""
     app = agent_api.wsgi_app(accelerators, parts.ids, parts.trail)
     wanted = parts.config.accelerator.agent_socket
     _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
 
 
-def _accelerator_duties(parts: Parts, accelerators: AcceleratorAgent) -> list[Duty]:
+def _accelerator_duties(parts: Components, accelerators: AcceleratorAgent) -> list[Task]:
     return [accelerators, HistoryReports(accelerators), _binding_duty(parts, accelerators)]
 
 
-def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
+def _binding_duty(parts: Components, accelerators: AcceleratorAgent) -> JobsDuty:
     """For those who bind accelerator requests by the API, as Nova does."""
     options = parts.config.agent
     return JobsDuty(
@@ -195,12 +195,12 @@ def _binding_duty(parts: Parts, accelerators: AcceleratorAgent) -> JobsDuty:
     )
 
 
-def _ask(watch: ProviderConfigDuty, parts: Parts) -> None:
+def _ask(watch: ProviderConfigDuty, parts: Components) -> None:
     watch.ask()
     parts.wakeups.wake(watch.name)
 
 
-def settings_of(parts: Parts) -> AgentSettings:
+def settings_of(parts: Components) -> AgentSettings:
     options = parts.config.agent
     return AgentSettings(
         workers=options.workers,
@@ -212,7 +212,7 @@ def settings_of(parts: Parts) -> AgentSettings:
     )
 
 
-def _releases_on_stop(parts: Parts) -> bool:
+def _releases_on_stop(parts: Components) -> bool:
     """Raises `StartError`."""
     wanted = parts.config.agent.accelerators_on_stop
     if wanted not in ("keep", "release"):
@@ -220,7 +220,7 @@ def _releases_on_stop(parts: Parts) -> bool:
     return wanted == "release"
 
 
-def _serve_here(parts: Parts, app: WsgiApp, wanted: str, name: str, option: str) -> None:
+def _serve_here(parts: Components, app: WsgiApp, wanted: str, name: str, option: str) -> None:
     """On a Unix socket: `wanted`, or `name` in the state directory."""
     if not parts.has_sockets:
         return
@@ -236,7 +236,7 @@ def _serve_here(parts: Parts, app: WsgiApp, wanted: str, name: str, option: str)
     parts.plane.stops.append(server.stop)
 
 
-def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
+def _accelerator_agent(parts: Components, host: str) -> AcceleratorAgent:
     state = parts.config.state / "accelerators"
     return AcceleratorAgent(
         host,
@@ -255,7 +255,7 @@ def _accelerator_agent(parts: Parts, host: str) -> AcceleratorAgent:
     )
 
 
-def _images_of(parts: Parts, host: str) -> HostImageSource:
+def _images_of(parts: Components, host: str) -> HostImageSource:
     """Where the host fetches images: from the services that give it work."""
     services = [name for name in ("compute", "accelerator") if parts.has(name)]
     if "accelerator-agent" in parts.config.runs:  # its servers are a real Nova's
@@ -263,10 +263,10 @@ def _images_of(parts: Parts, host: str) -> HostImageSource:
     return HostImageSource(host, [parts.host_client(name, host) for name in services])
 
 
-def _names(config: Config) -> Names:
+def _names(config: Config) -> NameScheme:
     """Raises `StartError` where Moorage's own compute would ask for other classes than this host offers."""
-    names, ours = Names(config.accelerator.names), [name for name in ("compute", "agent") if name in config.runs]
-    if names is Names.CYBORG and ours:
+    names, ours = NameScheme(config.accelerator.names), [name for name in ("compute", "agent") if name in config.runs]
+    if names is NameScheme.CYBORG and ours:
         raise StartError(
             f"{config.source}: [accelerator] names is cyborg, and [plane] services has {ours[0]}: a server of Moorage's "
             "own compute asks for CUSTOM_ACCELERATOR_<TYPE> and would find no device of this host. Take names out; or, "
@@ -275,7 +275,7 @@ def _names(config: Config) -> Names:
     return names
 
 
-def _signatures(parts: Parts) -> Signatures:
+def _signatures(parts: Components) -> Signatures:
     """Raises `StartError` for a directory that is not there, and for a demand that nothing could fulfil."""
     options = parts.config.accelerator
     keys = parts.config.state / options.signature_keys if options.signature_keys else None
@@ -287,7 +287,7 @@ def _signatures(parts: Parts) -> Signatures:
     )
 
 
-def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:
+def _accelerator_drivers(parts: Components, state: Path) -> list[AcceleratorDriver]:
     """Raises `StartError` for a name or a device spec that cannot be meant."""
     options, source = parts.config.accelerator, parts.config.source
 
@@ -295,8 +295,8 @@ def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:
         return parse_specs(text, f"{source}: [accelerator] {option}")
 
     simulated = {"usual": built_in_host, "every_kind": every_kind}[options.simulated_devices]
-    makers: dict[str, Callable[[], Driver]] = {
-        "simulated": lambda: SimulatedDriver(simulated(), state / "simulated", parts.clock),
+    makers: dict[str, Callable[[], AcceleratorDriver]] = {
+        "simulated": lambda: SimulatedAccelerators(simulated(), state / "simulated", parts.clock),
         "pci": lambda: PciDriver(specs("pci_devices", options.pci_devices)),
         "nvidia": lambda: NvidiaDriver(specs("nvidia_devices", options.nvidia_devices)),
         "qat": lambda: QatDriver(specs("qat_devices", options.qat_devices)),
@@ -311,7 +311,7 @@ def _accelerator_drivers(parts: Parts, state: Path) -> list[Driver]:
     return [makers[name]() for name in dict.fromkeys(names)]
 
 
-def host_description(parts: Parts) -> HostDescription:
+def host_description(parts: Components) -> HostDescription:
     if parts.config.agent.host_description:
         return read_description(Path(parts.config.agent.host_description))
     return HostDescription(name=parts.config.agent.host)

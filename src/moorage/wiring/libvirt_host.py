@@ -8,10 +8,10 @@ from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import HostImageSource
 from moorage.options import LibvirtOptions
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 
 try:
-    from moorage.agent.virt.libvirt_connection import Connection
+    from moorage.agent.virt.libvirt_connection import LibvirtConnection
     from moorage.agent.virt.libvirt_driver import LibvirtDriver
     from moorage.agent.virt.libvirt_guests import GuestFiles
     from moorage.agent.virt.libvirt_images import BaseImages
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 
-def libvirt_driver(parts: Parts, source: HostImageSource) -> LibvirtDriver:
+def libvirt_driver(parts: Components, source: HostImageSource) -> LibvirtDriver:
     """`source`: where images are fetched."""
     options = parts.config.libvirt
     # Guests live in the time of the world, whatever time the plane rehearses.
@@ -31,7 +31,7 @@ def libvirt_driver(parts: Parts, source: HostImageSource) -> LibvirtDriver:
     directory = Path(options.instances_path or parts.config.state / "host" / "instances")
     cache = DigestCache(directory / "cache", max_bytes=options.image_cache_bytes, clock=clock)
     images = BaseImages(directory, cache, source)
-    connection = Connection(options.uri, clock)
+    connection = LibvirtConnection(options.uri, clock)
     parts.plane.stops.append(connection.close)
     return LibvirtDriver(_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock)
 

@@ -20,7 +20,7 @@ from moorage.wire.forwarded import Proxies
 from moorage.wire.metrics_endpoint import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
-from moorage.wiring.components import Parts, Plane
+from moorage.wiring.components import Components, Plane
 from moorage.wiring.services import (
     build_accelerator,
     build_accelerator_agent,
@@ -35,7 +35,7 @@ from moorage.wiring.services import (
 from moorage.wiring.tracing import open_tracer
 from moorage.wiring.trail import open_trail
 
-SERVICES: Mapping[str, Callable[[Parts], None]] = {
+SERVICES: Mapping[str, Callable[[Components], None]] = {
     "identity": build_identity,
     "placement": build_placement,
     "image": build_image,
@@ -112,7 +112,7 @@ def _parts(
     wakeups: Wakeups,
     hints: Callable[[Wakeups], Hints] | None,
     authenticator: Authenticator | None,
-) -> Parts:
+) -> Components:
     apps: dict[str, WsgiApp] = {}
     plane = Plane(mount(apps), clock, wakeups, apps=apps)
     own = None if authenticator else open_identity(config, clock, ids)
@@ -136,7 +136,7 @@ def _parts(
     if trail is not None:
         plane.starts.append(trail.start)
         plane.stops.append(trail.close)
-    return Parts(
+    return Components(
         config,
         clock,
         ids,

@@ -15,10 +15,10 @@ from typing import Any
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.scheduler.filters import Filter
-from moorage.scheduler.hosts import HostView, Wanted
-from moorage.scheduler.options import SchedulerOptions
+from moorage.scheduler.hosts import HostState, ServerRequirements
+from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import AggregateRules
-from moorage.scheduler.weighers import WEIGHERS, Facts, Task, Weigher
+from moorage.scheduler.weighers import WEIGHERS, Facts, WeigherInput, Weigher
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ FILTERS_GROUP = "moorage.scheduler.filters"
 WEIGHERS_GROUP = "moorage.scheduler.weighers"
 
 
-def scheduler_options(config: Config) -> SchedulerOptions:
+def scheduler_options(config: Config) -> SchedulerSettings:
     """Raises `StartError` for a multiplier, a filter or a weigher that is none."""
     options, weighers = config.scheduler, _weighers(config)
-    return SchedulerOptions(
+    return SchedulerSettings(
         max_placement_results=options.max_placement_results,
         sample_size=options.sample_size,
         max_attempts=options.max_attempts,
@@ -103,7 +103,7 @@ def _listed(text: str) -> list[str]:
     return [word for part in text.split(",") if (word := part.strip())]
 
 
-def _passes(name: str, passes: Callable[..., object], host: HostView, wanted: Wanted) -> str | None:
+def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: ServerRequirements) -> str | None:
     try:
         reason = passes(host, wanted)
     except Exception:  # other people's code: see above
@@ -116,7 +116,7 @@ def _passes(name: str, passes: Callable[..., object], host: HostView, wanted: Wa
     return f"the filter {name} answers neither a reason nor None"
 
 
-def _weighs(name: str, weigher: Callable[..., object], facts: Facts, task: Task) -> float:
+def _weighs(name: str, weigher: Callable[..., object], facts: Facts, task: WeigherInput) -> float:
     """NaN where it says nothing."""
     try:
         number = weigher(facts, task)

@@ -14,15 +14,15 @@ from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.wiring.before_end import before_end
-from moorage.wiring.components import Parts
+from moorage.wiring.components import Components
 from moorage.wiring.enforcement import enforcement
 
 if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
     from moorage.compute.service import ComputeService
-    from moorage.jobs.background_tasks import Duty
+    from moorage.jobs.background_tasks import Task
     from moorage.placement.client.placement_client import PlacementClient
-    from moorage.scheduler.options import SchedulerOptions
+    from moorage.scheduler.options import SchedulerSettings
 
 #: Shorter than this a process that is busy for a while would read everything again and again.
 LEAST_HISTORY_S = 60
@@ -33,7 +33,7 @@ MOST_DAYS = 36_500
 LEASE_S = (0.3, 5.0)
 
 
-def build_identity(parts: Parts) -> None:
+def build_identity(parts: Components) -> None:
     from moorage.identity import routes as identity_routes
     from moorage.identity.service import IdentityService
 
@@ -44,14 +44,14 @@ def build_identity(parts: Parts) -> None:
     parts.serve("identity", identity_routes.API, service, identity_routes.RULES)
 
 
-def _public_endpoint(parts: Parts, service: str) -> str:
+def _public_endpoint(parts: Components, service: str) -> str:
     """For the catalogue: below this process, or the URL of [endpoints] with the version that clients expect."""
     elsewhere: str = getattr(parts.config.endpoints, service)
     _, _, version = ENDPOINT_PATHS[service][1:].partition("/")
     return f"{elsewhere.rstrip('/')}/{version}".rstrip("/") if elsewhere else ENDPOINT_PATHS[service]
 
 
-def build_placement(parts: Parts) -> None:
+def build_placement(parts: Components) -> None:
     from moorage.placement.api import routes as placement_routes
     from moorage.placement.service.retention import RetentionDuty
     from moorage.placement.service.service import PlacementService
@@ -102,7 +102,7 @@ def _lease_s(config: Config) -> float:
 _GIB = 1 << 30
 
 
-def build_image(parts: Parts) -> None:
+def build_image(parts: Components) -> None:
     from moorage.images import routes as image_routes
     from moorage.images.directory import ImageDirectory
     from moorage.images.quota import UNLIMITED, Room
@@ -122,7 +122,7 @@ def build_image(parts: Parts) -> None:
     parts.serve("image", image_routes.API, service, image_routes.RULES)
 
 
-def build_compute(parts: Parts) -> None:
+def build_compute(parts: Components) -> None:
     from moorage.compute.api import routes as compute_routes
     from moorage.compute.store.meters import show_state
     from moorage.compute.store.tables import jobs
@@ -140,7 +140,7 @@ def build_compute(parts: Parts) -> None:
 
 
 def _compute_service(
-    parts: Parts, engine: Engine, placement: "PlacementClient", scheduler: "SchedulerOptions"
+    parts: Components, engine: Engine, placement: "PlacementClient", scheduler: "SchedulerSettings"
 ) -> "ComputeService":
     from moorage.compute.service import ComputeService
     from moorage.images.client import ImageLookup, ImageWriter
@@ -170,19 +170,19 @@ def _compute_service(
 
 
 def _compute_duties(
-    parts: Parts,
+    parts: Components,
     engine: Engine,
     service: "ComputeService",
     placement: "PlacementClient",
-    scheduler: "SchedulerOptions",
-) -> "list[Duty]":
+    scheduler: "SchedulerSettings",
+) -> "list[Task]":
     from moorage.compute.agents.down_hosts import DeadHostsDuty
     from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalDuty
     from moorage.compute.moves.migration_worker import MovingDuty
     from moorage.compute.scheduling.build_worker import BuildDuty
     from moorage.compute.scheduling.host_selection import Placer
     from moorage.compute.servers.reclaim import ReclaimDuty
-    from moorage.compute.store.meters import Meters
+    from moorage.compute.store.meters import ComputeMeters
     from moorage.images.client import ImageWriter
 
     clock, options = parts.clock, parts.config.compute
@@ -215,7 +215,7 @@ def _compute_duties(
             worker=parts.worker("builder"),
             poll_s=options.poll_period_s,
             options=scheduler,
-            meters=Meters(parts.plane.metrics.registry),
+            meters=ComputeMeters(parts.plane.metrics.registry),
         ),
         MovingDuty(
             engine,
@@ -231,7 +231,7 @@ def _compute_duties(
     ]
 
 
-def _device_profiles(parts: Parts) -> "AcceleratorClient | None":
+def _device_profiles(parts: Components) -> "AcceleratorClient | None":
     """None in a cloud without accelerators, where no flavor can name a profile."""
     from moorage.accelerator.client import AcceleratorClient
 
@@ -263,7 +263,7 @@ def _quotas(config: Config) -> dict[str, int]:
     return limits
 
 
-def build_accelerator(parts: Parts) -> None:
+def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.api import routes as accelerator_routes
     from moorage.accelerator.service.event_task import EventsDuty
     from moorage.accelerator.service.service import AcceleratorService
@@ -300,7 +300,7 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
     return days
 
 
-def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: int) -> "list[Duty]":
+def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
     """Of audits the last one stays: the metrics tell it."""
     from moorage.audit.schedule import KEY
     from moorage.jobs.pruning import PruningDuty
@@ -312,7 +312,7 @@ def _job_pruning(parts: Parts, service: str, engine: Engine, jobs: Table, days: 
     return [PruningDuty(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
 
 
-def build_reservation(parts: Parts) -> None:
+def build_reservation(parts: Components) -> None:
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.client import ImageLookup
     from moorage.network.client import NetworkClient
@@ -358,13 +358,13 @@ def requests_at_once(clock: Clock) -> int:
     return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
 
 
-def build_dashboard(parts: Parts) -> None:
+def build_dashboard(parts: Components) -> None:
     from moorage.wiring import dashboard
 
     dashboard.build_dashboard(parts)
 
 
-def build_agent(parts: Parts) -> None:
+def build_agent(parts: Components) -> None:
     from moorage.wiring import host, simulated_hosts
 
     keeper = host.build_agent(parts)
@@ -372,7 +372,7 @@ def build_agent(parts: Parts) -> None:
         simulated_hosts.build_crowd(parts, keeper)
 
 
-def build_accelerator_agent(parts: Parts) -> None:
+def build_accelerator_agent(parts: Components) -> None:
     from moorage.wiring import host
 
     if "agent" in parts.config.runs:

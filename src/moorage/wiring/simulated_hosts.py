@@ -22,11 +22,11 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import VirtualClock
 from moorage.images.for_hosts import DiskImages
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.wiring.components import CROWD_THREADS, Parts
+from moorage.wiring.components import CROWD_THREADS, Components
 from moorage.wiring.host import host_description, settings_of
 
 
-def build_crowd(parts: Parts, keeper: ProviderConfigKeeper) -> None:
+def build_crowd(parts: Components, keeper: ProviderConfigKeeper) -> None:
     """The hosts after the first."""
     described = host_description(parts)
     agents = []

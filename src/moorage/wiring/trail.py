@@ -7,7 +7,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.syslog import Syslog
-from moorage.telemetry.trail import MOST_BYTES, Sink, Trail, TrailFile
+from moorage.telemetry.trail import MOST_BYTES, Trail, TrailFile, TrailSink
 
 _MOST_KEPT = 1000
 _MIB = 1 << 20
@@ -18,7 +18,7 @@ def open_trail(config: Config, clock: Clock, metrics: Metrics) -> Trail | None:
     options = config.trail
     if not options.enabled:
         return None
-    sinks: list[Sink] = []
+    sinks: list[TrailSink] = []
     if options.path:
         rotate_bytes = int(options.rotate_mb * _MIB)
         if rotate_bytes < MOST_BYTES:

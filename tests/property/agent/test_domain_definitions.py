@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import Disk, Machine, Parts, parse, render
+from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, parse, render
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 
@@ -52,8 +52,10 @@ machines = st.builds(
     emulates_devices=st.booleans(),
 )
 parts = st.builds(
-    Parts,
-    disks=st.lists(st.builds(Disk, paths, st.sampled_from(["qcow2", "raw"]), st.booleans()), max_size=5).map(tuple),
+    GuestPaths,
+    disks=st.lists(st.builds(DomainDisk, paths, st.sampled_from(["qcow2", "raw"]), st.booleans()), max_size=5).map(
+        tuple
+    ),
     console=st.none() | paths,
     kernel=st.none() | paths,
     initrd=st.none() | paths,

@@ -4,13 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.agent.provider_config.rules.merge import merge
-from moorage.agent.provider_config.rules.model import AdditionalInventory, Place, ProviderConfig, Source
+from moorage.agent.provider_config.rules.model import AdditionalInventory, FilePosition, ProviderConfig, Source
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.inventories import Inventory
 
 CLASSES = ("CUSTOM_A", "CUSTOM_B", "CUSTOM_C")
 TRAITS = ("CUSTOM_T", "CUSTOM_U")
-SOURCE = Source("f", Place(1, 1))
+SOURCE = Source("f", FilePosition(1, 1))
 
 
 def uuid_of(number):

@@ -6,7 +6,16 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.audit.model import Accelerators, Action, Compute, Consumer, Kind, Picture, Provider, Reservations
+from moorage.audit.model import (
+    AuditedAccelerators,
+    AuditedConsumer,
+    AuditedProvider,
+    AuditSnapshot,
+    Compute,
+    FindingKind,
+    Repair,
+    Reservations,
+)
 from moorage.audit.rules.findings import decide
 from moorage.placement.client.placement_client import Inventory
 
@@ -29,7 +38,7 @@ def some(names):
 
 
 @st.composite
-def pictures(draw) -> Picture:
+def pictures(draw) -> AuditSnapshot:
     providers = {}
     for uuid in draw(some(PLACES)):
         held = draw(
@@ -37,7 +46,7 @@ def pictures(draw) -> Picture:
                 st.sampled_from(PEOPLE), st.dictionaries(st.sampled_from(CLASSES), st.integers(1, 4), min_size=1)
             )
         )
-        providers[uuid] = Provider(
+        providers[uuid] = AuditedProvider(
             uuid,
             draw(st.sampled_from([uuid, f"blazar_{uuid}"])),
             draw(st.none() | st.sampled_from(PLACES)),
@@ -52,18 +61,18 @@ def pictures(draw) -> Picture:
     for uuid in draw(some(PEOPLE)):
         allocations = {one.uuid: one.held[uuid] for one in providers.values() if uuid in one.held}
         kind = draw(st.sampled_from(["INSTANCE", "MIGRATION", "unknown", "OTHER"]))
-        consumers[uuid] = Consumer(uuid, 1, "p", "u", kind, allocations, draw(ages))
-    return Picture(
+        consumers[uuid] = AuditedConsumer(uuid, 1, "p", "u", kind, allocations, draw(ages))
+    return AuditSnapshot(
         NOW,
         providers,
         consumers,
         draw(st.none() | st.builds(Compute, some(PEOPLE), some(PEOPLE), some(PLACES))),
-        draw(st.none() | st.builds(Accelerators, some(PLACES), some(PEOPLE))),
+        draw(st.none() | st.builds(AuditedAccelerators, some(PLACES), some(PEOPLE))),
         draw(st.none() | st.builds(Reservations, some(PEOPLE), some(PEOPLE), some(PLACES))),
     )
 
 
-def used(provider: Provider, name: str) -> int:
+def used(provider: AuditedProvider, name: str) -> int:
     return sum(resources.get(name, 0) for resources in provider.held.values())
 
 
@@ -74,7 +83,7 @@ def test_capacity_is_judged_as_by_hand(picture):
         for name in CLASSES:
             inventory = provider.inventories.get(name)
             is_missing = inventory is None and used(provider, name) > 0
-            assert ((Kind.MISSING_INVENTORY, provider.uuid, name) in found) == is_missing
+            assert ((FindingKind.MISSING_INVENTORY, provider.uuid, name) in found) == is_missing
             if inventory is None:
                 continue
             is_possible = (
@@ -84,16 +93,16 @@ def test_capacity_is_judged_as_by_hand(picture):
                 and inventory.step_size >= 1
                 and inventory.allocation_ratio > 0
             )
-            assert ((Kind.IMPOSSIBLE_INVENTORY, provider.uuid, name) in found) == (not is_possible)
+            assert ((FindingKind.IMPOSSIBLE_INVENTORY, provider.uuid, name) in found) == (not is_possible)
             room = (inventory.total - inventory.reserved) * Fraction(inventory.allocation_ratio)
             is_over = is_possible and used(provider, name) > room
-            assert ((Kind.OVER_CAPACITY, provider.uuid, name) in found) == is_over
+            assert ((FindingKind.OVER_CAPACITY, provider.uuid, name) in found) == is_over
 
 
 @given(pictures())
 def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
     for finding in decide(picture, GRACE):
-        if finding.kind is not Kind.UNKNOWN_CONSUMER:
+        if finding.kind is not FindingKind.UNKNOWN_CONSUMER:
             continue
         uuid = finding.subject
         assert any(uuid in provider.held for provider in picture.providers.values())
@@ -102,14 +111,14 @@ def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
             assert uuid not in picture.reservations.leases | picture.reservations.reservations
         assert NOW - picture.consumers[uuid].written_at >= GRACE
         if finding.is_safe:
-            assert finding.action is Action.RELEASE
+            assert finding.action is Repair.RELEASE
             assert picture.consumers[uuid].type == "INSTANCE"
             assert picture.accelerators is None or uuid not in picture.accelerators.instances
 
 
 @given(pictures())
 def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
-    found = {one.subject for one in decide(picture, GRACE) if one.kind is Kind.UNKNOWN_CONSUMER}
+    found = {one.subject for one in decide(picture, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
     for uuid, consumer in picture.consumers.items():
         is_spoken_for = (
             picture.compute is None
@@ -125,17 +134,17 @@ def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
 @given(pictures())
 def test_what_is_safe_is_never_about_a_provider_in_use(picture):
     for finding in decide(picture, GRACE):
-        if finding.action is Action.DELETE_PROVIDER:
+        if finding.action is Repair.DELETE_PROVIDER:
             assert not finding.is_safe
             assert not picture.providers[finding.subject].held
             assert all(one.parent_uuid != finding.subject for one in picture.providers.values())
-        if finding.action is Action.DROP_INVENTORY:
+        if finding.action is Repair.DROP_INVENTORY:
             assert used(picture.providers[finding.subject], finding.resource_class) == 0
 
 
 @given(pictures())
 def test_the_same_picture_gives_the_same_findings_whatever_its_order(picture):
-    turned = Picture(
+    turned = AuditSnapshot(
         picture.now,
         dict(reversed(picture.providers.items())),
         dict(reversed(picture.consumers.items())),

@@ -4,24 +4,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.lifecycle import Outcome, Situation
+from moorage.compute.model.lifecycle import OperationOutcome, ServerSituation
 from moorage.compute.model.servers import TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict
 
 CALLER = Caller("alice", "red", frozenset({"member"}))
-BEGUN = Situation("u", VmState.BUILDING, TaskState.SPAWNING, "compute-1")
+BEGUN = ServerSituation("u", VmState.BUILDING, TaskState.SPAWNING, "compute-1")
 
 #: (operation, whether its host reports success); what the table refuses is refused and passed over.
 steps = st.lists(st.tuples(st.sampled_from(lifecycle.OPERATIONS), st.booleans()), max_size=30)
 WITH_A_TASK = [one for one in lifecycle.OPERATIONS if one.task is not None]
 
 
-def moved(server: Situation, outcome: Outcome) -> Situation:
-    return Situation(server.id, outcome.vm_state, outcome.task_state, server.host)
+def moved(server: ServerSituation, outcome: OperationOutcome) -> ServerSituation:
+    return ServerSituation(server.id, outcome.vm_state, outcome.task_state, server.host)
 
 
-def walk(chosen) -> Situation:
+def walk(chosen) -> ServerSituation:
     """The server after its build and `chosen`, each reported on before the next."""
     server = moved(BEGUN, lifecycle.after_report(lifecycle.CREATE, BEGUN, succeeded=True))
     for operation, succeeds in chosen:
@@ -29,14 +29,14 @@ def walk(chosen) -> Situation:
             lifecycle.check(operation, server, CALLER)
         except Conflict:
             continue
-        busy = Situation(server.id, server.vm_state, operation.task, server.host)
+        busy = ServerSituation(server.id, server.vm_state, operation.task, server.host)
         outcome = lifecycle.after_report(operation, busy, succeeded=succeeds)
         if operation.task is None:
             assert outcome is None
             continue
         assert outcome is not None
         if operation is lifecycle.DELETE and succeeds:
-            return Situation(server.id, VmState.DELETED, None, server.host)
+            return ServerSituation(server.id, VmState.DELETED, None, server.host)
         server = moved(server, outcome)
     return server
 
@@ -70,7 +70,7 @@ def test_a_task_that_is_under_way_ends_by_its_own_report(vm_state, operation, da
     """No state with a task is without a report that ends it; the builder ends what has no host yet."""
     if vm_state is VmState.DELETED:
         return
-    busy = Situation("u", vm_state, operation.task, "compute-1")
+    busy = ServerSituation("u", vm_state, operation.task, "compute-1")
     outcome = lifecycle.after_report(operation, busy, succeeded=data.draw(st.booleans()))
     assert outcome is not None
     assert outcome.task_state is None or operation is lifecycle.DELETE

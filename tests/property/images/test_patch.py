@@ -14,7 +14,7 @@ from moorage.images.model import Image, ImageStatus, Visibility
 
 names = st.sampled_from(["p", "a:b", "s/t", "u~v", "name", "protected", "size", "id"])
 operations = st.lists(
-    st.builds(patch.Operation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])),
+    st.builds(patch.PatchOperation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])),
     max_size=5,
 )
 documents = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=4)

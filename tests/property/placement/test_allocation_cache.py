@@ -11,10 +11,10 @@ from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.db.single_reads import Asker
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.reshaping import NewInventories
 from moorage.placement.service.service import PlacementService
-from moorage.placement.store.holding_store import Holdings
+from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.sync import allocation_cache
 
 PROVIDERS = [f"{number:08x}-1111-4111-8111-111111111111" for number in range(5)]
@@ -52,7 +52,9 @@ def write(rng, service):
         case _:
             held = {one: {"VCPU": rng.randrange(1, 4)} for one in rng.sample(PROVIDERS, rng.randrange(3))}
             project = rng.choice(["red", "blue"])
-            service.allocations.claim([Wish(consumer, held, project, "alice", None, None, check_generation=False)])
+            service.allocations.claim(
+                [AllocationWrite(consumer, held, project, "alice", None, None, check_generation=False)]
+            )
 
 
 def told(holdings):
@@ -71,7 +73,7 @@ def test_what_is_kept_is_never_told_when_it_has_changed(url, seed, most, monkeyp
     monkeypatch.setattr(allocation_cache, "MOST", most)
     engine = open_engine(url)
     upgrade(engine, "placement")
-    rng, processes, tables = random.Random(seed), [process(url), process(url)], Holdings(Asker(engine))
+    rng, processes, tables = random.Random(seed), [process(url), process(url)], AllocationReads(Asker(engine))
     done = 0
     for _ in range(STEPS):
         try:

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from moorage.placement.api.handlers.candidate_body import body, summary
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Names
+from moorage.placement.forest.model import SHARING, NameTable
 from moorage.placement.search.candidates import find, search
 from moorage.wire.microversion import Version
 from tests.property.placement.test_candidates import TRAITS, searches, spreads
 
-NAMES = Names({}, {name: number for number, name in enumerate([*reversed(TRAITS), SHARING])})
+NAMES = NameTable({}, {name: number for number, name in enumerate([*reversed(TRAITS), SHARING])})
 versions = st.sampled_from([10, 12, 17, 26, 27, 29, 34, 39]).map(lambda minor: Version(1, minor))
 
 

@@ -8,10 +8,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
 from moorage.placement.search.candidates import search
 from moorage.placement.search.query import AggregateFilter, TraitFilter
-from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.request import CandidateRequest, RequestGroup
 
 CLASSES = ["A", "B", "C"]
 TRAITS = ["T1", "T2", "T3"]
@@ -93,7 +93,7 @@ def request_for(dice, providers):
         groups.append(wanted)
     granular = [wanted.suffix for wanted in groups if wanted.suffix]
     subtrees = [frozenset(dice.sample(granular, dice.randint(1, len(granular))))] if granular else []
-    return Request(
+    return CandidateRequest(
         groups=tuple(groups),
         group_policy=dice.choice(["none", "isolate"]),
         root_required=dice.mostly(frozenset(), frozenset({"T1"})),
@@ -139,7 +139,7 @@ def twins_case(seed):
         groups.append(RequestGroup("_numa", {}, TraitFilter((frozenset({"T1"}),))))
     suffixes = [wanted.suffix for wanted in groups]
     subtree = frozenset({dice.choice(suffixes[:-1]), suffixes[-1]})
-    return [root, *numa, *devices], Request(
+    return [root, *numa, *devices], CandidateRequest(
         tuple(groups),
         group_policy=dice.choice(["none", "isolate"]),
         same_subtrees=(subtree,) if "_numa" in suffixes or dice.random() < 0.2 else (),
@@ -151,7 +151,7 @@ def spread_case(seed):
     dice = Dice(seed)
     providers = world(dice)
     wanted = group(dice, "", providers)
-    return providers, Request(
+    return providers, CandidateRequest(
         (wanted,),
         root_required=dice.mostly(frozenset(), frozenset({"T1"})),
         root_forbidden=dice.mostly(frozenset(), frozenset({"T2"})),
@@ -197,7 +197,7 @@ def wide_case(seed):
         traits = dice.mostly(TraitFilter(), TraitFilter((), frozenset({"T2"})))
         groups.append(RequestGroup(suffix, wanted, traits))
     granular = [wanted.suffix for wanted in groups if wanted.suffix]
-    return providers, Request(
+    return providers, CandidateRequest(
         tuple(groups),
         group_policy=dice.choice(["none", "isolate"]),
         same_subtrees=(frozenset(granular[:2]),) if dice.random() < 0.4 else (),
@@ -319,7 +319,7 @@ def shape(pairs):
 
 
 def fast(providers, request, sample=None):
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     found = []
     for candidate in search(forest, request, sample=sample):
         allocations = frozenset(

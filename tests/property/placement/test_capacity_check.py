@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Inventory, Names, Provider
-from moorage.placement.rules.capacity_check import Claim, decide
+from moorage.placement.forest.model import Inventory, NameTable, Provider
+from moorage.placement.rules.capacity_check import ClaimedUsage, decide
 
 CLASSES = ["A", "B"]
 CONSUMERS = ["c1", "c2", "c3"]
@@ -57,13 +57,13 @@ def test_a_claim_is_allowed_when_the_arithmetic_says_so(offered, before, wanted)
             Provider(number, f"u{number}", f"n{number}", 0, 0, None, number, offered[number], used[number])
             for number in PROVIDERS
         ],
-        Names(),
+        NameTable(),
         0,
     )
     after = before | wanted
     decision = decide(forest, {consumer: before.get(consumer, {}) for consumer in wanted}, wanted)
-    assert isinstance(decision, Claim) == slow_allows(offered, before, after, wanted)
-    if isinstance(decision, Claim):
+    assert isinstance(decision, ClaimedUsage) == slow_allows(offered, before, after, wanted)
+    if isinstance(decision, ClaimedUsage):
         for number, amounts in decision.used.items():
             assert amounts == {name: held(after, number, name) for name in CLASSES if held(after, number, name)}
         untouched = set(PROVIDERS) - set(decision.used)

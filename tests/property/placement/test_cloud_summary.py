@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from moorage.placement.explain.cloud_summary import AggregatePart, TreeFilter, natural, summed, survey, trees
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Names
+from moorage.placement.forest.model import NameTable
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, world
 
 
@@ -18,7 +18,7 @@ def case(seed):
         resource_class=dice.mostly(None, CLASSES[0], "UNKNOWN"),
         trait=dice.mostly(None, TRAITS[0], "UNKNOWN"),
     )
-    return Forest.build(providers, Names(), 0), wanted, dice.randint(1, 3)
+    return Forest.build(providers, NameTable(), 0), wanted, dice.randint(1, 3)
 
 
 def grown(forest):

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from moorage.placement.explain.closest_hosts import CLOSEST
 from moorage.placement.explain.explanation import NAMED, explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Names
+from moorage.placement.forest.model import SHARING, NameTable
 from moorage.placement.search.candidates import search
-from moorage.placement.search.constraints import Kind, constraints_of
+from moorage.placement.search.constraints import ConstraintKind, constraints_of
 from moorage.placement.search.query import AggregateFilter, TraitFilter
-from moorage.placement.search.request import Request, RequestGroup, parse, to_pairs
+from moorage.placement.search.request import CandidateRequest, RequestGroup, parse, to_pairs
 from tests.property.placement.test_candidates import (
     AGGREGATES,
     TRAITS,
@@ -33,7 +33,7 @@ cases = searches | spreads | twins | wides
 @given(cases)
 def test_candidates_are_explained_as_they_are_found(case):
     providers, request = case
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     explanation = explain(forest, request)
     found = search(forest, replace(request, limit=1000))
     assert explanation.candidates == len(found)
@@ -51,7 +51,7 @@ def test_hosts_are_counted_once_and_only_hosts(case):
     """What shares everything it has is no host, also where candidates have nothing else."""
     providers, request = case
     hosts = [p for p in providers if p.parent_id is None and not all_share(providers, p)]
-    explanation = explain(Forest.build(providers, Names(), 0), request)
+    explanation = explain(Forest.build(providers, NameTable(), 0), request)
     left = len(hosts)
     for step in explanation.steps:
         assert left == step.before >= step.after
@@ -75,7 +75,7 @@ def all_share(providers, root):
 def test_each_step_is_what_asking_for_so_much_would_show(case):
     """Of granular groups, whose constraints are independent of those of other groups."""
     providers, request = case
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     steps = {step.constraint: step for step in explain(forest, request).steps}
     alive = {p.id for p in providers if p.parent_id is None and not all_share(providers, p)}
     if request.root_required or request.root_forbidden:
@@ -88,7 +88,7 @@ def test_each_step_is_what_asking_for_so_much_would_show(case):
             so_far = stricter(so_far, constraint)
             if not says_what(so_far):
                 continue
-            alone = Request((so_far,), nested=True)
+            alone = CandidateRequest((so_far,), nested=True)
             served = {p.id for p in providers if p.parent_id is None and anchors(providers, alone, p)}
             alive &= served
             step = steps.get(str(constraint))
@@ -115,16 +115,16 @@ def anchors(providers, request, root):
 
 def stricter(group, constraint):
     match constraint.kind:
-        case Kind.UNITS:
+        case ConstraintKind.UNITS:
             return replace(group, resources={**group.resources, constraint.name: constraint.amount})
-        case Kind.TREE:
+        case ConstraintKind.TREE:
             return replace(group, in_tree=constraint.name)
-        case Kind.MEMBER:
+        case ConstraintKind.MEMBER:
             required = (*group.aggregates.required, constraint.names)
             return replace(group, aggregates=AggregateFilter(required, group.aggregates.forbidden))
-        case Kind.NOT_MEMBER:
+        case ConstraintKind.NOT_MEMBER:
             return replace(group, aggregates=AggregateFilter(group.aggregates.required, constraint.names))
-        case Kind.TRAIT:
+        case ConstraintKind.TRAIT:
             required = (*group.traits.required, constraint.names)
             return replace(group, traits=TraitFilter(required, group.traits.forbidden))
     return replace(group, traits=TraitFilter(group.traits.required, constraint.names))
@@ -134,7 +134,7 @@ def stricter(group, constraint):
 @given(cases)
 def test_the_smallest_change_gives_a_candidate(case):
     providers, request = case
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     explanation = explain(forest, request)
     if explanation.candidates:
         assert not explanation.closest
@@ -172,17 +172,17 @@ def test_what_was_found_before_a_write_is_found_anew_where_it_must_be(case, seed
     """After each of some writes, and asked of the state before it once more."""
     providers, request = case
     dice = Dice(seed)
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     explain(forest, request)
     for _ in range(4):
-        before, known = forest, explain(Forest.build(providers, Names(), 0), request)
+        before, known = forest, explain(Forest.build(providers, NameTable(), 0), request)
         written = {
             one.id: written_to(dice, one) for one in dice.sample(providers, dice.randint(0, min(2, len(providers))))
         }
         forest = forest.with_changes(written)
         providers = [written.get(one.id, one) for one in providers]
         if dice.random() < 0.8:
-            assert explain(forest, request) == explain(Forest.build(providers, Names(), 0), request)
+            assert explain(forest, request) == explain(Forest.build(providers, NameTable(), 0), request)
         if dice.random() < 0.3:
             assert explain(before, request) == known
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
 from moorage.placement.forest.persistent_list import Chunks
 from moorage.placement.forest.persistent_map import Layers
 
@@ -88,7 +88,7 @@ def moves(draw, alive, number):
 @settings(max_examples=300, deadline=None)
 @given(histories())
 def test_changing_is_building_anew(history):
-    forest = Forest.build([], Names(), 0)
+    forest = Forest.build([], NameTable(), 0)
     alive = {}
     for sequence, changed in enumerate(history, 1):
         for number, state in changed.items():
@@ -97,7 +97,7 @@ def test_changing_is_building_anew(history):
             else:
                 alive[number] = state
         forest = forest.with_changes(changed, sequence=sequence)
-        built = Forest.build([alive[number] for number in sorted(alive)], Names(), sequence)
+        built = Forest.build([alive[number] for number in sorted(alive)], NameTable(), sequence)
         assert picture(forest) == picture(built)
 
 
@@ -164,7 +164,7 @@ def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
         Provider(number, f"u{number}", f"n{number}", 0, 0, None, number, {"A": inventory}, {"A": used})
         for number, (inventory, used) in enumerate(stock, 1)
     ]
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     fitting = {forest.at(slot).id for slot in forest.columns["A"].fitting(amount).tolist()}
     assert fitting == {provider.id for provider in providers if provider.fits("A", amount)}
 

@@ -5,8 +5,15 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.core.import_findings import Finding, Outcome
-from moorage.placement.importing.rules import Kind, PeerAllocation, PeerProvider, TakenProvider, holdings, providers
+from moorage.core.import_findings import ImportFinding, ImportOutcome
+from moorage.placement.importing.rules import (
+    ImportFindingKind,
+    PeerAllocation,
+    PeerProvider,
+    TakenProvider,
+    holdings,
+    providers,
+)
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 IDS = range(1, 8)
@@ -42,16 +49,18 @@ rows = st.lists(
 )
 
 
-def split(found) -> tuple[list[TakenProvider], list[Finding]]:
+def split(found) -> tuple[list[TakenProvider], list[ImportFinding]]:
     found = list(found)
-    return [one for one in found if isinstance(one, TakenProvider)], [one for one in found if isinstance(one, Finding)]
+    return [one for one in found if isinstance(one, TakenProvider)], [
+        one for one in found if isinstance(one, ImportFinding)
+    ]
 
 
 @given(rows, st.booleans())
 def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
     taken, findings = split(providers(given_rows, pads=pads))
     assert {one.id for one in taken} == {row.id for row in given_rows}
-    assert all(one.outcome is not Outcome.LEFT_OUT for one in findings)
+    assert all(one.outcome is not ImportOutcome.LEFT_OUT for one in findings)
     seen: dict[int, TakenProvider] = {}
     for one in taken:
         if one.parent_id is None:
@@ -71,10 +80,10 @@ def test_what_differs_from_the_source_is_told_and_nothing_else(given_rows):
     told = {(one.kind, one.subject) for one in findings}
     for row in given_rows:
         one = next(one for one in taken if one.id == row.id)
-        assert ((Kind.RENAMED, row.uuid) in told) == (one.name != row.name)
-        assert ((Kind.NO_GENERATION, row.uuid) in told) == (row.generation is None)
-        assert ((Kind.WRONG_ROOT, row.uuid) in told) == (one.root_id != row.root_id)
-        is_cut = (Kind.LOOP, row.uuid) in told or (Kind.LOST_PARENT, row.uuid) in told
+        assert ((ImportFindingKind.RENAMED, row.uuid) in told) == (one.name != row.name)
+        assert ((ImportFindingKind.NO_GENERATION, row.uuid) in told) == (row.generation is None)
+        assert ((ImportFindingKind.WRONG_ROOT, row.uuid) in told) == (one.root_id != row.root_id)
+        is_cut = (ImportFindingKind.LOOP, row.uuid) in told or (ImportFindingKind.LOST_PARENT, row.uuid) in told
         assert is_cut == (one.parent_id != row.parent_id)
         if not is_cut:
             assert one.parent_id == row.parent_id

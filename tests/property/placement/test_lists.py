@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Names
+from moorage.placement.forest.model import NameTable
 from moorage.placement.search.provider_filters import ProviderFilter, listed
 from moorage.placement.search.query import AggregateFilter, TraitFilter, in_aggregates, meets
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
@@ -41,5 +41,5 @@ def test_a_list_is_what_looking_at_each_gives(case):
     providers, wanted = case
     root_of = {provider.uuid: provider.root_id for provider in providers}
     expected = [provider for provider in providers if passes(provider, wanted, root_of)]
-    forest = Forest.build(providers, Names(), 0)
+    forest = Forest.build(providers, NameTable(), 0)
     assert [forest.at(slot) for slot in listed(forest, wanted)] == expected

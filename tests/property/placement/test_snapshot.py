@@ -17,7 +17,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.search.provider_filters import ProviderFilter
 from moorage.placement.service.service import PlacementService
 from tests.conftest import START
@@ -96,7 +96,9 @@ class World:
             case "aggregates":
                 service.providers.set_aggregates(uuid, None, sorted(what))
             case "claim":
-                wish = Wish(what, {uuid: {"VCPU": 1}}, project_id="red", user_id="alice", check_generation=False)
+                wish = AllocationWrite(
+                    what, {uuid: {"VCPU": 1}}, project_id="red", user_id="alice", check_generation=False
+                )
                 service.allocations.claim([wish])
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.core.errors import Unavailable
-from moorage.placement.store.writer_lease import Lease, Row
+from moorage.placement.store.writer_lease import Row, WriterLease
 
 #: They differ in speed by less than the lease's margin.
 SPEEDS = (0.96, 1.0, 1.03)
@@ -37,7 +37,9 @@ steps = st.one_of(
 class Process:
     def __init__(self, world, number, life=0):
         self.world, self.number, self.life = world, number, life
-        self.lease = Lease(f"{number}-{life}", length_s=1.0, clock=lambda: world.time * SPEEDS[number] + number * 1e6)
+        self.lease = WriterLease(
+            f"{number}-{life}", length_s=1.0, clock=lambda: world.time * SPEEDS[number] + number * 1e6
+        )
         self.asked = None  #: what was sent to change the row, and then its answer
         self.may_commit_at = None
         self.writing = None

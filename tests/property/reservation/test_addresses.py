@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.capacity.addresses import Book, FloatingIp, Taken, Want
+from moorage.reservation.capacity.addresses import Book, RegisteredAddress, Taken, Want
 from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.reservation_requests import FloatingIpRequest
 
@@ -19,7 +19,7 @@ def at(minute):
 
 
 def registered(number):
-    return FloatingIp(str(number), NETWORKS[number % 2], "subnet", f"192.0.2.{number}", True, ZERO, None)
+    return RegisteredAddress(str(number), NETWORKS[number % 2], "subnet", f"192.0.2.{number}", True, ZERO, None)
 
 
 ADDRESSES = [registered(number) for number in range(6)]

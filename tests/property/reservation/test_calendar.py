@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.reservation.capacity import calendar as calendar_module
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.utilisation import busy
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTS = (3, 7, 8)
@@ -21,7 +21,7 @@ minutes = st.integers(0, SPAN)
 periods = st.tuples(minutes, minutes).filter(lambda pair: pair[0] != pair[1]).map(sorted)
 amounts = st.fixed_dictionaries({name: st.integers(0, 4) for name in CLASSES})
 usages = st.builds(
-    lambda host, period, amount: Usage(host, at(period[0]), at(period[1]), amount),
+    lambda host, period, amount: HostUsage(host, at(period[0]), at(period[1]), amount),
     st.sampled_from(HOSTS),
     periods,
     amounts,
@@ -58,7 +58,7 @@ def minute_by_minute(hosts, taken, request, period):
 @settings(max_examples=300, deadline=None)
 def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, period):
     calendar = Calendar(hosts, taken)
-    assert calendar.slots(Demand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
+    assert calendar.slots(SlotDemand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
         hosts, taken, request, period
     )
 
@@ -68,7 +68,7 @@ def test_slots_equal_those_counted_minute_by_minute(hosts, taken, request, perio
 def test_changes_on_top_equal_a_calendar_built_anew(hosts, taken, added, removed, request, period):
     gone, stay = taken[:removed], taken[removed:]
     calendar = Calendar(hosts, taken).with_usage(added).with_usage(usage.released() for usage in gone)
-    assert calendar.slots(Demand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
+    assert calendar.slots(SlotDemand(request), at(period[0]), at(period[1])).tolist() == minute_by_minute(
         hosts, [*stay, *added], request, period
     )
 
@@ -84,7 +84,9 @@ def test_changes_folded_into_the_block_change_no_answer(hosts, taken, request, p
             folded = folded.with_usage(taken).with_usage(usage.released() for usage in taken)
         folded = folded.with_usage(taken)
     start, end = at(period[0]), at(period[1])
-    assert folded.slots(Demand(request), start, end).tolist() == listed.slots(Demand(request), start, end).tolist()
+    assert (
+        folded.slots(SlotDemand(request), start, end).tolist() == listed.slots(SlotDemand(request), start, end).tolist()
+    )
 
 
 @given(

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.reservation.capacity.host_selection import Ask
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from tests.unit.reservation.picking import pickup_hosts
 
 slots = st.dictionaries(st.integers(1, 4), st.integers(1, 4), max_size=4)
@@ -14,7 +14,7 @@ affinities = st.sampled_from([None, True, False])
 held = st.dictionaries(st.integers(1, 4), st.integers(1, 2), max_size=2)
 
 
-ONE = Demand({"VCPU": 1})
+ONE = SlotDemand({"VCPU": 1})
 
 
 def slots_of(counts):

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.model.limits import Limits, Reserved, counted, refusal
+from moorage.reservation.model.limits import ProjectLimits, Reserved, counted, refusal
 from tests.property.reservation.test_calendar import SPAN, at, periods
 
 reserved = st.lists(
@@ -27,7 +27,7 @@ def use(rows, minute):
 @settings(max_examples=200, deadline=None)
 def test_what_is_reserved_at_one_time(rows, period, most):
     peak = max(use(rows, minute) for minute in range(*period))
-    said = refusal(Limits(now={"VCPU": most}), timedelta(days=1), rows, at(period[0]), at(period[1]))
+    said = refusal(ProjectLimits(now={"VCPU": most}), timedelta(days=1), rows, at(period[0]), at(period[1]))
     assert (said is not None) == (peak > most)
 
 
@@ -38,7 +38,7 @@ def test_hours_in_any_period(rows, length, most):
     taken = max(sum(minutes[begin : begin + length]) for begin in range(len(minutes)))
     # A minute is an hour here: sixty times as much is reserved.
     more = [Reserved(row.reservation_id, row.start, row.end, {"VCPU": 60 * row.amounts["VCPU"]}) for row in rows]
-    said = refusal(Limits(hours={"VCPU": most}), timedelta(minutes=length), more, at(0), at(SPAN))
+    said = refusal(ProjectLimits(hours={"VCPU": most}), timedelta(minutes=length), more, at(0), at(SPAN))
     assert (said is not None) == (taken > most)
 
 

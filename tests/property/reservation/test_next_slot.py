@@ -5,13 +5,13 @@ from datetime import timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
 from moorage.reservation.capacity.next_slot import first_fit
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from tests.property.reservation.test_calendar import HOSTS, SPAN, at, capacities, requests, usages
 
-demands = st.just(Demand(whole_host=True)) | requests.map(Demand)
+demands = st.just(SlotDemand(whole_host=True)) | requests.map(SlotDemand)
 asks = st.builds(
     Ask,
     st.sampled_from("ab"),
@@ -44,7 +44,7 @@ def test_the_next_slot_is_the_one_found_minute_by_minute(hosts, taken, added, as
 @settings(max_examples=50, deadline=None)
 def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
     """Cleaning ends within a minute; a start is a whole one."""
-    longer = [Usage(each.host, each.start, each.end + timedelta(seconds=seconds), each.amounts) for each in taken]
+    longer = [HostUsage(each.host, each.start, each.end + timedelta(seconds=seconds), each.amounts) for each in taken]
     calendar, ask = Calendar(hosts, longer), Ask("a", demand, 2, None)
     length += timedelta(seconds=seconds)
     assert first_fit(calendar, [ask], at(0), at(40), length) == minute_by_minute(calendar, [ask], 0, 40, length)
@@ -70,12 +70,12 @@ def test_several_reservations_fit_together_where_it_is_said(hosts, taken, severa
 def test_many_small_slots_are_never_promised_too_early(amount, capacity):
     host = [HostCapacity(number, {"VCPU": capacity - number}) for number in HOSTS]
     taken = [
-        Usage(number, at(step), at(step + 1), {"VCPU": 97 * (SPAN - step) * (number % 4 + 1)})
+        HostUsage(number, at(step), at(step + 1), {"VCPU": 97 * (SPAN - step) * (number % 4 + 1)})
         for number in HOSTS
         for step in range(SPAN)
     ]
     calendar = Calendar(host, [usage for usage in taken if usage.amounts["VCPU"] < capacity])
-    ask, length = Ask("a", Demand({"VCPU": 1}), amount, None), timedelta(minutes=2)
+    ask, length = Ask("a", SlotDemand({"VCPU": 1}), amount, None), timedelta(minutes=2)
     found, expected = (
         first_fit(calendar, [ask], at(0), at(SPAN), length),
         minute_by_minute(calendar, [ask], 0, SPAN, length),

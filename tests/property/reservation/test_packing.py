@@ -8,7 +8,7 @@ from tests.unit.reservation.test_pick import END, START
 
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity
 from moorage.reservation.capacity.host_selection import Ask, Shortage, holds, plan, usages
-from moorage.reservation.model.slot_demand import WHOLE_HOST, Demand, Group, class_of
+from moorage.reservation.model.slot_demand import WHOLE_HOST, DemandGroup, SlotDemand, class_of
 
 CLASSES = ("VCPU", "CUSTOM_FPGA")
 
@@ -51,7 +51,7 @@ def most(shelves, demand):
 @given(providers, wanted)
 @settings(max_examples=200, deadline=None)
 def test_as_many_fit_as_are_possible(shelves, resources):
-    for demand in (Demand(resources), Demand(groups={"1": Group(resources)})):
+    for demand in (SlotDemand(resources), SlotDemand(groups={"1": DemandGroup(resources)})):
         assert Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist() == [most(shelves, demand)]
 
 
@@ -59,7 +59,7 @@ def test_as_many_fit_as_are_possible(shelves, resources):
 @settings(max_examples=100, deadline=None)
 def test_never_more_than_possible(shelves, one, two, isolate):
     """Unlike groups compete: fewer may be found, and none only where there is none."""
-    demand = Demand(groups={"1": Group(one), "2": Group(two)}, isolate=isolate)
+    demand = SlotDemand(groups={"1": DemandGroup(one), "2": DemandGroup(two)}, isolate=isolate)
     (found,) = Calendar([host_of(1, shelves)], []).slots(demand, START, END).tolist()
     possible = most(shelves, demand)
     assert found <= possible
@@ -68,11 +68,11 @@ def test_never_more_than_possible(shelves, one, two, isolate):
 
 asks = st.lists(
     st.one_of(
-        st.builds(lambda resources, amount, affinity: (Demand(resources), amount, affinity), wanted, st.integers(1, 3),
+        st.builds(lambda resources, amount, affinity: (SlotDemand(resources), amount, affinity), wanted, st.integers(1, 3),
                   st.sampled_from([None, True, False])),
-        st.builds(lambda resources, amount: (Demand(groups={"1": Group(resources)}), amount, None), wanted,
+        st.builds(lambda resources, amount: (SlotDemand(groups={"1": DemandGroup(resources)}), amount, None), wanted,
                   st.integers(1, 2)),
-        st.just((Demand(whole_host=True), 1, None)),
+        st.just((SlotDemand(whole_host=True), 1, None)),
     ),
     min_size=1,
     max_size=3,

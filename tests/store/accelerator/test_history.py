@@ -7,8 +7,8 @@ from threading import Barrier
 
 import pytest
 
-from moorage.accelerator.model.device_history import Event, Happening, Record, Who
-from moorage.accelerator.model.rows import HistoryFilter, Place
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Who
+from moorage.accelerator.model.rows import HistoryFilter, HistoryPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.accelerator.store import history_store
 from moorage.core.errors import Invalid
@@ -34,9 +34,9 @@ def service(engine, clock, ids) -> AcceleratorService:
     return AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
 
 
-def record(clock, number, event=Event.ATTACH, deployable=R1, handle="0000:3b:00.1", who=None, **more):
-    what = Happening(event, deployable, handle, who or Who(VM, "red", "alice"), "image", "d" * 128, **more)
-    return Record(number, clock.now(), what)
+def record(clock, number, event=DeviceEvent.ATTACH, deployable=R1, handle="0000:3b:00.1", who=None, **more):
+    what = DeviceTransition(event, deployable, handle, who or Who(VM, "red", "alice"), "image", "d" * 128, **more)
+    return HistoryRecord(number, clock.now(), what)
 
 
 def shown(service, wanted=EVERYTHING, after=None, limit=100):
@@ -50,8 +50,8 @@ def numbers(service, wanted=EVERYTHING):
 @on_every_database
 def test_a_record_is_read_as_it_was_told(service, clock):
     told = [
-        record(clock, 1, Event.PROGRAM, handle="", who=Who("", "red", "alice")),
-        record(clock, 2, Event.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
+        record(clock, 1, DeviceEvent.PROGRAM, handle="", who=Who("", "red", "alice")),
+        record(clock, 2, DeviceEvent.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
     ]
     service.history.write("h1", told)
     assert [entry.record for entry in shown(service)] == told
@@ -98,7 +98,9 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
 
 @on_every_database
 def test_what_is_asked_for_and_nothing_else(service, clock):
-    service.history.write("h1", [record(clock, 1), record(clock, 2, Event.CLEAN, GPU, GPU, Who("", "blue", "bob"))])
+    service.history.write(
+        "h1", [record(clock, 1), record(clock, 2, DeviceEvent.CLEAN, GPU, GPU, Who("", "blue", "bob"))]
+    )
     clock.sleep(60)
     noon = clock.now()
     service.history.write("h2", [record(clock, 3)])
@@ -125,7 +127,7 @@ def test_pages_join_without_gap_or_repetition(service, clock):
         seen += [(entry.record.sequence, entry.hostname) for entry in page]
         after = page[-1].place
     assert seen == [(number, host) for number in (5, 7, 9) for host in ("h1", "h2", "h3")]
-    assert shown(service, after=Place(9, 1 << 40)) == []
+    assert shown(service, after=HistoryPosition(9, 1 << 40)) == []
 
 
 @on_every_database

@@ -11,7 +11,7 @@ from moorage.core.caller import Caller
 from moorage.db.transactions import read, write
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import InProcessHints
-from moorage.scheduler.server_groups import Policy
+from moorage.scheduler.server_groups import GroupPolicy
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 
@@ -44,7 +44,11 @@ def compute(engine, clock, ids):
 )
 def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engine, clock, ids, status, may, will):
     """Anti-affinity asks where it may be, the other policies where it will be."""
-    for policy, names in ((Policy.ANTI_AFFINITY, may), (Policy.AFFINITY, will), (Policy.SOFT_ANTI_AFFINITY, will)):
+    for policy, names in (
+        (GroupPolicy.ANTI_AFFINITY, may),
+        (GroupPolicy.AFFINITY, will),
+        (GroupPolicy.SOFT_ANTI_AFFINITY, will),
+    ):
         group = compute.groups.create(ALICE, "g", policy, {})
         new = NewServer(
             name="vm", flavor_id="small", image_id="i", count=2, least=2, scheduler_hints={"group": group.id}

@@ -24,7 +24,7 @@ from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import write
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import InProcessHints
-from moorage.scheduler.server_groups import Policy
+from moorage.scheduler.server_groups import GroupPolicy
 from tests import counted
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
@@ -101,7 +101,7 @@ def test_server_groups_made_at_once_are_as_many_as_the_limit_and_no_more(compute
         together.wait()
         for _ in range(3):
             with suppress(OverQuota):
-                compute.groups.create(ALICE, "g", Policy.AFFINITY, {})
+                compute.groups.create(ALICE, "g", GroupPolicy.AFFINITY, {})
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

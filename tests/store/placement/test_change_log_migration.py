@@ -11,7 +11,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.migrations import downgrade, upgrade
 from moorage.db.transactions import read, write
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_log
 from moorage.placement.store.tables import change_retention
@@ -34,7 +34,7 @@ def fill(service):
     service.providers.set_inventories(child.uuid, 0, {"VCPU": Inventory(total=8, allocation_ratio=1.5)})
     service.providers.set_traits(child.uuid, 1, ["HW_CPU_X86_AVX2"])
     service.providers.set_aggregates(child.uuid, None, [CONSUMER])
-    wish = Wish(CONSUMER, {child.uuid: {"VCPU": 3}}, "red", "alice", "INSTANCE")
+    wish = AllocationWrite(CONSUMER, {child.uuid: {"VCPU": 3}}, "red", "alice", "INSTANCE")
     service.allocations.claim([wish])
     return parent.uuid, child.uuid
 

@@ -16,11 +16,11 @@ from moorage.core.ids import SeededIds
 from moorage.db.engine import dialect_name
 from moorage.db.statement_pipelines import Batches
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.reshaping import NewInventories
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import committer
-from moorage.placement.sync.committer import LEAST_EARLY, Order
+from moorage.placement.sync.committer import LEAST_EARLY, WriteRequest
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
 
@@ -76,7 +76,7 @@ def costs(engine, service, monkeypatch):
 
 
 def wish(consumer, allocations, generation=None):
-    return Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)
+    return AllocationWrite(consumer, allocations, "red", "alice", "INSTANCE", generation)
 
 
 @on_every_database
@@ -285,8 +285,8 @@ def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
     """Single claims gather until the group before is written: so more of them share a transaction."""
     service.providers.create("host", None, None)
     behind = service.allocations._writer._guess_on(service.providers.forest())
-    assert not behind.take(Order(lambda _draft: None, ["one"]))
-    assert behind.take(Order(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
+    assert not behind.take(WriteRequest(lambda _draft: None, ["one"]))
+    assert behind.take(WriteRequest(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
 
 
 @on_servers  # nothing is guessed on SQLite

@@ -14,11 +14,11 @@ from sqlalchemy import Table, select
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
-from moorage.core.import_findings import Finding
-from moorage.db.importing import Receipt
+from moorage.core.import_findings import ImportFinding
+from moorage.db.importing import ImportReceipt
 from moorage.placement.importing import placement_db
 from moorage.placement.importing.importer import import_into, rehearse
-from moorage.placement.importing.rules import INCOMPLETE, Kind
+from moorage.placement.importing.rules import INCOMPLETE, ImportFindingKind
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import tables
 from tests.migrated import migrated_engine
@@ -40,10 +40,10 @@ def target(kind):
         yield engine
 
 
-def take(source: Source, target) -> tuple[Receipt, list[Finding]]:
+def take(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
     """The receipt, and every finding; a rehearsal has told the same before."""
-    expected: list[Finding] = []
-    found: list[Finding] = []
+    expected: list[ImportFinding] = []
+    found: list[ImportFinding] = []
     with placement_db.reading(source.url, NOW) as peer:
         rehearsed = rehearse(peer, noted=expected.append, progress=lambda *_: None)
         receipt = import_into(target, peer, NOW, noted=found.append, progress=lambda *_: None)
@@ -56,7 +56,7 @@ def forest(target):
     return PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers.forest()
 
 
-def kinds(findings: list[Finding]) -> list[Kind]:
+def kinds(findings: list[ImportFinding]) -> list[ImportFindingKind]:
     return [finding.kind for finding in findings]
 
 
@@ -138,7 +138,7 @@ def test_a_target_that_is_not_empty_is_refused_and_left_alone(source, target):
 def test_an_import_that_is_cut_off_leaves_nothing(source, target):
     source.add("projects", {"id": 2, "external_id": "unused"})
 
-    def cut(_: Finding) -> None:
+    def cut(_: ImportFinding) -> None:
         raise KeyboardInterrupt  # the finding comes after the consumers
 
     with placement_db.reading(source.url, NOW) as peer, pytest.raises(KeyboardInterrupt):
@@ -170,7 +170,7 @@ def test_rows_of_a_lost_provider_or_class_are_left_out(source, target):
     source.add("resource_provider_traits", {"resource_provider_id": 1, "trait_id": 9})
     receipt, findings = take(source, target)
     assert sorted(kinds(findings)) == [
-        *[Kind.LOST_CLASS] * 2, *[Kind.LOST_NAME] * 2, *[Kind.LOST_PROVIDER] * 3
+        *[ImportFindingKind.LOST_CLASS] * 2, *[ImportFindingKind.LOST_NAME] * 2, *[ImportFindingKind.LOST_PROVIDER] * 3
     ]  # fmt: skip
     assert receipt.counts["allocations"].taken == receipt.counts["inventories"].taken == 1
     assert rows(target, tables.allocations, "used") == [(2,)]
@@ -181,7 +181,7 @@ def test_a_consumer_that_holds_nothing_is_left_out(source, target):
     source.add("consumers", SOUND["consumers"][0] | {"id": 3, "uuid": "c3"})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c3", "resource_provider_id": 78})
     _, findings = take(source, target)
-    assert [one.text for one in findings if one.kind is Kind.EMPTY_CONSUMER] == [
+    assert [one.text for one in findings if one.kind is ImportFindingKind.EMPTY_CONSUMER] == [
         "consumer c2: it holds nothing",
         "consumer c3: its allocations are left out",
     ]
@@ -191,7 +191,7 @@ def test_a_consumer_that_holds_nothing_is_left_out(source, target):
 def test_allocations_without_a_consumer_get_one_of_nobody(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c9", "used": 3})
     _, findings = take(source, target)
-    assert kinds(findings) == [Kind.NO_CONSUMER]
+    assert kinds(findings) == [ImportFindingKind.NO_CONSUMER]
     assert ("c9", 0, INCOMPLETE, INCOMPLETE, None) in rows(
         target, tables.consumers, "uuid", "generation", "project_id", "user_id", "consumer_type"
     )
@@ -201,20 +201,25 @@ def test_allocations_without_a_consumer_get_one_of_nobody(source, target):
 def test_a_lost_owner_or_type_becomes_an_unknown_one(source, target):
     source.update("consumers", 1, project_id=55, consumer_type_id=66)
     _, findings = take(source, target)
-    assert kinds(findings) == [Kind.LOST_OWNER, Kind.LOST_TYPE, Kind.UNUSED, Kind.UNUSED]
+    assert kinds(findings) == [
+        ImportFindingKind.LOST_OWNER,
+        ImportFindingKind.LOST_TYPE,
+        ImportFindingKind.UNUSED,
+        ImportFindingKind.UNUSED,
+    ]
     assert rows(target, tables.consumers, "project_id", "user_id", "consumer_type") == [(INCOMPLETE, "ann", None)]
 
 
 def test_incomplete_owners_are_kept_and_told(source, target):
     source.update("projects", 1, external_id=INCOMPLETE)
     _, findings = take(source, target)
-    assert kinds(findings) == [Kind.INCOMPLETE_OWNER]
+    assert kinds(findings) == [ImportFindingKind.INCOMPLETE_OWNER]
 
 
 def test_allocations_that_are_there_twice_are_added_up(source, target):
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "used": 4, "updated_at": THEN + timedelta(hours=1)})
     receipt, findings = take(source, target)
-    assert kinds(findings) == [Kind.TWICE]
+    assert kinds(findings) == [ImportFindingKind.TWICE]
     assert rows(target, tables.allocations, "used") == [(6,)]
     assert receipt.counts["allocations"].taken == 2
 
@@ -245,7 +250,11 @@ def test_loops_and_lost_parents_are_cut(source, target):
     source.add("resource_providers", {"id": 3, "uuid": "p3", "name": "orphan", "generation": None,
                                       "root_provider_id": 3, "parent_provider_id": 44})  # fmt: skip
     _, findings = take(source, target)
-    assert sorted(kinds(findings)) == [Kind.LOOP, Kind.LOST_PARENT, Kind.NO_GENERATION]
+    assert sorted(kinds(findings)) == [
+        ImportFindingKind.LOOP,
+        ImportFindingKind.LOST_PARENT,
+        ImportFindingKind.NO_GENERATION,
+    ]
     assert {one.name: one.is_root for one in forest(target).all()} == {
         "root": True, "child": False, "orphan": True
     }  # fmt: skip
@@ -256,7 +265,7 @@ def test_a_provider_without_a_usable_name_is_named_by_its_uuid(source, target):
         source.add("resource_providers", {"id": number, "uuid": f"p{number}", "name": name, "generation": 0,
                                           "root_provider_id": number, "parent_provider_id": None})  # fmt: skip
     _, findings = take(source, target)
-    assert kinds(findings) == [Kind.RENAMED] * 3
+    assert kinds(findings) == [ImportFindingKind.RENAMED] * 3
     assert [one.name for one in forest(target).all()] == ["root", "p3", "p4", "p5", "child"]
 
 
@@ -267,7 +276,12 @@ def test_texts_too_long_are_left_out_with_what_hangs_on_them(source, target):
     source.add("consumers", SOUND["consumers"][0] | {"id": 2, "uuid": "c2", "project_id": 2})
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "consumer_id": "c2"})
     _, findings = take(source, target)
-    assert sorted(kinds(findings)) == [Kind.LOST_CLASS, Kind.TOO_LONG, Kind.TOO_LONG, Kind.UNUSED]
+    assert sorted(kinds(findings)) == [
+        ImportFindingKind.LOST_CLASS,
+        ImportFindingKind.TOO_LONG,
+        ImportFindingKind.TOO_LONG,
+        ImportFindingKind.UNUSED,
+    ]
     assert rows(target, tables.consumers, "uuid") == [("c1",)]
 
 
@@ -278,7 +292,11 @@ def test_over_capacity_and_impossible_inventories_are_kept_and_told(source, targ
     })  # fmt: skip
     source.add("allocations", SOUND["allocations"][0] | {"id": 2, "resource_provider_id": 2})
     _, findings = take(source, target)
-    assert kinds(findings) == [*[Kind.IMPOSSIBLE] * 3, Kind.OVER_CAPACITY, Kind.NO_INVENTORY]
+    assert kinds(findings) == [
+        *[ImportFindingKind.IMPOSSIBLE] * 3,
+        ImportFindingKind.OVER_CAPACITY,
+        ImportFindingKind.NO_INVENTORY,
+    ]
     assert findings[0].text == "CUSTOM_GOLD on root: reserved 9 is more than total 8"
     assert findings[-2].text == "15 VCPU in use on root, of 14"
     assert findings[-1].text == "2 VCPU in use on child, which offers none"
@@ -289,7 +307,7 @@ def test_names_of_another_release_are_kept(source, target):
     source.add("resource_classes", {"id": 30, "name": "LATER_CLASS"})
     source.add("traits", {"id": 30, "name": "HW_LATER"})
     _, findings = take(source, target)
-    assert kinds(findings) == [Kind.UNKNOWN_NAME] * 2
+    assert kinds(findings) == [ImportFindingKind.UNKNOWN_NAME] * 2
     assert ("LATER_CLASS", True) in [
         (name, bool(its)) for name, its in rows(target, tables.resource_classes, "name", "standard")
     ]

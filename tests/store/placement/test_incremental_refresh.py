@@ -10,7 +10,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.single_reads import Asker
 from moorage.db.transactions import write
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store.tables import change_retention
 from moorage.placement.sync import incremental_refresh
@@ -59,7 +59,7 @@ def waits(engine, monkeypatch):
 
 
 def claim(service, consumer, allocations, generation=None):
-    service.allocations.claim([Wish(consumer, allocations, "red", "alice", "INSTANCE", generation)])
+    service.allocations.claim([AllocationWrite(consumer, allocations, "red", "alice", "INSTANCE", generation)])
 
 
 def states(service):

@@ -16,9 +16,9 @@ from moorage.db.migrations import upgrade
 from moorage.db.transactions import read, write
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.reshaping import NewInventories
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_log, name_store, provider_store
 from moorage.placement.store.tables import allocations, change_retention, providers
@@ -54,7 +54,7 @@ def host(service, name="host", **inventories):
 
 def wish(consumer, allocations, generation=None, **fields):
     fields = {"project_id": "red", "user_id": "alice", "consumer_type": "INSTANCE"} | fields
-    return Wish(consumer, allocations, generation=generation, **fields)
+    return AllocationWrite(consumer, allocations, generation=generation, **fields)
 
 
 def counters(engine, uuid):
@@ -145,12 +145,12 @@ def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
     old = service.providers.get(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     snapshot = service.providers._snapshot
-    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
+    snapshot.wrote(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.held().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
     service.providers.delete(uuid)
     service.providers.forest()
-    snapshot.wrote(1, Draft(Forest(), old.updated_at, providers={old.id: old}))
+    snapshot.wrote(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
     assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
 
 

@@ -15,7 +15,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.transactions import read, write
 from moorage.placement.forest.change_events import Cursor, Filter
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service import retention
 from moorage.placement.service.retention import PAUSE, RetentionDuty
 from moorage.placement.service.service import PlacementService
@@ -49,7 +49,7 @@ def host(service, name="host"):
 
 
 def claim(service, consumer, provider, amount, generation=None):
-    wish = Wish(consumer, {provider: {"VCPU": amount}}, "red", "alice", "INSTANCE", generation)
+    wish = AllocationWrite(consumer, {provider: {"VCPU": amount}}, "red", "alice", "INSTANCE", generation)
     service.allocations.claim([wish])
 
 
@@ -106,7 +106,9 @@ def test_what_is_younger_stays_whole(engine, service, clock):
 def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, service, clock, monkeypatch):
     uuid = host(service)
     for generation in (None, 1):
-        wishes = [Wish(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS]
+        wishes = [
+            AllocationWrite(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS
+        ]
         service.allocations.claim(wishes)
     passes(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 7)
@@ -119,7 +121,9 @@ def test_a_transaction_larger_than_a_batch_is_gone_through_to_its_end(engine, se
 def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine, service, clock, monkeypatch):
     uuid = host(service)
     for generation in (None, 1):
-        wishes = [Wish(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS]
+        wishes = [
+            AllocationWrite(one, {uuid: {"VCPU": 1}}, "red", "alice", "INSTANCE", generation) for one in CONSUMERS
+        ]
         service.allocations.claim(wishes)
     passes(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 50)
@@ -209,7 +213,7 @@ def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):
     asked = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: asked.append(arguments[2:4]))
     service.history.provider(uuid, None)
-    service.history.provider_entries(uuid, change_store.Period(clock.now(), clock.now()), Cursor(1), 5)
+    service.history.provider_entries(uuid, change_store.TimeRange(clock.now(), clock.now()), Cursor(1), 5)
     service.events.page(Cursor(1), Filter())
     service.events.page(Cursor(1), Filter(kinds=("usages",)))
     passes(clock, 2)
@@ -237,11 +241,11 @@ def test_clocks_of_processes_may_differ_a_little(engine, service, clock, ids):
         service.allocations.release(CONSUMERS[1])
     assert service.history.consumer(CONSUMERS[0], None).document["allocations"] == {uuid: {"VCPU": 2}}
     assert service.history.provider(uuid, None).document["usages"] == {"VCPU": 2}
-    written = service.history.consumer_entries(CONSUMERS[0], change_store.Period(), Cursor(0), 5)
+    written = service.history.consumer_entries(CONSUMERS[0], change_store.TimeRange(), Cursor(0), 5)
     assert [change.at for change in written] == [ahead.now(), clock.now() - 5 * HOUR]
     at = ahead.now()
     assert service.history.consumer(CONSUMERS[0], at).document["allocations"] == {uuid: {"VCPU": 2}}
-    between = change_store.Period(clock.now() - 5 * HOUR, at)
+    between = change_store.TimeRange(clock.now() - 5 * HOUR, at)
     assert service.history.consumer_entries(CONSUMERS[0], between, Cursor(0), 5) == written[1:]
 
 

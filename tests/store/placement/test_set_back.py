@@ -10,7 +10,7 @@ import pytest
 from moorage.core.errors import NotFound
 from moorage.db.migrations import upgrade
 from moorage.placement.forest.model import Inventory
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
 
 CONSUMER = "00000000-0000-4000-8000-0000000000c1"
@@ -38,7 +38,7 @@ def host(service):
 def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path):
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
     lost = service.providers.create("lost", None, None).provider
-    service.allocations.claim([Wish(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
+    service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     assert service.providers.get(host.uuid).used == {"VCPU": 4}
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")
     assert service.providers.get(host.uuid).used == {}
@@ -49,7 +49,7 @@ def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path)
 def test_the_next_write_is_decided_on_what_there_is(service, host, tmp_path):
     """Nobody has read in between: the writer itself must notice."""
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
-    service.allocations.claim([Wish(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
+    service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")
-    service.allocations.claim([Wish(CONSUMER, {host.uuid: {"VCPU": 3}}, project_id="red", user_id="alice")])
+    service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 3}}, project_id="red", user_id="alice")])
     assert service.providers.get(host.uuid).used == {"VCPU": 3}

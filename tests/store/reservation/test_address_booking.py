@@ -9,7 +9,7 @@ from moorage.core.clock import VirtualClock
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking, NotEnoughFloatingIps
-from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
 from moorage.reservation.store import address_store, lease_store
 from tests.migrated import migrated_engine
@@ -29,7 +29,7 @@ def register(engine, count):
     def work(connection):
         for number in range(count):
             values = f"{number:036}", NETWORK, "subnet", f"192.0.2.{number}", True, NOW, None
-            address_store.insert_floating_ip(connection, FloatingIp(*values))
+            address_store.insert_floating_ip(connection, RegisteredAddress(*values))
 
     in_transaction(engine, work)
 

@@ -9,9 +9,9 @@ from moorage.reservation.model.leases import (
     Event,
     EventStatus,
     EventType,
-    Host,
     Lease,
     LeaseStatus,
+    RegisteredHost,
     Reservation,
     ReservationStatus,
 )
@@ -23,7 +23,7 @@ START, END = NOW + timedelta(days=1), NOW + timedelta(days=2)
 
 
 def add_host(engine, name="compute-1", *, vcpus=8, memory_mb=16384, disk_gb=100, wanted_id=None) -> int:
-    host = Host(
+    host = RegisteredHost(
         id=0,
         hypervisor_hostname=name,
         service_name=name,

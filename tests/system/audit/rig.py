@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import Services, read
-from moorage.audit.healing import Healer, Outcome
-from moorage.audit.journal import Receipt
+from moorage.audit.healing import Healer, RepairOutcome
+from moorage.audit.journal import RepairJournal
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
@@ -23,7 +23,7 @@ from moorage.placement.forest import change_documents
 from moorage.placement.store import change_log
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import Answer, InProcessTransport
+from moorage.wire.transports import ClientResponse, InProcessTransport
 from tests.system.planes import VirtualPlane
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -38,16 +38,16 @@ class Meddling:
         self._service = service
         self._inner = InProcessTransport(plane.plane.app, f"http://127.0.0.1/{service}")
 
-    def send(self, method: str, path: str, headers: Mapping[str, str], body: Any = None) -> Answer:
+    def send(self, method: str, path: str, headers: Mapping[str, str], body: Any = None) -> ClientResponse:
         for key in [
             key for key in self._plane.before if key[:2] == (method, self._service) and path.startswith(key[2])
         ]:
             self._plane.before.pop(key)()
         for start, status in self._plane.refused.get(self._service, {}).items():
             if path.startswith(start):
-                return Answer(status, {}, b"{}")
+                return ClientResponse(status, {}, b"{}")
         answered = self._plane.answers.get(self._service, lambda _path: None)(path)
-        return self._inner.send(method, path, headers, body) if answered is None else Answer(200, {}, answered)
+        return self._inner.send(method, path, headers, body) if answered is None else ClientResponse(200, {}, answered)
 
 
 class AuditedPlane(VirtualPlane):
@@ -87,8 +87,8 @@ class AuditedPlane(VirtualPlane):
     def receipt_path(self) -> Path:
         return self.directory.parent / "receipt.jsonl"
 
-    def fix(self, found: Sequence[Finding], *also: str) -> list[Outcome]:
-        receipt = Receipt(self.receipt_path)
+    def fix(self, found: Sequence[Finding], *also: str) -> list[RepairOutcome]:
+        receipt = RepairJournal(self.receipt_path)
         try:
             return Healer(self.services, self.clock, GRACE, receipt).heal(self.picture, found, also)
         finally:

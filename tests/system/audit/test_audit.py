@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.audit.collector import consumer_of
-from moorage.audit.model import INCOMPLETE, Kind
+from moorage.audit.model import INCOMPLETE, FindingKind
 from moorage.audit.rules.findings import decide
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import reservation_class
@@ -24,7 +24,7 @@ def plane(tmp_path):
         yield plane
 
 
-def kinds(found) -> list[tuple[Kind, str]]:
+def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
@@ -78,21 +78,21 @@ def test_every_kind_of_fault_is_found(plane):
         found = plane.audit()
     leaf = plane.services.placement.provider_by_name("compute-1_0000:17:00.0").uuid
     assert sorted(kinds(found)) == sorted([
-        (Kind.UNKNOWN_CONSUMER, ORPHAN),
-        (Kind.UNKNOWN_CONSUMER, OTHER),
-        (Kind.UNKNOWN_CONSUMER, STRANGER),
-        (Kind.UNKNOWN_CONSUMER, "00000004-0000-4000-8000-000000000000"),
-        (Kind.INCOMPLETE_CONSUMER, server),
-        (Kind.OVER_CAPACITY, plane.host),
-        (Kind.IMPOSSIBLE_INVENTORY, plane.host),
-        (Kind.MISSING_INVENTORY, plane.host),
-        (Kind.OWNERLESS_INVENTORY, plane.host),
-        (Kind.OWNERLESS_PROVIDER, NODE),
-        (Kind.OWNERLESS_PROVIDER, device),
-        (Kind.WRONG_ROOT, leaf),
-        (Kind.LOST_INVENTORY, reservation),
-        (Kind.LEASE_WITHOUT_FLAVOR, reservation),
-        (Kind.ALLOCATION_ELSEWHERE, server),
+        (FindingKind.UNKNOWN_CONSUMER, ORPHAN),
+        (FindingKind.UNKNOWN_CONSUMER, OTHER),
+        (FindingKind.UNKNOWN_CONSUMER, STRANGER),
+        (FindingKind.UNKNOWN_CONSUMER, "00000004-0000-4000-8000-000000000000"),
+        (FindingKind.INCOMPLETE_CONSUMER, server),
+        (FindingKind.OVER_CAPACITY, plane.host),
+        (FindingKind.IMPOSSIBLE_INVENTORY, plane.host),
+        (FindingKind.MISSING_INVENTORY, plane.host),
+        (FindingKind.OWNERLESS_INVENTORY, plane.host),
+        (FindingKind.OWNERLESS_PROVIDER, NODE),
+        (FindingKind.OWNERLESS_PROVIDER, device),
+        (FindingKind.WRONG_ROOT, leaf),
+        (FindingKind.LOST_INVENTORY, reservation),
+        (FindingKind.LEASE_WITHOUT_FLAVOR, reservation),
+        (FindingKind.ALLOCATION_ELSEWHERE, server),
     ])  # fmt: skip
 
 
@@ -179,7 +179,7 @@ def test_what_a_running_reservation_lost_is_made_again(plane):
     offered = plane.services.placement.inventories(find("blazar_compute-1").uuid)[1]
     delete_reservation_provider(plane)
     found = plane.audit()
-    assert kinds(found) == [(Kind.LOST_INVENTORY, reservation)]
+    assert kinds(found) == [(FindingKind.LOST_INVENTORY, reservation)]
     assert find("blazar_compute-1") is None  # nothing is done unless it is told to
     (outcome,) = plane.fix(found)
     assert outcome.is_done

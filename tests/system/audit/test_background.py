@@ -7,9 +7,9 @@ import pytest
 
 from moorage.audit.collector import read
 from moorage.audit.duty import AuditDuty
-from moorage.audit.model import Finding, Kind
+from moorage.audit.model import Finding, FindingKind
 from moorage.audit.rules import findings
-from moorage.audit.schedule import Rounds, last_round
+from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.compute.store.tables import jobs
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable
@@ -22,7 +22,7 @@ from tests.system.telemetry.judged import Case, from_scrapes, judge
 
 START = datetime(2026, 3, 1, 12, 10, tzinfo=UTC)
 PERIOD_S = 3600.0
-LOST = Finding(Kind.OVER_CAPACITY, "provider", "here", "too much", "nothing")
+LOST = Finding(FindingKind.OVER_CAPACITY, "provider", "here", "too much", "nothing")
 
 
 class Looking:
@@ -51,7 +51,7 @@ def engine(tmp_path):
 
 
 def duty(engine, clock, look, worker="one"):
-    return AuditDuty(Rounds(engine, JobStore(jobs), clock, worker, PERIOD_S), look)
+    return AuditDuty(AuditSchedule(engine, JobStore(jobs), clock, worker, PERIOD_S), look)
 
 
 def last(engine):
@@ -74,7 +74,7 @@ def test_one_of_two_processes_audits_in_each_period(engine, clock):
 
 def test_a_round_whose_process_died_is_done_by_another(engine, clock):
     clock.advance_to(START)
-    dead = Rounds(engine, JobStore(jobs), clock, "dead", PERIOD_S)
+    dead = AuditSchedule(engine, JobStore(jobs), clock, "dead", PERIOD_S)
     look = Looking()
     other = duty(engine, clock, look, "other")
     clock.advance_to(START + timedelta(hours=1))
@@ -98,7 +98,7 @@ def test_a_service_that_does_not_answer_puts_the_round_off(engine, clock):
     look.found = [LOST]
     clock.advance_to(again)
     one.tick()
-    assert last(engine).findings == {Kind.OVER_CAPACITY: 1}
+    assert last(engine).findings == {FindingKind.OVER_CAPACITY: 1}
 
 
 def test_each_new_finding_is_one_event(engine, clock, caplog):
@@ -113,12 +113,12 @@ def test_each_new_finding_is_one_event(engine, clock, caplog):
         return [record.kind for record in caplog.records if record.getMessage() == "audit finding"]
 
     look.found = [LOST]
-    assert told(1) == [Kind.OVER_CAPACITY]
+    assert told(1) == [FindingKind.OVER_CAPACITY]
     assert told(2) == []
     look.found = []
     assert told(3) == []
     look.found = [LOST]
-    assert told(4) == [Kind.OVER_CAPACITY]
+    assert told(4) == [FindingKind.OVER_CAPACITY]
 
 
 def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path):

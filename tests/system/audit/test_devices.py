@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 from tests.system.audit.rig import AuditedPlane
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def plane(tmp_path):
         yield plane
 
 
-def kinds(found) -> list[tuple[Kind, str]]:
+def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
@@ -60,7 +60,7 @@ def test_devices_of_a_server_that_is_gone_are_given_back_only_by_name(plane):
     assert plane.audit() == [], "it may just be being made"
     plane.pass_grace()
     found = plane.audit()
-    assert kinds(found) == [(Kind.DEVICE_WITHOUT_SERVER, GONE)]
+    assert kinds(found) == [(FindingKind.DEVICE_WITHOUT_SERVER, GONE)]
     assert plane.fix(found) == []
     plane.receipt_path.unlink()
     (outcome,) = plane.fix(found, GONE)
@@ -91,7 +91,10 @@ def test_requests_that_are_lost_show_at_the_server_and_at_the_handle(plane):
     with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
         found = plane.audit()
     part = next(one for one in plane.services.accelerators.deployables() if one.name == found[0].where)
-    assert kinds(found) == [(Kind.SERVER_WITHOUT_DEVICE, server), (Kind.HANDLE_WITHOUT_REQUEST, part.uuid)]
+    assert kinds(found) == [
+        (FindingKind.SERVER_WITHOUT_DEVICE, server),
+        (FindingKind.HANDLE_WITHOUT_REQUEST, part.uuid),
+    ]
     plane.run_until(plane.clock.now() + DAY)
     assert plane.audit() == [], "as the findings say: the agent tells again"
 
@@ -101,7 +104,7 @@ def test_deployables_whose_provider_is_gone(plane):
     plane.pass_grace()
     plane.services.placement.delete_provider(part.rp_uuid)
     found = plane.audit()
-    assert kinds(found) == [(Kind.DEVICE_WITHOUT_PROVIDER, part.uuid)]
+    assert kinds(found) == [(FindingKind.DEVICE_WITHOUT_PROVIDER, part.uuid)]
     assert found[0].why == f"its resource provider {part.rp_uuid} is gone"
     plane.run_until(plane.clock.now() + DAY)
     assert plane.audit() == [], "as the finding says: the agent makes it again"
@@ -113,4 +116,4 @@ def test_a_service_that_tells_no_handles_is_read_without_them(plane):
     with plane.broken("DELETE FROM accelerator_requests", service="accelerator"):
         for status in (403, 404):
             plane.refused["accelerator"] = {"/moorage/v1/handles": status}
-            assert [one.kind for one in plane.audit()] == [Kind.SERVER_WITHOUT_DEVICE], status
+            assert [one.kind for one in plane.audit()] == [FindingKind.SERVER_WITHOUT_DEVICE], status

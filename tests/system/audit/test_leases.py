@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 from moorage.core.names import reservation_class, reservation_flavor, reservation_zone
 from tests.system.audit.rig import GRACE, AuditedPlane, undo
 
@@ -17,7 +17,7 @@ def plane(tmp_path):
         yield plane
 
 
-def kinds(found) -> list[tuple[Kind, str]]:
+def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
@@ -44,7 +44,7 @@ def offer(plane, reservation: str, total: int) -> None:
 def test_another_number_of_slots_than_the_leases_is_set_right(plane):
     reservation = plane.running_lease(2)[1]
     offer(plane, reservation, 5)
-    assert kinds(plane.audit()) == [(Kind.WRONG_SLOTS, reservation)]
+    assert kinds(plane.audit()) == [(FindingKind.WRONG_SLOTS, reservation)]
     fixed(plane)
     assert slots(plane, reservation) == 2
     undo(plane, plane.receipt_path.read_text())
@@ -83,7 +83,7 @@ def test_a_flavor_without_lease_goes_and_comes_back(plane):
     plane.compute.request("POST", f"/flavors/{LEFT}/os-extra_specs", json={"extra_specs": specs})
     plane.services.compute.add_flavor_access(LEFT, "alpha")
     before = plane.services.compute.flavor(LEFT)
-    assert kinds(plane.audit()) == [(Kind.FLAVOR_WITHOUT_LEASE, LEFT)]
+    assert kinds(plane.audit()) == [(FindingKind.FLAVOR_WITHOUT_LEASE, LEFT)]
     fixed(plane)
     assert plane.services.compute.flavor(LEFT) is None
     undo(plane, plane.receipt_path.read_text())
@@ -104,7 +104,7 @@ def test_access_that_a_running_lease_lost_is_given_back(plane):
     lease, reservation = plane.running_lease(1)
     project = plane.services.reservations.lease(lease).project_id
     plane.services.compute.remove_flavor_access(reservation, project)
-    assert kinds(plane.audit()) == [(Kind.LEASE_WITHOUT_ACCESS, reservation)]
+    assert kinds(plane.audit()) == [(FindingKind.LEASE_WITHOUT_ACCESS, reservation)]
     fixed(plane)
     assert plane.services.compute.flavor_access(reservation) == {project}
     undo(plane, plane.receipt_path.read_text())
@@ -125,7 +125,7 @@ def test_a_reserved_host_outside_the_pool_joins_it(plane):
     plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
     pool = plane.services.compute.aggregate_by_name("freepool")
     plane.services.compute.remove_host(pool.id, "compute-1")
-    assert kinds(plane.audit()) == [(Kind.HOST_OUTSIDE_POOL, "compute-1")]
+    assert kinds(plane.audit()) == [(FindingKind.HOST_OUTSIDE_POOL, "compute-1")]
     fixed(plane)
     assert plane.services.compute.aggregate_by_name("freepool").hosts == ("compute-1",)
     undo(plane, plane.receipt_path.read_text())
@@ -135,7 +135,7 @@ def test_a_reserved_host_outside_the_pool_joins_it(plane):
 def test_a_host_in_the_pool_that_is_not_reserved_and_an_aggregate_without_lease_are_told(plane):
     compute = plane.services.compute
     compute.add_host(compute.create_aggregate("freepool").id, "compute-1")
-    assert kinds(plane.audit()) == [(Kind.STRANGER_IN_POOL, "compute-1")]
+    assert kinds(plane.audit()) == [(FindingKind.STRANGER_IN_POOL, "compute-1")]
     compute.delete_aggregate(compute.aggregate_by_name("freepool").id)
     compute.add_host(compute.create_aggregate(LEFT, reservation_zone(LEFT)).id, "compute-1")
-    assert kinds(plane.audit()) == [(Kind.AGGREGATE_WITHOUT_LEASE, LEFT)]
+    assert kinds(plane.audit()) == [(FindingKind.AGGREGATE_WITHOUT_LEASE, LEFT)]

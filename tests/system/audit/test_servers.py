@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 from moorage.core.names import reservation_class
 from tests.system.audit.rig import AuditedPlane, undo
 
@@ -49,7 +49,7 @@ def test_a_server_without_allocation_gets_what_its_flavor_says(plane):
     assert plane.audit() == [], "it may just be moving"
     plane.pass_grace()
     (found,) = plane.audit()
-    assert (found.kind, found.subject, found.where) == (Kind.SERVER_WITHOUT_ALLOCATION, server, "compute-1")
+    assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, server, "compute-1")
     (outcome,) = plane.fix([found])
     assert outcome.is_done
     assert holding(plane, server) == right
@@ -80,7 +80,7 @@ def test_an_allocation_on_another_host_comes_to_the_servers_own_only_by_name(pla
     hold(plane, server, {other: {"VCPU": 1, "MEMORY_MB": 64}})
     plane.pass_grace()
     found = plane.audit()
-    assert [(one.kind, one.subject) for one in found] == [(Kind.ALLOCATION_ELSEWHERE, server)]
+    assert [(one.kind, one.subject) for one in found] == [(FindingKind.ALLOCATION_ELSEWHERE, server)]
     assert found[0].why == "it is on compute-1, and holds something on compute-2"
     assert plane.fix(found) == []
     plane.receipt_path.unlink()
@@ -99,7 +99,7 @@ def test_a_server_that_holds_something_and_is_on_no_host_is_released_only_by_nam
     plane.take(server, plane.host, {"VCPU": 1})
     plane.pass_grace()
     found = plane.audit()
-    assert [(one.kind, one.subject) for one in found] == [(Kind.ALLOCATION_ELSEWHERE, server)]
+    assert [(one.kind, one.subject) for one in found] == [(FindingKind.ALLOCATION_ELSEWHERE, server)]
     (outcome,) = plane.fix(found, server)
     assert outcome.is_done
     assert plane.held(server) == {}
@@ -113,7 +113,7 @@ def test_a_server_on_a_host_that_is_not_there_is_told(plane):
     with plane.broken("UPDATE servers SET host = 'compute-9'", service="compute"):
         found = plane.audit()
     assert [(one.kind, one.subject, one.where, one.action) for one in found] == [
-        (Kind.SERVER_WITHOUT_HOST, server, "compute-9", None)
+        (FindingKind.SERVER_WITHOUT_HOST, server, "compute-9", None)
     ]
 
 
@@ -147,7 +147,7 @@ def test_a_server_of_which_not_enough_is_told_is_not_judged(plane):
     server = plane.new_server()
     hold(plane, server, {plane.host: {"VCPU": 5}})
     plane.pass_grace()
-    assert [one.kind for one in plane.audit()] == [Kind.WRONG_AMOUNTS]
+    assert [one.kind for one in plane.audit()] == [FindingKind.WRONG_AMOUNTS]
     whole = plane.server(server)
     without = {
         "a flavor": {"id": server, "status": "UNKNOWN"} | {key: whole[key] for key in ("tenant_id", "created")},

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 from tests.system.audit.rig import AuditedPlane
 from tests.system.audit.test_devices import ask_to_bind
 
@@ -31,7 +31,12 @@ def test_a_server_whose_host_went_down_in_the_middle_is_stuck_until_that_is_back
     assert plane.audit() == [], "its host lives, and may just be slow"
     force_down(plane, is_down=True)
     (found,) = plane.audit()
-    assert (found.kind, found.subject, found.where, found.action) == (Kind.STUCK_SERVER, server, "compute-1", None)
+    assert (found.kind, found.subject, found.where, found.action) == (
+        FindingKind.STUCK_SERVER,
+        server,
+        "compute-1",
+        None,
+    )
     assert found.why.startswith("it is powering-off since 2026-03-01 12:00 UTC or longer, and compute-1 is down")
     force_down(plane, is_down=False)
     plane.settle()
@@ -44,6 +49,6 @@ def test_an_accelerator_request_that_its_host_does_not_bind_is_stuck(plane):
     request = ask_to_bind(plane, server)
     plane.clock.sleep(LONG.total_seconds())
     found = plane.audit()
-    assert [(one.kind, one.subject, one.where) for one in found] == [(Kind.STUCK_REQUEST, request, "compute-1")]
+    assert [(one.kind, one.subject, one.where) for one in found] == [(FindingKind.STUCK_REQUEST, request, "compute-1")]
     plane.settle()
     assert plane.audit() == []

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from moorage.audit.model import Kind
+from moorage.audit.model import FindingKind
 from moorage.core.names import reservation_class
 from tests.system.audit.rig import AuditedPlane, undo
 
@@ -35,7 +35,10 @@ def test_unused_names_are_deleted_when_asked_for_and_come_back(plane):
     plane.accelerator.request("POST", "/device_profiles", json=[{"name": "p", "groups": [group]}])
     assert plane.audit() == []
     found = plane.audit(names=True)
-    assert [(one.kind, one.subject) for one in found] == [(Kind.UNUSED_CLASS, CLASS), (Kind.UNUSED_TRAIT, TRAIT)]
+    assert [(one.kind, one.subject) for one in found] == [
+        (FindingKind.UNUSED_CLASS, CLASS),
+        (FindingKind.UNUSED_TRAIT, TRAIT),
+    ]
     assert [outcome.text for outcome in plane.fix(found)] == ["done", "done"]
     assert plane.audit(names=True) == []
     assert (placement.has_class(CLASS), placement.has_trait(TRAIT)) == (False, False)

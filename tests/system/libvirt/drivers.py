@@ -70,7 +70,7 @@ def images(kernel: Path, directory: Path) -> Images:
 
 def driver_on(libvirtd, images: Images, directory: Path, **settings: object):
     """As an agent makes it; several on one directory are one agent after another."""
-    from moorage.agent.virt.libvirt_connection import Connection
+    from moorage.agent.virt.libvirt_connection import LibvirtConnection
     from moorage.agent.virt.libvirt_driver import LibvirtDriver
     from moorage.agent.virt.libvirt_guests import GuestFiles
     from moorage.agent.virt.libvirt_images import BaseImages
@@ -80,7 +80,7 @@ def driver_on(libvirtd, images: Images, directory: Path, **settings: object):
     cache = DigestCache(directory / "cache", max_bytes=1 << 26, clock=clock)
     options = {"virt_type": "qemu", "shutdown_timeout_s": 1.0} | settings
     guests = GuestFiles(directory, BaseImages(directory, cache, images))
-    return LibvirtDriver(LibvirtSettings("metal-2", **options), Connection(libvirtd.uri, clock), guests, clock)
+    return LibvirtDriver(LibvirtSettings("metal-2", **options), LibvirtConnection(libvirtd.uri, clock), guests, clock)
 
 
 def spec(uuid=A, **more) -> DomainSpec:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import NoSuchDomain, VirtError
 from tests.system.libvirt.drivers import RESCUE, A, B, pids_of, spec
@@ -28,11 +28,11 @@ def test_a_device_is_passed_through_as_defined_and_the_host_says_why_it_cannot(d
     """No IOMMU here: libvirt takes the definition by its schema, keeps it, and refuses the start by name."""
     passed = spec(pci_addresses=("0000:00:02.0",), mdev_uuids=("c2177883-f1bb-47f0-914d-32a22e3a8804",))
     kept = driver.spawn(passed, start=False)
-    assert kept.power is PowerState.SHUTOFF
+    assert kept.power is DomainPowerState.SHUTOFF
     assert driver.domains()[A].spec == passed
     with pytest.raises(VirtError, match=r"(?i)passthrough|vfio|mdev|mediated|iommu"):
         driver.spawn(passed)
-    assert driver.domains()[A].power is PowerState.SHUTOFF
+    assert driver.domains()[A].power is DomainPowerState.SHUTOFF
     assert driver.destroy(A)
 
 
@@ -40,7 +40,7 @@ def test_everything_may_be_done_twice(make, driver):
     driver.spawn(spec())
     pids = pids_of(driver)
     driver.spawn(spec())
-    assert make().spawn(spec()).power is PowerState.RUNNING  # the next agent finds it
+    assert make().spawn(spec()).power is DomainPowerState.RUNNING  # the next agent finds it
     assert pids_of(driver) == pids
     for action, state in (
         (PowerAction.PAUSE, "paused"), (PowerAction.UNPAUSE, "running"), (PowerAction.SUSPEND, "suspended"),
@@ -83,13 +83,13 @@ def test_a_rebuild_makes_the_disk_once_for_each_key(driver, libvirtd):
     assert made != marked
     driver.rebuild(spec(), key="one", start=True)
     assert disk.stat().st_ino == made
-    assert driver.domains()[A].power is PowerState.RUNNING
+    assert driver.domains()[A].power is DomainPowerState.RUNNING
 
 
 def test_a_disk_grows_and_another_definition_replaces_the_old_one(driver):
     driver.spawn(spec(disk_gb=1))
     larger = spec(disk_gb=2, memory_mb=96, swap_mb=1, ephemeral_gb=1)
-    assert driver.spawn(larger).power is PowerState.RUNNING
+    assert driver.spawn(larger).power is DomainPowerState.RUNNING
     assert driver.domains()[A].spec == larger
     with driver._connection.use() as link:
         sizes = [link.lookupByUUIDString(A).blockInfo(name)[0] for name in ("vda", "vdb", "vdc")]
@@ -98,15 +98,15 @@ def test_a_disk_grows_and_another_definition_replaces_the_old_one(driver):
 
 def test_rescue_boots_the_other_image_with_the_own_disk_beside_it(driver):
     driver.spawn(spec(config_drive={"openstack/latest/meta_data.json": b'{"uuid": "x"}'}))
-    assert driver.rescue(A, RESCUE, "secret") is PowerState.RUNNING
-    assert driver.rescue(A, RESCUE, "secret") is PowerState.RUNNING
+    assert driver.rescue(A, RESCUE, "secret") is DomainPowerState.RUNNING
+    assert driver.rescue(A, RESCUE, "secret") is DomainPowerState.RUNNING
     assert driver.domains()[A].is_rescued
     with driver._connection.use() as link:
         definition = link.lookupByUUIDString(A).XMLDesc()
     names = [name for name in ("disk.rescue'", "/disk'", "disk.config.rescue'") if name in definition]
     assert names == ["disk.rescue'", "/disk'", "disk.config.rescue'"]
-    assert driver.unrescue(A) is PowerState.RUNNING
-    assert driver.unrescue(A) is PowerState.RUNNING
+    assert driver.unrescue(A) is DomainPowerState.RUNNING
+    assert driver.unrescue(A) is DomainPowerState.RUNNING
     assert not driver.domains()[A].is_rescued
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import HypervisorAway, VirtError
 from moorage.agent.virt.libvirt_timeouts import GuestHangs
 from moorage.core.clock import SystemClock
@@ -59,9 +59,9 @@ def test_a_daemon_that_hangs_is_noticed_and_comes_back(make, libvirtd, monkeypat
 
 
 def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
-    from moorage.agent.virt.libvirt_connection import Connection
+    from moorage.agent.virt.libvirt_connection import LibvirtConnection
 
-    connection = Connection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
+    connection = LibvirtConnection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
     for _ in range(3):
         begin = time.monotonic()
         with pytest.raises(HypervisorAway, match="see that its daemon runs"), connection.use():
@@ -104,13 +104,13 @@ def test_a_daemon_that_dies_in_the_middle_of_an_operation_ends_it(make, libvirtd
         assert "went away" in outcome[0].message
         assert libvirtd.guests() == guests
         libvirtd.start()
-        until(lambda: found(patient) is PowerState.RUNNING)
-        assert make(shutdown_timeout_s=0.0).power(A, PowerAction.STOP) is PowerState.SHUTOFF
+        until(lambda: found(patient) is DomainPowerState.RUNNING)
+        assert make(shutdown_timeout_s=0.0).power(A, PowerAction.STOP) is DomainPowerState.SHUTOFF
     finally:
         patient.destroy(A)
 
 
-def found(driver) -> PowerState | None:
+def found(driver) -> DomainPowerState | None:
     """None while the daemon is away."""
     try:
         return driver.domains()[A].power
@@ -121,7 +121,7 @@ def found(driver) -> PowerState | None:
 def test_a_guest_that_does_not_obey_is_cut(driver):
     """One in its firmware hears no button."""
     driver.spawn(spec())
-    assert driver.power(A, PowerAction.STOP) is PowerState.SHUTOFF
+    assert driver.power(A, PowerAction.STOP) is DomainPowerState.SHUTOFF
 
 
 def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver, libvirtd, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver
     os.kill(pid, signal.SIGSTOP)
     with pytest.raises(GuestHangs, match="reboot the server hard, or delete it"):
         driver.power(A, PowerAction.PAUSE)
-    assert driver.domains()[A].power is PowerState.RUNNING
+    assert driver.domains()[A].power is DomainPowerState.RUNNING
     assert driver.destroy(A)  # libvirt gives QEMU some seconds before it kills it
     assert libvirtd.guests() == []
 
@@ -163,7 +163,7 @@ def test_a_rebuild_from_an_image_that_cannot_be_had_leaves_guest_and_disk(driver
         with pytest.raises(VirtError):
             driver.rebuild(spec(image_id=image), key=image, start=True)
     assert disk.stat().st_ino == before
-    assert driver.domains()[A].power is PowerState.RUNNING
+    assert driver.domains()[A].power is DomainPowerState.RUNNING
 
 
 def test_a_disk_that_was_damaged_on_the_host_starts_nothing_and_a_rebuild_mends_it(driver, libvirtd):
@@ -172,9 +172,9 @@ def test_a_disk_that_was_damaged_on_the_host_starts_nothing_and_a_rebuild_mends_
     disk.write_bytes(b"\0" * disk.stat().st_size)
     with pytest.raises(VirtError, match="Image is not in qcow2 format"):
         driver.power(A, PowerAction.START)
-    assert driver.domains()[A].power is PowerState.SHUTOFF
+    assert driver.domains()[A].power is DomainPowerState.SHUTOFF
     driver.rebuild(spec(), key="mended", start=True)
-    assert driver.domains()[A].power is PowerState.RUNNING
+    assert driver.domains()[A].power is DomainPowerState.RUNNING
 
 
 @pytest.fixture
@@ -195,15 +195,15 @@ def test_a_full_file_system_is_named_and_leaves_nothing_in_the_way(small, libvir
         small.spawn(linux())
     small.destroy(A)
     filler.unlink()
-    assert small.spawn(spec()).power is PowerState.RUNNING
+    assert small.spawn(spec()).power is DomainPowerState.RUNNING
 
 
 def test_a_guest_that_fills_the_hosts_disk_stands_still_until_there_is_room(small, libvirtd, caplog):
     """It would write 64 MB; nothing of it is lost."""
     small.spawn(linux(image_id=FILLS, disk_gb=1))
-    patiently(lambda: small.domains()[A].power is PowerState.PAUSED)
+    patiently(lambda: small.domains()[A].power is DomainPowerState.PAUSED)
     assert any(getattr(record, "guests", None) == [A] for record in caplog.records)
     assert "FILLED" not in small.console(A)
     subprocess.run(["mount", "-o", "remount,size=160m", libvirtd.directory / "small"], check=True)
-    assert small.power(A, PowerAction.UNPAUSE) is PowerState.RUNNING
+    assert small.power(A, PowerAction.UNPAUSE) is DomainPowerState.RUNNING
     wait_for_console(small, "FILLED")

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import Unsupported
 from tests.system.libvirt.drivers import LINUX, A, linux, spec, wait_for_console
 from tests.system.libvirt.servers import patiently
@@ -23,7 +23,7 @@ def test_a_guest_takes_a_password_shuts_down_for_a_reboot_and_panics_when_it_is_
     driver.set_password(A, "secret & more")
     told = wait_for_console(driver, "PASSWORD")
     assert f'"username":"root","password":"{base64.b64encode(b"secret & more").decode()}"' in told
-    assert driver.power(A, PowerAction.REBOOT) is PowerState.RUNNING
+    assert driver.power(A, PowerAction.REBOOT) is DomainPowerState.RUNNING
     text = wait_for_console(driver, "BOOT 2")
     assert "OFF" in text.partition("BOOT 2")[0]  # it was asked, and obeyed
     driver.crash_dump(A)

@@ -16,7 +16,7 @@ from moorage.db.engine import open_engine, open_to_read
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
 from moorage.reservation.importing import blazar_db, importer
-from moorage.reservation.importing.rules.leases import Kind
+from moorage.reservation.importing.rules.leases import ImportFindingKind
 from moorage.reservation.model.leases import EventStatus, EventType, ReservationStatus
 from moorage.reservation.store import address_store, host_store, lease_store
 from tests.conftest import DATABASES
@@ -112,7 +112,10 @@ def test_what_blazar_made_on_each_database_is_taken_and_left_as_it_was(kind, tar
         before = everything(url)
         receipt, findings = take(url, target)
         assert everything(url) == before
-    assert [(one.kind, one.subject) for one in findings] == [(Kind.NO_INVENTORY, "compute-2"), (Kind.READ_ANEW, "t-1")]
+    assert [(one.kind, one.subject) for one in findings] == [
+        (ImportFindingKind.NO_INVENTORY, "compute-2"),
+        (ImportFindingKind.READ_ANEW, "t-1"),
+    ]
     counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if count.source}
     assert counts == {
         "computehosts": (2, 2), "resource_properties": (1, 1), "computehost_extra_capabilities": (1, 1),
@@ -167,12 +170,12 @@ def test_what_is_worn_is_mended_or_left_out_and_told(worn, target):
         "odd": "ACTIVE", "flawed": "PENDING",
     }  # fmt: skip
     assert receipt.findings.counts == {
-        Kind.RENUMBERED: 1, Kind.NAMELESS_HOST: 1, Kind.READ_ANEW: 3, Kind.INTERRUPTED: 5, Kind.LOST_HOST: 2,
-        Kind.MISSING_SLOTS: 1, Kind.OTHER_TYPE: 1, Kind.STATUS: 1, Kind.NO_DETAILS: 2, Kind.OVERBOOKED: 1,
+        ImportFindingKind.RENUMBERED: 1, ImportFindingKind.NAMELESS_HOST: 1, ImportFindingKind.READ_ANEW: 3, ImportFindingKind.INTERRUPTED: 5, ImportFindingKind.LOST_HOST: 2,
+        ImportFindingKind.MISSING_SLOTS: 1, ImportFindingKind.OTHER_TYPE: 1, ImportFindingKind.STATUS: 1, ImportFindingKind.NO_DETAILS: 2, ImportFindingKind.OVERBOOKED: 1,
     }  # fmt: skip
     told = {one.kind: one.text for one in findings}
-    assert told[Kind.OVERBOOKED] == "31 VCPU of compute-1 are given out, of 16"
-    assert told[Kind.MISSING_SLOTS] == "reservation r-short of lease l-short holds 1 slots of 3"
+    assert told[ImportFindingKind.OVERBOOKED] == "31 VCPU of compute-1 are given out, of 16"
+    assert told[ImportFindingKind.MISSING_SLOTS] == "reservation r-short of lease l-short holds 1 slots of 3"
     assert "reservation r-flawed: its row does not say what it reserves" in {one.text for one in findings}
     assert found["starting"].event(EventType.START).status is EventStatus.IN_PROGRESS
     assert found["odd"].event(EventType.END).time == END
@@ -206,13 +209,13 @@ def test_floating_ips_and_their_reservations_are_taken_and_what_is_odd_is_told(t
     ])  # fmt: skip
     receipt, findings = take(url, target)
     assert sorted((one.kind, one.text) for one in findings) == sorted([
-        (Kind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is no IP address"),
-        (Kind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
-        (Kind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
-        (Kind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 is not there"),
-        (Kind.MISSING_SLOTS, "reservation r-after of lease l-after holds 1 addresses of 2"),
-        (Kind.NO_DETAILS, "reservation r-many: its row does not say what it reserves"),
-        (Kind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at a time"),
+        (ImportFindingKind.BAD_ADDRESS, "floating IP f-13: 192.0.2.x is no IP address"),
+        (ImportFindingKind.BAD_ADDRESS, "floating IP f-15: 2001:db8::1 is registered twice"),
+        (ImportFindingKind.ENDED_SLOTS, "address g-past-12 of reservation r-past"),
+        (ImportFindingKind.LOST_ADDRESS, "address g-after-13 of reservation r-after: floating IP f-13 is not there"),
+        (ImportFindingKind.MISSING_SLOTS, "reservation r-after of lease l-after holds 1 addresses of 2"),
+        (ImportFindingKind.NO_DETAILS, "reservation r-many: its row does not say what it reserves"),
+        (ImportFindingKind.OVERBOOKED, "reservations r-both and r-twice have 192.0.2.11 at a time"),
     ])  # fmt: skip
     counts = {table: (count.source, count.taken) for table, count in receipt.counts.items() if "floatingip" in table}
     assert counts == {
@@ -391,7 +394,7 @@ def test_reservations_of_a_flavor_go_on_as_they_were_made(plane, tmp_path):
     ])  # fmt: skip
     receipt, findings = take(url, plane.engine)
     assert receipt.counts["instance_reservations"].taken == 3
-    assert {one.kind for one in findings} == {Kind.READ_ANEW}
+    assert {one.kind for one in findings} == {ImportFindingKind.READ_ANEW}
     (shown,) = plane.lease("l-comes")["reservations"]
     assert (shown["resource_type"], shown["vcpus"], shown["amount"]) == ("flavor:instance", 4, 2)
     assert json.loads(shown["resource_properties"])["extra_specs"] == flavor["extra_specs"]

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 import msgspec
 
 from moorage.accelerator.drivers import description
-from moorage.accelerator.drivers.base import Driver
-from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
+from moorage.accelerator.drivers.base import AcceleratorDriver
+from moorage.accelerator.drivers.simulated import Control, FaultKind, SimulatedAccelerators, SimulatedFault
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.model import attach_state as h
@@ -79,7 +79,7 @@ class Watch:
 
 
 class WatchedDriver:
-    def __init__(self, driver: Driver, watch: Watch) -> None:
+    def __init__(self, driver: AcceleratorDriver, watch: Watch) -> None:
         self._driver, self._watch, self.name = driver, watch, driver.name
 
     def __getattr__(self, verb):
@@ -163,8 +163,8 @@ class Rig:
         self.agent = self.new_agent()
         self.publish()
 
-    def new_driver(self) -> Driver:
-        self.simulated = SimulatedDriver(self.devices, self.directory / "sim", self.clock)
+    def new_driver(self) -> AcceleratorDriver:
+        self.simulated = SimulatedAccelerators(self.devices, self.directory / "sim", self.clock)
         return self.simulated
 
     def new_agent(self) -> AcceleratorAgent:
@@ -207,7 +207,7 @@ class Rig:
         self.directory_of_images.upload(image_id, iter([data or name.encode() * 1000]), size_bytes=None)
         return image_id
 
-    def order(self, *faults: Fault, **latency_s: float) -> None:
+    def order(self, *faults: SimulatedFault, **latency_s: float) -> None:
         self.simulated.order(Control(latency_s, faults))
 
     def plug(self, instance, specs: Mapping[str, str], *regions: str) -> list[str]:
@@ -222,7 +222,7 @@ class Rig:
         return self.agent.unplug({"uuid": instance, "name": "vm"})
 
     @property
-    def held(self) -> h.Holdings:
+    def held(self) -> h.AttachState:
         return self.agent.holdings
 
     def node(self, deployable: str):
@@ -244,7 +244,7 @@ class Rig:
         owned = [handle.pci_id for one in held.attachments.values() for handle in one.handles]
         assert len(owned) == len(set(owned)), "a handle is given out twice"
         for attachment in held.attachments.values():
-            assert attachment.step is h.Step.ATTACHED
+            assert attachment.step is h.AttachStep.ATTACHED
             for handle in attachment.handles:
                 record = held.handles[handle.pci_id]
                 assert (record.state, record.instance_uuid) == (HandleState.ATTACHED, attachment.instance_uuid)
@@ -280,8 +280,8 @@ def gpu(amount=1) -> dict[str, str]:
     return {"resources:CUSTOM_ACCELERATOR_GPU": str(amount)}
 
 
-def fault(verb: str, kind: str = "fails", at: str = "*", times: int = 0) -> Fault:
-    return Fault(verb, FaultKind(kind), at, times)
+def fault(verb: str, kind: str = "fails", at: str = "*", times: int = 0) -> SimulatedFault:
+    return SimulatedFault(verb, FaultKind(kind), at, times)
 
 
 def new_instance() -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.host.device_registry import Fleet
 from moorage.accelerator.model import errors as e
@@ -144,8 +144,8 @@ def test_the_right_driver_is_called(tmp_path):
     clock = SystemClock()
     cards = built_in_host()
     drivers = [
-        SimulatedDriver([cards[2]], tmp_path / "one", clock, name="one"),
-        SimulatedDriver([cards[3]], tmp_path / "two", clock, name="two"),
+        SimulatedAccelerators([cards[2]], tmp_path / "one", clock, name="one"),
+        SimulatedAccelerators([cards[3]], tmp_path / "two", clock, name="two"),
     ]
     agent = agent_of(tmp_path, drivers, clock)
     agent.published({node.name: rp(node.name.removeprefix(f"{HOST}_")) for node in agent.nodes()})
@@ -157,7 +157,7 @@ def test_the_right_driver_is_called(tmp_path):
 
 def test_two_drivers_may_not_claim_one_device(tmp_path):
     clock = SystemClock()
-    drivers = [SimulatedDriver(built_in_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
+    drivers = [SimulatedAccelerators(built_in_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
     with pytest.raises(StartError, match="two accelerator drivers report"):
         agent_of(tmp_path, drivers, clock).start()
     with pytest.raises(StartError, match="same name"):

@@ -5,16 +5,24 @@ from dataclasses import replace
 import pytest
 
 from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, built_in_host
-from moorage.accelerator.model.bitstream import Target, bitstream_of, choose, functions_of, not_found, rejects, searches
+from moorage.accelerator.model.bitstream import (
+    BitstreamTarget,
+    bitstream_of,
+    choose,
+    functions_of,
+    not_found,
+    rejects,
+    searches,
+)
 from moorage.accelerator.model.devices import Function
 from moorage.accelerator.model.errors import MultipleBitstreams
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.images.base import ImageRecord
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
 CARD = next(device for device in built_in_host() if device.deployables[0].region_type == REGION_TYPE_CARD_0)
-TARGET = Target(REGION_TYPE_CARD_0, "mine", CARD, CARD.deployables[0].name)
-BY_ID = Wanted(function_id=AES)
+TARGET = BitstreamTarget(REGION_TYPE_CARD_0, "mine", CARD, CARD.deployables[0].name)
+BY_ID = ProgramRequest(function_id=AES)
 
 
 def image(identity="i1", *, visibility="public", owner="mine", status="active", **properties) -> ImageRecord:
@@ -34,13 +42,13 @@ def test_function_and_region_type_are_searched_together_first():
 
 def test_a_function_is_searched_by_name_too():
     """R5: a function is identified by UUID or by a free name."""
-    assert next(searches(Wanted(function_name="aes"), TARGET)) == {
+    assert next(searches(ProgramRequest(function_name="aes"), TARGET)) == {
         "function_name": "aes",
         "region_uuid": REGION_TYPE_CARD_0,
     }
     named = image(function_uuid="", function_name="aes")
-    assert choose([named], Wanted(function_name="aes"), TARGET) == named
-    assert choose([named], Wanted(function_name="AES"), TARGET) is None
+    assert choose([named], ProgramRequest(function_name="aes"), TARGET) == named
+    assert choose([named], ProgramRequest(function_name="AES"), TARGET) is None
 
 
 @pytest.mark.parametrize(
@@ -94,7 +102,7 @@ def test_one_image_found_twice_is_one_image():
     assert choose([image(), image()], BY_ID, TARGET) == image()
 
 
-@pytest.mark.parametrize("wanted", [BY_ID, Wanted(bitstream_id="theirs")], ids=["by function", "by id"])
+@pytest.mark.parametrize("wanted", [BY_ID, ProgramRequest(bitstream_id="theirs")], ids=["by function", "by id"])
 def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choice_ambiguous(wanted):
     """Any member could have programmed everybody's FPGAs, or made every server of a flavor fail as "in several images"."""
     theirs = image("theirs", visibility="community", owner="theirs")

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model import device_history
-from moorage.accelerator.model.device_history import MOST_PENDING, Event, Happening, Journal
+from moorage.accelerator.model.device_history import MOST_PENDING, DeviceEvent, DeviceTransition, Journal
 from moorage.accelerator.model.errors import CleanFailed, ProgramFailed
 from moorage.durable import DurableDocument
 from tests.unit.accelerator.rig import (
@@ -78,7 +78,7 @@ def test_a_handle_that_cannot_be_cleaned_and_an_operator_who_releases_it(rig):
     assert [event for event, *_ in told(rig)] == [
         "attach", "detach", "quarantine", "release", "quarantine", "release", "clean"
     ]  # fmt: skip
-    first, second = pending(rig, Event.QUARANTINE)
+    first, second = pending(rig, DeviceEvent.QUARANTINE)
     assert (first.done, bool(first.reason), first.who.instance_uuid) == (False, True, instance)
     assert second.who.instance_uuid == ""
 
@@ -91,13 +91,13 @@ def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
         rig.plug(instance, fpga(function=AES), R1)
     for _ in range(3):
         rig.agent.nodes()  # each round tries to mend the region
-    failed, mended = pending(rig, Event.PROGRAM)
+    failed, mended = pending(rig, DeviceEvent.PROGRAM)
     assert (failed.done, failed.who.instance_uuid) == (False, instance)
     assert "nobody knows what the region carries now" in failed.reason
     assert (mended.done, mended.digest, mended.who) == (False, "", device_history.Who())
     rig.order()
     rig.agent.nodes()
-    assert pending(rig, Event.PROGRAM)[2:] == [Happening(Event.PROGRAM, R1)]
+    assert pending(rig, DeviceEvent.PROGRAM)[2:] == [DeviceTransition(DeviceEvent.PROGRAM, R1)]
 
 
 def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
@@ -105,7 +105,7 @@ def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
     with pytest.raises(ProgramFailed, match="cannot be made ready"):
         rig.plug(new_instance(), gpu(), GPU)
     assert told(rig) == [("attach", GPU, False), ("clean", GPU, True)]
-    assert "cannot be made ready" in pending(rig, Event.ATTACH)[0].reason
+    assert "cannot be made ready" in pending(rig, DeviceEvent.ATTACH)[0].reason
 
 
 def test_who_ordered_a_programming_is_known_after_a_kill(rig):
@@ -117,7 +117,7 @@ def test_who_ordered_a_programming_is_known_after_a_kill(rig):
     rig.watch.arm(None)
     assert (rig.carries(R1), told(rig)) == (image, [])
     rig.restart()
-    (programmed,) = pending(rig, Event.PROGRAM)
+    (programmed,) = pending(rig, DeviceEvent.PROGRAM)
     assert (programmed.who, programmed.done, programmed.image_id) == (
         device_history.Who("", PROJECT, "root"),
         True,
@@ -160,15 +160,15 @@ def check_history(rig):
     for record in records:
         what = record.what
         match what.event:
-            case Event.ATTACH if what.done:
+            case DeviceEvent.ATTACH if what.done:
                 assert what.handle not in holders, "attached twice"
                 holders[what.handle] = what.who.instance_uuid
-            case Event.DETACH:
+            case DeviceEvent.DETACH:
                 assert holders.pop(what.handle) == what.who.instance_uuid
-            case Event.CLEAN:
+            case DeviceEvent.CLEAN:
                 assert what.handle not in holders, "cleaned while it is attached"
     assert holders == {one.pci_id: uuid for uuid, held in rig.held.attachments.items() for one in held.handles}
-    last = [one.what for one in records if one.what.event is Event.PROGRAM and one.what.done][-1:]
+    last = [one.what for one in records if one.what.event is DeviceEvent.PROGRAM and one.what.done][-1:]
     assert rig.carries(R1) == (last[0].image_id if last else "")
 
 
@@ -178,7 +178,7 @@ def check_history(rig):
 def test_numbers_rise_even_when_the_clock_goes_back():
     journal = Journal()
     for at in (NOW, NOW, NOW - timedelta(days=1), NOW + timedelta(seconds=1)):
-        journal = device_history.written(journal, [Happening(Event.CLEAN, R1)] * 2, at)
+        journal = device_history.written(journal, [DeviceTransition(DeviceEvent.CLEAN, R1)] * 2, at)
     numbers = [record.sequence for record in journal.pending]
     assert numbers == sorted(set(numbers))
     assert numbers[0] == int(NOW.timestamp() * 1e6)
@@ -188,9 +188,9 @@ def test_numbers_rise_even_when_the_clock_goes_back():
 def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
     journal = Journal()
     for number in range(MOST_PENDING + 30):
-        journal = device_history.written(journal, [Happening(Event.CLEAN, R1, str(number))], NOW)
+        journal = device_history.written(journal, [DeviceTransition(DeviceEvent.CLEAN, R1, str(number))], NOW)
     gap, *kept = journal.pending
-    assert (gap.what.event, gap.what.done) == (Event.GAP, False)
+    assert (gap.what.event, gap.what.done) == (DeviceEvent.GAP, False)
     assert gap.what.reason.startswith("30 records")
     assert [one.what.handle for one in kept] == [str(number) for number in range(30, MOST_PENDING + 30)]
     assert gap.sequence == kept[0].sequence - 1
@@ -199,7 +199,9 @@ def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
 
 
 def test_texts_of_others_are_cut_to_what_can_be_kept():
-    what = Happening(Event.ATTACH, R1, GPU, device_history.Who("", "p" * 999, "u" * 999), reason="r" * 9999)
+    what = DeviceTransition(
+        DeviceEvent.ATTACH, R1, GPU, device_history.Who("", "p" * 999, "u" * 999), reason="r" * 9999
+    )
     (record,) = device_history.written(Journal(), [what], NOW).pending
     assert (len(record.what.who.project_id), len(record.what.who.user_id)) == (255, 255)
     assert len(record.what.reason) == 2000
@@ -214,4 +216,4 @@ def test_an_old_checkpoint_is_read_as_one_without_history(rig):
     del document["holdings"]["journal"]
     path.write_bytes(msgspec.json.encode(document))
     rig.restart()
-    assert (rig.held.journal, len(rig.held.attachments)) == (h.Holdings().journal, 1)
+    assert (rig.held.journal, len(rig.held.attachments)) == (h.AttachState().journal, 1)

@@ -8,7 +8,7 @@ from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Function
 from moorage.accelerator.model.inventory import provider_nodes
 from moorage.accelerator.model.naming import (
-    Names,
+    NameScheme,
     ParsedTrait,
     TraitKind,
     canonical_id,
@@ -42,7 +42,7 @@ def test_the_class_is_the_specs():
 )
 def test_a_host_may_have_the_classes_of_todays_cyborg(kind, cyborgs):
     """A3: the class is chosen per host, and what profiles call it is understood either way."""
-    assert resource_class(DeviceType(kind), Names.CYBORG) == cyborgs
+    assert resource_class(DeviceType(kind), NameScheme.CYBORG) == cyborgs
     assert spec_class(cyborgs) == spec_class(f"CUSTOM_ACCELERATOR_{kind}") == f"CUSTOM_ACCELERATOR_{kind}"
 
 
@@ -57,10 +57,10 @@ def test_a_host_publishes_one_class_and_each_trait_in_both_forms():
     card = built_in_host()[0]
     part = replace(card.deployables[0], bitstream=aes)
     card = replace(card, deployables=(part,))
-    for names, classes in ((Names.SPEC, {"CUSTOM_ACCELERATOR_FPGA"}), (Names.CYBORG, {"FPGA"})):
+    for names, classes in ((NameScheme.SPEC, {"CUSTOM_ACCELERATOR_FPGA"}), (NameScheme.CYBORG, {"FPGA"})):
         (node,) = provider_nodes("compute-1", [card], {}, names=names)
         assert set(node.inventories) == classes
-    added = traits_of(card, part, Names.CYBORG) - traits_of(card, part)
+    added = traits_of(card, part, NameScheme.CYBORG) - traits_of(card, part)
     assert added == {
         f"CUSTOM_FPGA_REGION_INTEL_{part.region_type.upper().replace('-', '_')}",
         f"CUSTOM_FPGA_FUNCTION_ID_INTEL_{JOINED}",

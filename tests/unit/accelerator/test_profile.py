@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.accelerator.model.errors import BadRequest
-from moorage.accelerator.model.profile import Wanted, from_extra_specs, refers_to_accelerators, with_hints
+from moorage.accelerator.model.profile import ProgramRequest, from_extra_specs, refers_to_accelerators, with_hints
 
 BITSTREAM = "6b1e7a0e-2b52-4a6e-8f0e-b1f9c0de0001"
 FUNCTION = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
@@ -35,20 +35,20 @@ def test_a_flavor_refers_to_accelerators_by_resources_of_that_class(specs, expec
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
     [
-        (f"bitstream:{BITSTREAM}", "required", Wanted(bitstream_id=BITSTREAM)),
-        ("bitstream", BITSTREAM, Wanted(bitstream_id=BITSTREAM)),
-        ("accel:bitstream_id", BITSTREAM.upper(), Wanted(bitstream_id=BITSTREAM)),
-        (f"function:{FUNCTION}", "required", Wanted(function_id=FUNCTION)),
+        (f"bitstream:{BITSTREAM}", "required", ProgramRequest(bitstream_id=BITSTREAM)),
+        ("bitstream", BITSTREAM, ProgramRequest(bitstream_id=BITSTREAM)),
+        ("accel:bitstream_id", BITSTREAM.upper(), ProgramRequest(bitstream_id=BITSTREAM)),
+        (f"function:{FUNCTION}", "required", ProgramRequest(function_id=FUNCTION)),
         (
             "function:CUSTOM_FPGA_INTEL_FUNCTION_9AFF21A8_3F5B_4A3C_9D0E_0F1C7D1F0A01",
             "required",
-            Wanted(function_id=FUNCTION),
+            ProgramRequest(function_id=FUNCTION),
         ),
-        ("function", FUNCTION, Wanted(function_id=FUNCTION)),
-        ("accel:function_id", FUNCTION, Wanted(function_id=FUNCTION)),
-        ("function_name:aes 256", "required", Wanted(function_name="aes 256")),
-        ("function_name", "aes", Wanted(function_name="aes")),
-        ("accel:function_name", "aes", Wanted(function_name="aes")),
+        ("function", FUNCTION, ProgramRequest(function_id=FUNCTION)),
+        ("accel:function_id", FUNCTION, ProgramRequest(function_id=FUNCTION)),
+        ("function_name:aes 256", "required", ProgramRequest(function_name="aes 256")),
+        ("function_name", "aes", ProgramRequest(function_name="aes")),
+        ("accel:function_name", "aes", ProgramRequest(function_name="aes")),
     ],
 )
 def test_each_way_to_say_it_means_the_same(key, value, wanted):
@@ -67,8 +67,8 @@ def test_suffixes_join_devices_with_what_they_carry():
         "resources:VCPU": "2",
     }
     first, second = from_extra_specs(specs).groups
-    assert (first.suffix, first.amounts, first.wanted) == ("_A", {"FPGA": 1}, Wanted(bitstream_id=BITSTREAM))
-    assert (second.suffix, second.amounts, second.wanted) == ("_b-2", {"FPGA": 2}, Wanted(function_name="aes"))
+    assert (first.suffix, first.amounts, first.wanted) == ("_A", {"FPGA": 1}, ProgramRequest(bitstream_id=BITSTREAM))
+    assert (second.suffix, second.amounts, second.wanted) == ("_b-2", {"FPGA": 2}, ProgramRequest(function_name="aes"))
     assert second.required_traits == {"CUSTOM_X"}
 
 
@@ -147,7 +147,7 @@ def test_the_servers_image_says_what_the_flavor_leaves_open():
     open_one = from_extra_specs(FPGA | {"resources1:CUSTOM_ACCELERATOR_GPU": "1"})
     hint = {"accel:function_id": FUNCTION, "accel:bitstream_signature": "required", "os_type": "linux"}
     hinted = with_hints(open_one, hint).groups[0]
-    assert (hinted.wanted, hinted.signed, hinted.hinted) == (Wanted(function_id=FUNCTION), True, True)
+    assert (hinted.wanted, hinted.signed, hinted.hinted) == (ProgramRequest(function_id=FUNCTION), True, True)
     assert with_hints(open_one, hint).groups[1] == open_one.groups[1]
     relies = {f"trait:CUSTOM_FPGA_INTEL_FUNCTION_{FUNCTION}": "required"}
     for specs in ({"bitstream": BITSTREAM}, {"function_name": "aes"}, relies):

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.description import built_in_host, every_kind
-from moorage.accelerator.drivers.simulated import Control, SimulatedDriver
+from moorage.accelerator.drivers.simulated import Control, SimulatedAccelerators
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
 from moorage.core.errors import Invalid, StartError
 from tests.unit.accelerator.rig import GPU, R1, fault
@@ -16,8 +16,8 @@ DATA = b"bits"
 
 
 @pytest.fixture
-def driver(tmp_path, clock) -> SimulatedDriver:
-    return SimulatedDriver(built_in_host(), tmp_path, clock)
+def driver(tmp_path, clock) -> SimulatedAccelerators:
+    return SimulatedAccelerators(built_in_host(), tmp_path, clock)
 
 
 def bitstream() -> Bitstream:
@@ -26,7 +26,7 @@ def bitstream() -> Bitstream:
 
 def test_what_was_programmed_outlives_the_process(driver, tmp_path, clock):
     driver.program(R1, bitstream(), io.BytesIO(DATA))
-    again = SimulatedDriver(built_in_host(), tmp_path, clock)
+    again = SimulatedAccelerators(built_in_host(), tmp_path, clock)
     assert again.identify(R1).bitstream == bitstream()
     again.program(R1, None, None)
     assert again.identify(R1).bitstream is None
@@ -50,7 +50,7 @@ def test_the_device_refuses_data_it_was_not_promised(driver):
 
 def test_faults_strike_as_often_as_ordered_even_over_a_restart(driver, tmp_path, clock):
     driver.order(Control(faults=(fault("clean", times=2),)))
-    for attempt in (driver, SimulatedDriver(built_in_host(), tmp_path, clock)):
+    for attempt in (driver, SimulatedAccelerators(built_in_host(), tmp_path, clock)):
         with pytest.raises(DriverError, match="as ordered"):
             attempt.clean(GPU)
     driver.clean(GPU)
@@ -102,7 +102,7 @@ def test_every_address_of_the_built_in_host_is_its_own():
 
 def test_a_host_with_every_kind_can_be_rehearsed(tmp_path, clock):
     """R1, R2: whole devices, shares, regions and functions; a time card among them"""
-    devices = SimulatedDriver(every_kind(), tmp_path, clock).discover()
+    devices = SimulatedAccelerators(every_kind(), tmp_path, clock).discover()
     assert {device.type for device in devices} == {
         DeviceType.FPGA, DeviceType.GPU, DeviceType.VGPU, DeviceType.HPTS, DeviceType.QAT,
     }  # fmt: skip

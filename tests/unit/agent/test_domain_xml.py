@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import Disk, Machine, Parts, is_ours, parse, render, rescue_image
+from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, is_ours, parse, render, rescue_image
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(
@@ -25,8 +25,12 @@ FULL = DomainSpec(
     project_id="red",
     flavor="big & tall",
 )
-PARTS = Parts(
-    disks=(Disk("/i/disk", "qcow2"), Disk("/i/disk.swap", "raw"), Disk("/i/disk.config", "raw", read_only=True)),
+PARTS = GuestPaths(
+    disks=(
+        DomainDisk("/i/disk", "qcow2"),
+        DomainDisk("/i/disk.swap", "raw"),
+        DomainDisk("/i/disk.config", "raw", read_only=True),
+    ),
     console="/i/console.log",
     kernel="/i/kernel",
     initrd="/i/initrd",
@@ -44,12 +48,12 @@ MACHINES = [
 def test_what_no_xml_can_hold_is_replaced():
     """One definition that cannot be read would keep the agent from all the others."""
     spec = DomainSpec(A, "a\x00\x1b[2J\ud800\uffffb", 1, 1, flavor="\x08")
-    read = parse(render(spec, parts=Parts(cmdline="root=\x01")))
+    read = parse(render(spec, parts=GuestPaths(cmdline="root=\x01")))
     assert (read.name, read.flavor) == ("a\ufffd\ufffd[2J\ufffd\ufffdb", "\ufffd")
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("parts", [Parts(), PARTS])
+@pytest.mark.parametrize("parts", [GuestPaths(), PARTS])
 @pytest.mark.parametrize("spec", [FULL, DomainSpec(A, "plain", 1, 1)], ids=["full", "plain"])
 def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
     assert parse(render(spec, [1], machine, parts)) == spec
@@ -95,7 +99,7 @@ def test_each_definition_is_right_by_libvirts_schema(tmp_path):
     paths = []
     numa = ([], [1], [0, 1])
     for number, (spec, machine, parts, nodes) in enumerate(
-        itertools.product((FULL, DomainSpec(A, "plain", 1, 1)), MACHINES, (Parts(), PARTS), numa)
+        itertools.product((FULL, DomainSpec(A, "plain", 1, 1)), MACHINES, (GuestPaths(), PARTS), numa)
     ):
         path = tmp_path / f"{number}.xml"
         path.write_bytes(render(spec, nodes, machine, parts))

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.xml.libvirt_capabilities import (
-    Cell,
+    NumaCell,
     Shares,
     cpu_features,
     cpu_traits,
@@ -32,7 +32,7 @@ def two_cells() -> str:
 def test_cpus_memory_and_kinds_of_guests_are_read():
     host = read_capabilities(CAPABILITIES)
     assert host.arch == "x86_64"
-    assert host.cells == (Cell(0, 6874, 2),)
+    assert host.cells == (NumaCell(0, 6874, 2),)
     assert (host.vcpus, host.memory_mb) == (2, 6874)
     assert host.virt_types == {"qemu", "kvm"}
 

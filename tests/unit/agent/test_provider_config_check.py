@@ -6,7 +6,7 @@ import pytest
 
 from moorage.agent.provider_config.load import schema
 from moorage.agent.provider_config.rules.check import Checked, check, duplicates
-from moorage.agent.provider_config.rules.model import Place
+from moorage.agent.provider_config.rules.model import FilePosition
 from moorage.agent.provider_config.rules.yaml_text import read
 from moorage.core.inventories import MAX_INT, Inventory
 
@@ -116,7 +116,7 @@ def test_another_major_is_refused_and_nothing_else_is_said(version):
     """R3 (provider-config): other major: error."""
     (fault,) = entry("identification: {}", version).faults
     assert fault.problem == f"schema version {version.strip(chr(39))} is not known"
-    assert fault.place == Place(1, 8)
+    assert fault.place == FilePosition(1, 8)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_the_same_value_twice_is_a_fault_that_names_both_places(first, second, n
     """)
     (fault,) = duplicates(result.configs)
     assert fault.problem == f"{named} is configured twice, first at f.yaml:4:5"
-    assert fault.place == Place(5, 5)
+    assert fault.place == FilePosition(5, 5)
 
 
 # ------------------------------------------------------------------------------ inventories and traits
@@ -386,11 +386,11 @@ def test_every_fault_is_reported_with_its_place_in_order():
               additional: [HW_A]
     """)
     assert [(fault.place, fault.path) for fault in result.faults] == [
-        (Place(3, 5), "providers[0].identification"),
-        (Place(6, 9), "providers[0].inventories.additional.VCPU"),
-        (Place(6, 16), "providers[0].inventories.additional.VCPU.total"),
-        (Place(8, 7), "providers[1].identification.uuid"),
-        (Place(10, 20), "providers[1].traits.additional[0]"),
+        (FilePosition(3, 5), "providers[0].identification"),
+        (FilePosition(6, 9), "providers[0].inventories.additional.VCPU"),
+        (FilePosition(6, 16), "providers[0].inventories.additional.VCPU.total"),
+        (FilePosition(8, 7), "providers[1].identification.uuid"),
+        (FilePosition(10, 20), "providers[1].traits.additional[0]"),
     ]
     assert str(result.faults[3]) == (
         "f.yaml:8:7: providers[1].identification.uuid: 'nonsense' is not allowed; "

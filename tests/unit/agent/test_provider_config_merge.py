@@ -3,14 +3,14 @@
 import pytest
 
 from moorage.agent.provider_config.rules.merge import merge, start_error
-from moorage.agent.provider_config.rules.model import AdditionalInventory, Place, ProviderConfig, Source
+from moorage.agent.provider_config.rules.model import AdditionalInventory, FilePosition, ProviderConfig, Source
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory
 
 ROOT = "11111111-1111-4111-8111-111111111111"
 CHILD = "22222222-2222-4222-8222-222222222222"
-SOURCE = Source("f.yaml", Place(1, 1))
+SOURCE = Source("f.yaml", FilePosition(1, 1))
 
 TREE = ProviderTree(
     [

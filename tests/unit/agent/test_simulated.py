@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.fault_injection import Script
@@ -85,7 +85,7 @@ def test_domains_survive_a_restart_of_the_agent(driver, tmp_path, clock):
     driver.power(A, PowerAction.PAUSE)
     again = SimulatedDriver(HostDescription(), tmp_path, clock)
     assert again.domains()[A].spec == SPEC
-    assert again.domains()[A].power is PowerState.PAUSED
+    assert again.domains()[A].power is DomainPowerState.PAUSED
     assert "booting" in again.console(A)
 
 
@@ -98,8 +98,8 @@ def test_spawning_twice_boots_once(driver):
 def test_a_domain_that_was_defined_before_a_crash_is_started_by_the_next_spawn(driver, tmp_path):
     driver.spawn(SPEC)
     (tmp_path / "domains" / f"{A}.power").unlink()
-    assert driver.domains()[A].power is PowerState.SHUTOFF
-    assert driver.spawn(SPEC).power is PowerState.RUNNING
+    assert driver.domains()[A].power is DomainPowerState.SHUTOFF
+    assert driver.spawn(SPEC).power is DomainPowerState.RUNNING
 
 
 def test_another_definition_replaces_the_old_one(driver):
@@ -153,7 +153,7 @@ def test_a_device_is_not_given_to_two_running_domains(driver):
     with pytest.raises(VirtError, match=r"PCI device 0000:3b:00\.1 is in use by domain a <&> server"):
         driver.spawn(second)
     driver.power(A, PowerAction.STOP)
-    assert driver.spawn(second).power is PowerState.RUNNING
+    assert driver.spawn(second).power is DomainPowerState.RUNNING
 
 
 def test_operations_take_the_time_they_are_told_to(tmp_path, clock):

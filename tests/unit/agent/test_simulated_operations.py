@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import Capability, DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -53,24 +53,24 @@ def test_it_can_do_everything(driver):
 
 def test_a_suspended_domain_keeps_its_devices_to_itself(driver):
     driver.spawn(SPEC)
-    assert driver.power(A, PowerAction.SUSPEND) is PowerState.SUSPENDED
+    assert driver.power(A, PowerAction.SUSPEND) is DomainPowerState.SUSPENDED
     with pytest.raises(VirtError, match=r"0000:3b:00\.1 is in use by domain web"):
         driver.spawn(replace(SPEC, uuid=A.replace("a", "b")))
-    assert driver.power(A, PowerAction.RESUME) is PowerState.RUNNING
+    assert driver.power(A, PowerAction.RESUME) is DomainPowerState.RUNNING
     assert driver.console(A).count("booting") == 1
 
 
 def test_a_hard_reboot_drops_saved_memory(driver):
     driver.spawn(SPEC)
     driver.power(A, PowerAction.SUSPEND)
-    assert driver.power(A, PowerAction.REBOOT_HARD) is PowerState.RUNNING
+    assert driver.power(A, PowerAction.REBOOT_HARD) is DomainPowerState.RUNNING
     assert driver.console(A).count("booting") == 2
 
 
 def test_what_is_not_to_be_started_is_defined_and_off(driver):
-    assert driver.spawn(SPEC, start=False).power is PowerState.SHUTOFF
-    assert driver.domains()[A].power is PowerState.SHUTOFF
-    assert driver.spawn(SPEC).power is PowerState.RUNNING
+    assert driver.spawn(SPEC, start=False).power is DomainPowerState.SHUTOFF
+    assert driver.domains()[A].power is DomainPowerState.SHUTOFF
+    assert driver.spawn(SPEC).power is DomainPowerState.RUNNING
 
 
 def test_another_definition_keeps_the_disk_which_grows(driver):
@@ -84,7 +84,7 @@ def test_a_rebuild_makes_a_new_disk_once(driver):
     driver.spawn(SPEC)
     write(driver, "old\n")
     built = replace(SPEC, image_id="image-2")
-    assert driver.rebuild(built, key="k", start=True).power is PowerState.RUNNING
+    assert driver.rebuild(built, key="k", start=True).power is DomainPowerState.RUNNING
     assert content(driver) == "image image-2\tk\t20 GB\n"
     write(driver, "new\n")
     driver.rebuild(built, key="k", start=True)
@@ -92,20 +92,20 @@ def test_a_rebuild_makes_a_new_disk_once(driver):
     assert driver.console(A).count("booting") == 2
     driver.rebuild(built, key="k2", start=False)
     assert "new" not in content(driver)
-    assert driver.domains()[A].power is PowerState.SHUTOFF
+    assert driver.domains()[A].power is DomainPowerState.SHUTOFF
 
 
 def test_rescue_boots_something_else_and_leaves_the_disk_alone(driver):
     driver.spawn(SPEC)
     write(driver, "precious\n")
     for _ in range(2):
-        assert driver.rescue(A, "rescue-image", "secret") is PowerState.RUNNING
+        assert driver.rescue(A, "rescue-image", "secret") is DomainPowerState.RUNNING
     assert driver.domains()[A].is_rescued
     assert driver.console(A).count("booting") == 2
     assert "secret" not in driver.console(A)
     assert content(driver).endswith("precious\n")
     for _ in range(2):
-        assert driver.unrescue(A) is PowerState.RUNNING
+        assert driver.unrescue(A) is DomainPowerState.RUNNING
     assert not driver.domains()[A].is_rescued
     assert driver.console(A).count("booting") == 3
 
@@ -128,7 +128,7 @@ def test_a_domain_changes_hosts_while_it_runs(driver, other):
     for _ in range(2):
         driver.hand_over(A, target)
     assert driver.domains() == {}
-    assert other.take_over(A) is PowerState.PAUSED
+    assert other.take_over(A) is DomainPowerState.PAUSED
     assert content(other).endswith("precious\n")
 
 

@@ -5,7 +5,7 @@ import time
 import pytest
 import yaml
 
-from moorage.agent.provider_config.rules.model import Place
+from moorage.agent.provider_config.rules.model import FilePosition
 from moorage.agent.provider_config.rules.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain, read
 
 
@@ -18,7 +18,7 @@ def fault(data: bytes | str) -> YamlFault:
 def test_values_keep_their_places_and_source_texts():
     document = read(b"a:\n  - 1\n  - b: 1.10\n")
     assert document.value == {"a": [1, {"b": 1.1}]}
-    assert document.places[("a", 1, "b")] == Place(3, 5)
+    assert document.places[("a", 1, "b")] == FilePosition(3, 5)
     assert document.texts[("a", 1, "b")] == "1.10"
 
 
@@ -52,22 +52,22 @@ def test_aliases_and_merged_maps_mean_what_they_do_in_yaml():
 @pytest.mark.parametrize(
     ("data", "problem", "place"),
     [
-        ("", "is empty", Place(1, 1)),
-        ("# only a remark\n", "is empty", Place(1, 1)),
-        ("a: 1\n---\nb: 2\n", "more than one document", Place(2, 1)),
-        ("a: [1,\n", "is not YAML", Place(2, 1)),
-        ("a: 1\na: 2\n", "the key 'a' is there twice, first in line 1", Place(2, 1)),
-        ("a: {b: 1, 'b': 2}\n", "the key 'b' is there twice", Place(1, 11)),
-        ("a: *b\n", "has no anchor", Place(1, 4)),
-        ("a: &a [*a]\n", "lies inside what it means", Place(1, 8)),
-        ("a: !!python/object/apply:os.system ['true']\n", "the tag", Place(1, 4)),
-        ("a: !mine 5\n", "the tag !mine is not known", Place(1, 4)),
-        ("? [a, b]\n: c\n", "a key of a map is not a plain text", Place(1, 3)),
-        ("a: {<<: 5}\n", "`<<` takes a map", Place(1, 5)),
-        (b"a: b\nc: caf\xe9\n", "is not UTF-8", Place(2, 7)),
-        ("a: 1\n".encode("utf-16"), "is not UTF-8", Place(1, 1)),
-        ("a: b\nc: d\x07\n", "is not YAML", Place(2, 5)),
-        ("a: b\nc: d\x00\n", "is not YAML", Place(2, 5)),
+        ("", "is empty", FilePosition(1, 1)),
+        ("# only a remark\n", "is empty", FilePosition(1, 1)),
+        ("a: 1\n---\nb: 2\n", "more than one document", FilePosition(2, 1)),
+        ("a: [1,\n", "is not YAML", FilePosition(2, 1)),
+        ("a: 1\na: 2\n", "the key 'a' is there twice, first in line 1", FilePosition(2, 1)),
+        ("a: {b: 1, 'b': 2}\n", "the key 'b' is there twice", FilePosition(1, 11)),
+        ("a: *b\n", "has no anchor", FilePosition(1, 4)),
+        ("a: &a [*a]\n", "lies inside what it means", FilePosition(1, 8)),
+        ("a: !!python/object/apply:os.system ['true']\n", "the tag", FilePosition(1, 4)),
+        ("a: !mine 5\n", "the tag !mine is not known", FilePosition(1, 4)),
+        ("? [a, b]\n: c\n", "a key of a map is not a plain text", FilePosition(1, 3)),
+        ("a: {<<: 5}\n", "`<<` takes a map", FilePosition(1, 5)),
+        (b"a: b\nc: caf\xe9\n", "is not UTF-8", FilePosition(2, 7)),
+        ("a: 1\n".encode("utf-16"), "is not UTF-8", FilePosition(1, 1)),
+        ("a: b\nc: d\x07\n", "is not YAML", FilePosition(2, 5)),
+        ("a: b\nc: d\x00\n", "is not YAML", FilePosition(2, 5)),
     ],
 )
 def test_what_is_not_one_plain_document_is_refused_with_its_place(data, problem, place):

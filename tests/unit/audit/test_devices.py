@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.audit.model import (
-    AcceleratorRequest,
-    Accelerators,
-    Action,
+    AuditedAccelerators,
+    AuditedDeployable,
+    AuditedProvider,
+    AuditedRequest,
+    AuditedServer,
+    AuditSnapshot,
     Compute,
-    Deployable,
-    Kind,
-    Picture,
-    Provider,
-    Server,
+    FindingKind,
+    Repair,
 )
 from moorage.audit.rules.findings import decide
 from moorage.core.inventories import Inventory
@@ -22,23 +22,23 @@ from moorage.core.inventories import Inventory
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 GRACE = timedelta(minutes=10)
 OLD = NOW - GRACE
-SERVER = Server("one", OLD, None, is_plain=False, runs=True)
-PART = Deployable("part", "one_card", "d", OLD)
-BOUND = AcceleratorRequest("arq", "s", "d", "one", OLD, is_made_here=True)
+SERVER = AuditedServer("one", OLD, None, is_plain=False, runs=True)
+PART = AuditedDeployable("part", "one_card", "d", OLD)
+BOUND = AuditedRequest("arq", "s", "d", "one", OLD, is_made_here=True)
 HELD = {"s": {"CUSTOM_FPGA": 1}}
 
 
-def picture(part: Deployable = PART, request: AcceleratorRequest | None = BOUND, **more: object) -> Picture:
-    device = Provider("d", "one_card", "h", "h", {"CUSTOM_FPGA": Inventory(1)}, HELD, is_device=True)
+def picture(part: AuditedDeployable = PART, request: AuditedRequest | None = BOUND, **more: object) -> AuditSnapshot:
+    device = AuditedProvider("d", "one_card", "h", "h", {"CUSTOM_FPGA": Inventory(1)}, HELD, is_device=True)
     requests = () if request is None else (request,)
     instances = frozenset(one.server for one in requests)
     return replace(
-        Picture(
+        AuditSnapshot(
             NOW,
-            {"h": Provider("h", "one", None, "h"), "d": device},
+            {"h": AuditedProvider("h", "one", None, "h"), "d": device},
             {},
             Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), states={"s": SERVER}, nodes={"one": "h"}),
-            Accelerators(frozenset({"d"}), instances, (part,), requests),
+            AuditedAccelerators(frozenset({"d"}), instances, (part,), requests),
         ),
         **more,
     )
@@ -48,13 +48,13 @@ def test_what_is_claimed_bound_and_attached_is_right():
     assert decide(picture(), GRACE) == []
 
 
-@pytest.mark.parametrize(("is_made_here", "action"), [(True, Action.FREE_DEVICES), (False, None)])
+@pytest.mark.parametrize(("is_made_here", "action"), [(True, Repair.FREE_DEVICES), (False, None)])
 def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_made_here, action):
     gone = replace(BOUND, server="x", is_made_here=is_made_here)
-    found = next(one for one in decide(picture(request=gone), GRACE) if one.kind is Kind.DEVICE_WITHOUT_SERVER)
+    found = next(one for one in decide(picture(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER)
     assert (found.subject, found.where, found.action, found.is_safe) == ("x", "one", action, False)
     young = picture(request=replace(gone, changed_at=NOW - GRACE / 2))
-    assert Kind.DEVICE_WITHOUT_SERVER not in {one.kind for one in decide(young, GRACE)}
+    assert FindingKind.DEVICE_WITHOUT_SERVER not in {one.kind for one in decide(young, GRACE)}
 
 
 def test_without_compute_nothing_is_said_of_servers_devices():
@@ -64,7 +64,7 @@ def test_without_compute_nothing_is_said_of_servers_devices():
 @pytest.mark.parametrize("request_", [None, replace(BOUND, provider_uuid="other")])
 def test_a_running_server_has_the_devices_that_it_holds(request_):
     (found,) = decide(picture(request=request_), GRACE)
-    assert (found.kind, found.subject, found.where) == (Kind.SERVER_WITHOUT_DEVICE, "s", "one_card")
+    assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_DEVICE, "s", "one_card")
     assert (found.action, found.why.split(",")[0]) == (None, "it runs and holds 1 CUSTOM_FPGA there")
 
 
@@ -77,9 +77,9 @@ def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_i
 @pytest.mark.parametrize(
     ("part", "kind"),
     [
-        (replace(PART, attached=("0000:17:00.0",)), Kind.HANDLE_WITHOUT_REQUEST),
-        (replace(PART, provider_uuid="gone"), Kind.DEVICE_WITHOUT_PROVIDER),
-        (replace(PART, provider_uuid=None), Kind.DEVICE_WITHOUT_PROVIDER),
+        (replace(PART, attached=("0000:17:00.0",)), FindingKind.HANDLE_WITHOUT_REQUEST),
+        (replace(PART, provider_uuid="gone"), FindingKind.DEVICE_WITHOUT_PROVIDER),
+        (replace(PART, provider_uuid=None), FindingKind.DEVICE_WITHOUT_PROVIDER),
     ],
 )
 def test_deployables(part, kind):

@@ -7,14 +7,14 @@ import pytest
 
 from moorage.audit.model import (
     INCOMPLETE,
-    Accelerators,
-    Action,
+    AuditedAccelerators,
+    AuditedConsumer,
+    AuditedProvider,
+    AuditSnapshot,
     Compute,
-    Consumer,
-    Kind,
+    FindingKind,
     Owner,
-    Picture,
-    Provider,
+    Repair,
     Reservations,
 )
 from moorage.audit.rules.findings import capacity, decide, suspects, too_young
@@ -27,29 +27,31 @@ LEASED = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CLASS = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
 
 
-def provider(uuid: str, parent: str | None = None, root: str | None = None, **more: object) -> Provider:
-    return Provider(uuid, f"{uuid}-name", parent, root or uuid, **more)
+def provider(uuid: str, parent: str | None = None, root: str | None = None, **more: object) -> AuditedProvider:
+    return AuditedProvider(uuid, f"{uuid}-name", parent, root or uuid, **more)
 
 
-def consumer(uuid: str, **more: object) -> Consumer:
-    made = Consumer(uuid, 1, "alpha", "ann", "INSTANCE", {"h": {"VCPU": 1}}, NOW - timedelta(days=1))
+def consumer(uuid: str, **more: object) -> AuditedConsumer:
+    made = AuditedConsumer(uuid, 1, "alpha", "ann", "INSTANCE", {"h": {"VCPU": 1}}, NOW - timedelta(days=1))
     return replace(made, **more)
 
 
-def picture(*providers: Provider, consumers: tuple[Consumer, ...] = (), **services: object) -> Picture:
+def picture(
+    *providers: AuditedProvider, consumers: tuple[AuditedConsumer, ...] = (), **services: object
+) -> AuditSnapshot:
     given = {
         "compute": Compute(frozenset({"s"}), frozenset({"m"}), frozenset({"h"})),
-        "accelerators": Accelerators(frozenset({"d"}), frozenset()),
+        "accelerators": AuditedAccelerators(frozenset({"d"}), frozenset()),
         "reservations": Reservations(frozenset({"l"}), frozenset({LEASED}), frozenset({"h-name"})),
     } | services
-    return Picture(NOW, {one.uuid: one for one in providers}, {one.uuid: one for one in consumers}, **given)
+    return AuditSnapshot(NOW, {one.uuid: one for one in providers}, {one.uuid: one for one in consumers}, **given)
 
 
-def host(**more: object) -> Provider:
+def host(**more: object) -> AuditedProvider:
     return provider("h", inventories={"VCPU": Inventory(8)}, **more)
 
 
-def kinds(found) -> list[tuple[Kind, str]]:
+def kinds(found) -> list[tuple[FindingKind, str]]:
     return [(one.kind, one.subject) for one in found]
 
 
@@ -57,7 +59,7 @@ def test_nothing_is_said_of_a_plane_that_agrees():
     whole = picture(
         host(held={"s": {"VCPU": 2}, "m": {"VCPU": 1}, "l": {"VCPU": 1}}),
         provider("d", "h", "h", is_device=True),
-        Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}),
+        AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}),
         provider("disk", is_sharing=True, aggregates=frozenset({"g"})),
     )
     root = replace(whole.providers["h"], aggregates=frozenset({"g"}))
@@ -70,13 +72,13 @@ def test_nothing_is_said_of_a_plane_that_agrees():
 def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
     (found,) = decide(picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
-        Kind.UNKNOWN_CONSUMER, "x", Action.RELEASE, is_safe
+        FindingKind.UNKNOWN_CONSUMER, "x", Repair.RELEASE, is_safe
     )  # fmt: skip
     assert found.where == "h-name"
 
 
 def test_a_consumer_with_an_accelerator_is_never_released():
-    attached = Accelerators(frozenset(), frozenset({"x"}))
+    attached = AuditedAccelerators(frozenset(), frozenset({"x"}))
     whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), accelerators=attached)
     (found,) = decide(whole, GRACE)
     assert (found.action, found.is_safe) == (None, False)
@@ -88,7 +90,7 @@ def test_a_consumer_younger_than_the_grace_period_is_not_judged():
     assert decide(whole, GRACE) == []
     assert too_young(whole, GRACE) == {"x"}
     old = consumer("x", written_at=NOW - GRACE)
-    assert kinds(decide(replace(whole, consumers={"x": old}), GRACE)) == [(Kind.UNKNOWN_CONSUMER, "x")]
+    assert kinds(decide(replace(whole, consumers={"x": old}), GRACE)) == [(FindingKind.UNKNOWN_CONSUMER, "x")]
 
 
 def test_without_compute_nothing_is_said_of_consumers_and_owners():
@@ -102,7 +104,7 @@ def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
     lost = consumer("s", project_id=INCOMPLETE)
     (found,) = decide(picture(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
     assert (found.kind, found.action, found.is_safe, found.owner) == (
-        Kind.INCOMPLETE_CONSUMER, Action.SET_OWNER, True, Owner("alpha", "ann")
+        FindingKind.INCOMPLETE_CONSUMER, Repair.SET_OWNER, True, Owner("alpha", "ann")
     )  # fmt: skip
 
 
@@ -110,16 +112,16 @@ def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
     ("inventory", "used", "kind"),
     [
         (Inventory(8), 8, None),
-        (Inventory(8), 9, Kind.OVER_CAPACITY),
+        (Inventory(8), 9, FindingKind.OVER_CAPACITY),
         (Inventory(8, reserved=8), 0, None),
-        (Inventory(8, reserved=8), 1, Kind.OVER_CAPACITY),
+        (Inventory(8, reserved=8), 1, FindingKind.OVER_CAPACITY),
         (Inventory(8, allocation_ratio=1.5), 12, None),
-        (Inventory(7, allocation_ratio=1.5), 11, Kind.OVER_CAPACITY),
-        (Inventory(8, reserved=9), 0, Kind.IMPOSSIBLE_INVENTORY),
-        (Inventory(8, min_unit=5, max_unit=4), 0, Kind.IMPOSSIBLE_INVENTORY),
-        (Inventory(8, step_size=0), 0, Kind.IMPOSSIBLE_INVENTORY),
-        (Inventory(8, allocation_ratio=-1.0), 0, Kind.IMPOSSIBLE_INVENTORY),
-        (Inventory(8, reserved=-1), 0, Kind.IMPOSSIBLE_INVENTORY),
+        (Inventory(7, allocation_ratio=1.5), 11, FindingKind.OVER_CAPACITY),
+        (Inventory(8, reserved=9), 0, FindingKind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, min_unit=5, max_unit=4), 0, FindingKind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, step_size=0), 0, FindingKind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, allocation_ratio=-1.0), 0, FindingKind.IMPOSSIBLE_INVENTORY),
+        (Inventory(8, reserved=-1), 0, FindingKind.IMPOSSIBLE_INVENTORY),
     ],
 )
 def test_inventories(inventory, used, kind):
@@ -131,19 +133,19 @@ def test_inventories(inventory, used, kind):
 
 def test_allocations_of_a_class_that_is_not_offered():
     (found,) = decide(picture(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
-    assert (found.kind, found.why) == (Kind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
+    assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
 
 
 def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
     (found,) = decide(picture(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
-        Kind.OWNERLESS_PROVIDER, "x", Action.DELETE_PROVIDER, False
+        FindingKind.OWNERLESS_PROVIDER, "x", Repair.DELETE_PROVIDER, False
     )  # fmt: skip
 
 
 def test_a_provider_in_use_is_not_deleted_even_by_name():
     (found,) = decide(picture(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE)
-    assert (found.kind, found.action) == (Kind.OWNERLESS_PROVIDER, None)
+    assert (found.kind, found.action) == (FindingKind.OWNERLESS_PROVIDER, None)
 
 
 def test_children_belong_to_whom_their_root_belongs():
@@ -152,25 +154,25 @@ def test_children_belong_to_whom_their_root_belongs():
 
 def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
     left = provider("gone", "h", "h", is_device=True)
-    blazar = Provider("b", "blazar_old", "h", "h")
+    blazar = AuditedProvider("b", "blazar_old", "h", "h")
     assert kinds(decide(picture(host(), left, blazar), GRACE)) == [
-        (Kind.OWNERLESS_PROVIDER, "b"),
-        (Kind.OWNERLESS_PROVIDER, "gone"),
+        (FindingKind.OWNERLESS_PROVIDER, "b"),
+        (FindingKind.OWNERLESS_PROVIDER, "gone"),
     ]
 
 
 @pytest.mark.parametrize(("held", "is_safe"), [({}, True), ({"s": {CLASS: 1}}, False)])
 def test_an_inventory_without_lease_goes_unless_it_is_in_use(held, is_safe):
     nobody = Reservations(frozenset(), frozenset(), frozenset({"h-name"}))
-    leftover = Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
+    leftover = AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
     (found,) = decide(picture(host(), leftover, reservations=nobody), GRACE)
-    assert (found.kind, found.is_safe, found.resource_class) == (Kind.OWNERLESS_INVENTORY, is_safe, CLASS)
+    assert (found.kind, found.is_safe, found.resource_class) == (FindingKind.OWNERLESS_INVENTORY, is_safe, CLASS)
 
 
 def test_roots_are_where_parents_lead():
     moved = provider("a", "h", "old")
     found = decide(picture(host(), moved, provider("b", "a", "h")), GRACE)
-    assert kinds(found) == [(Kind.WRONG_ROOT, "a")]
+    assert kinds(found) == [(FindingKind.WRONG_ROOT, "a")]
     assert found[0].why == "its parents lead to h-name (h), its root is old"
 
 
@@ -188,25 +190,29 @@ def test_capacity_is_rounded_down():
 RUNNING = Reservations(frozenset(), frozenset({LEASED}), frozenset({"h-name"}), {LEASED: {"h-name": 3}})
 
 
-def lost(*providers: Provider):
-    return [one for one in decide(picture(*providers, reservations=RUNNING), GRACE) if one.kind is Kind.LOST_INVENTORY]
+def lost(*providers: AuditedProvider):
+    return [
+        one
+        for one in decide(picture(*providers, reservations=RUNNING), GRACE)
+        if one.kind is FindingKind.LOST_INVENTORY
+    ]
 
 
 def test_a_running_reservation_that_is_offered_has_lost_nothing():
-    assert lost(host(), Provider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)})) == []
+    assert lost(host(), AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)})) == []
 
 
-@pytest.mark.parametrize("left", [(), (Provider("b", "blazar_h-name", "h", "h", {"VCPU": Inventory(1)}),)])
+@pytest.mark.parametrize("left", [(), (AuditedProvider("b", "blazar_h-name", "h", "h", {"VCPU": Inventory(1)}),)])
 def test_a_running_reservation_without_inventory_is_offered_again(left):
     (found,) = lost(host(), *left)
     assert (found.subject, found.where, found.host, found.resource_class) == (LEASED, "blazar_h-name", "h-name", CLASS)
-    assert (found.action, found.is_safe, found.advice) == (Action.MAKE_INVENTORY, True, f"offers 3 {CLASS} there")
+    assert (found.action, found.is_safe, found.advice) == (Repair.MAKE_INVENTORY, True, f"offers 3 {CLASS} there")
 
 
 def test_what_people_must_do_first_is_said():
     (found,) = lost()
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: h-name has no provider either; start its compute service")
-    (found,) = lost(host(), provider("x"), Provider("b", "blazar_h-name", "x", "x"))
+    (found,) = lost(host(), provider("x"), AuditedProvider("b", "blazar_h-name", "x", "x"))
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: the provider is not below h-name's (h)")

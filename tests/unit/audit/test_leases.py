@@ -7,12 +7,12 @@ import pytest
 
 from moorage.audit.lease_collector import aggregate_of
 from moorage.audit.model import (
-    Action,
-    Aggregate,
+    AuditedAggregate,
+    AuditedProvider,
+    AuditSnapshot,
     Compute,
-    Kind,
-    Picture,
-    Provider,
+    FindingKind,
+    Repair,
     Reservations,
     ReservedFlavor,
 )
@@ -25,7 +25,7 @@ NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 GRACE = timedelta(minutes=10)
 ONE, TWO = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "5d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CLASS = reservation_class(ONE)
-POOL = Aggregate("freepool", frozenset({"svc"}), is_lent=False)
+POOL = AuditedAggregate("freepool", frozenset({"svc"}), is_lent=False)
 COMPUTE = Compute(
     frozenset(), frozenset(), frozenset({"h"}), nodes={"host": "h"}, reservation_flavors=frozenset({ONE}), aggregates=(POOL,)
 )  # fmt: skip
@@ -35,17 +35,17 @@ RESERVATIONS = Reservations(
 )  # fmt: skip
 
 
-def picture(total: int = 3, used: int = 0, **services: object) -> Picture:
+def picture(total: int = 3, used: int = 0, **services: object) -> AuditSnapshot:
     held = {"s": {CLASS: used}} if used else {}
     providers = {
-        "h": Provider("h", "host", None, "h"),
-        "b": Provider("b", "blazar_host", "h", "h", {CLASS: Inventory(total)}, held),
+        "h": AuditedProvider("h", "host", None, "h"),
+        "b": AuditedProvider("b", "blazar_host", "h", "h", {CLASS: Inventory(total)}, held),
     }
-    return replace(Picture(NOW, providers, {}, COMPUTE, None, RESERVATIONS), **services)
+    return replace(AuditSnapshot(NOW, providers, {}, COMPUTE, None, RESERVATIONS), **services)
 
 
-def only(whole: Picture):
-    beside = (Kind.OVER_CAPACITY, Kind.LOST_INVENTORY)
+def only(whole: AuditSnapshot):
+    beside = (FindingKind.OVER_CAPACITY, FindingKind.LOST_INVENTORY)
     (found,) = (one for one in decide(whole, GRACE) if one.kind not in beside)
     return found
 
@@ -66,33 +66,33 @@ def test_a_lease_that_has_all_it_needs_is_right():
 def test_as_many_slots_are_offered_as_the_lease_has(planned, total, used, advice, is_safe):
     slots = {ONE: {"host": planned} if planned else {"elsewhere": 1}}
     found = only(picture(total, used, compute=None, reservations=replace(RESERVATIONS, slots=slots)))
-    assert (found.kind, found.subject, found.where) == (Kind.WRONG_SLOTS, ONE, "blazar_host")
-    assert (found.advice, found.is_safe, found.action) == (advice, is_safe, Action.SET_SLOTS if is_safe else None)
+    assert (found.kind, found.subject, found.where) == (FindingKind.WRONG_SLOTS, ONE, "blazar_host")
+    assert (found.advice, found.is_safe, found.action) == (advice, is_safe, Repair.SET_SLOTS if is_safe else None)
 
 
 def test_what_a_host_that_failed_keeps_for_its_servers_is_right():
     moved = replace(RESERVATIONS, slots={ONE: {"elsewhere": 1}})
     found = decide(picture(2, 2, compute=None, reservations=moved), GRACE)
-    assert Kind.WRONG_SLOTS not in {one.kind for one in found}
+    assert FindingKind.WRONG_SLOTS not in {one.kind for one in found}
 
 
 def test_flavors_and_leases_go_together():
     left = only(picture(compute=replace(COMPUTE, reservation_flavors=frozenset({ONE, TWO}))))
     assert (left.kind, left.subject, left.action, left.is_safe) == (
-        Kind.FLAVOR_WITHOUT_LEASE, TWO, Action.DELETE_FLAVOR, True,
+        FindingKind.FLAVOR_WITHOUT_LEASE, TWO, Repair.DELETE_FLAVOR, True,
     )  # fmt: skip
     gone = only(picture(reservations=replace(RESERVATIONS, flavors={ONE: ReservedFlavor("alpha", None)})))
-    assert (gone.kind, gone.subject, gone.action) == (Kind.LEASE_WITHOUT_FLAVOR, ONE, None)
+    assert (gone.kind, gone.subject, gone.action) == (FindingKind.LEASE_WITHOUT_FLAVOR, ONE, None)
     others = {ONE: ReservedFlavor("alpha", frozenset({"beta"}))}
     closed = only(picture(reservations=replace(RESERVATIONS, flavors=others)))
-    assert (closed.kind, closed.action, closed.is_safe) == (Kind.LEASE_WITHOUT_ACCESS, Action.GRANT_ACCESS, True)
+    assert (closed.kind, closed.action, closed.is_safe) == (FindingKind.LEASE_WITHOUT_ACCESS, Repair.GRANT_ACCESS, True)
 
 
 def test_aggregates_of_hosts_that_are_lent_have_a_lease():
-    lent = Aggregate(ONE, frozenset({"svc"}), is_lent=True)
+    lent = AuditedAggregate(ONE, frozenset({"svc"}), is_lent=True)
     assert decide(picture(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
     left = only(picture(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
-    assert (left.kind, left.subject, left.where, left.action) == (Kind.AGGREGATE_WITHOUT_LEASE, TWO, "svc", None)
+    assert (left.kind, left.subject, left.where, left.action) == (FindingKind.AGGREGATE_WITHOUT_LEASE, TWO, "svc", None)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +101,14 @@ def test_aggregates_of_hosts_that_are_lent_have_a_lease():
 )
 def test_an_aggregate_is_lent_by_its_name_and_its_zone(name, zone, is_lent):
     read = ComputeAggregate(1, name, ("svc",), {"availability_zone": zone})
-    assert aggregate_of(read) == Aggregate(name, frozenset({"svc"}), is_lent)
+    assert aggregate_of(read) == AuditedAggregate(name, frozenset({"svc"}), is_lent)
 
 
 def test_a_reserved_host_is_in_the_pool_or_lent_and_nobody_else_is_in_the_pool():
     outside = only(picture(reservations=replace(RESERVATIONS, in_aggregates=frozenset())))
-    assert (outside.kind, outside.subject, outside.where) == (Kind.HOST_OUTSIDE_POOL, "svc", "host")
-    assert (outside.action, outside.is_safe) == (Action.JOIN_POOL, True)
+    assert (outside.kind, outside.subject, outside.where) == (FindingKind.HOST_OUTSIDE_POOL, "svc", "host")
+    assert (outside.action, outside.is_safe) == (Repair.JOIN_POOL, True)
     crowded = replace(POOL, hosts=frozenset({"svc", "other"}))
     stranger = only(picture(compute=replace(COMPUTE, aggregates=(crowded,))))
-    assert (stranger.kind, stranger.subject, stranger.action) == (Kind.STRANGER_IN_POOL, "other", None)
+    assert (stranger.kind, stranger.subject, stranger.action) == (FindingKind.STRANGER_IN_POOL, "other", None)
     assert stranger.why == "reservations do not know it, nor does compute"

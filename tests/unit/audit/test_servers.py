@@ -6,7 +6,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.audit.collector import server_of
-from moorage.audit.model import Accelerators, Action, Compute, Consumer, Kind, Picture, Provider, Server
+from moorage.audit.model import (
+    AuditedAccelerators,
+    AuditedConsumer,
+    AuditedProvider,
+    AuditedServer,
+    AuditSnapshot,
+    Compute,
+    FindingKind,
+    Repair,
+)
 from moorage.audit.rules.findings import decide
 from moorage.audit.rules.servers import doubtful
 from moorage.compute.client.compute_client import Flavor, ServerState
@@ -15,21 +24,21 @@ from moorage.core.inventories import Inventory
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 GRACE = timedelta(minutes=10)
 WHOLE = {"VCPU": 2, "MEMORY_MB": 512}
-SERVER = Server("one", NOW - timedelta(days=1), WHOLE, is_plain=True)
+SERVER = AuditedServer("one", NOW - timedelta(days=1), WHOLE, is_plain=True)
 COMPUTE = Compute(
     frozenset({"s"}), frozenset(), frozenset({"h1", "h2"}), states={"s": SERVER}, nodes={"one": "h1", "two": "h2"}
 )
 
 
-def picture(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> Picture:
+def picture(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> AuditSnapshot:
     """`held`: {host's provider: what s holds there}, the same when it is looked at again."""
     inventories = {"VCPU": Inventory(8), "PCPU": Inventory(8), "MEMORY_MB": Inventory(4096), "DISK_GB": Inventory(9)}
     providers = {
-        uuid: Provider(uuid, name, None, uuid, inventories, {"s": held[uuid]} if uuid in held else {})
+        uuid: AuditedProvider(uuid, name, None, uuid, inventories, {"s": held[uuid]} if uuid in held else {})
         for uuid, name in (("h1", "one"), ("h2", "two"))
     }
-    consumer = Consumer("s", 1, "alpha", "ann", "INSTANCE", held, NOW - timedelta(days=1))
-    return replace(Picture(NOW, providers, {"s": consumer} if held else {}, compute), **more)
+    consumer = AuditedConsumer("s", 1, "alpha", "ann", "INSTANCE", held, NOW - timedelta(days=1))
+    return replace(AuditSnapshot(NOW, providers, {"s": consumer} if held else {}, compute), **more)
 
 
 def test_a_server_that_holds_its_flavor_on_its_host_is_right():
@@ -38,16 +47,16 @@ def test_a_server_that_holds_its_flavor_on_its_host_is_right():
 
 def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
     (found,) = decide(picture({}), GRACE)
-    assert (found.kind, found.subject, found.where) == (Kind.SERVER_WITHOUT_ALLOCATION, "s", "one")
-    assert (found.action, found.is_safe, found.holding) == (Action.SET_HOLDING, True, {"h1": WHOLE})
+    assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, "s", "one")
+    assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, True, {"h1": WHOLE})
     assert found.advice == "lets it hold 512 MEMORY_MB, 2 VCPU there"
 
 
 @pytest.mark.parametrize("held", [{"h2": WHOLE}, {"h1": WHOLE, "h2": {"VCPU": 1}}])
 def test_what_is_held_on_another_host_is_changed_only_by_name(held):
     (found,) = decide(picture(held), GRACE)
-    assert (found.kind, found.why) == (Kind.ALLOCATION_ELSEWHERE, "it is on one, and holds something on two")
-    assert (found.action, found.is_safe, found.holding) == (Action.SET_HOLDING, False, {"h1": WHOLE})
+    assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, and holds something on two")
+    assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, False, {"h1": WHOLE})
 
 
 @pytest.mark.parametrize(
@@ -62,25 +71,25 @@ def test_what_is_held_on_another_host_is_changed_only_by_name(held):
 )
 def test_other_amounts_than_the_flavors(held, why):
     found = decide(replace(picture({"h1": held})), GRACE)
-    assert [(one.kind, one.why) for one in found if one.kind is not Kind.MISSING_INVENTORY] == (
-        [(Kind.WRONG_AMOUNTS, why)] if why else []
+    assert [(one.kind, one.why) for one in found if one.kind is not FindingKind.MISSING_INVENTORY] == (
+        [(FindingKind.WRONG_AMOUNTS, why)] if why else []
     )
 
 
 def test_a_server_on_no_host_that_holds_something_and_one_on_a_host_that_is_not():
     nowhere = replace(COMPUTE, states={"s": replace(SERVER, node=None)})
     (found,) = decide(picture({"h2": WHOLE}, nowhere), GRACE)
-    assert (found.kind, found.holding, found.is_safe) == (Kind.ALLOCATION_ELSEWHERE, {}, False)
+    assert (found.kind, found.holding, found.is_safe) == (FindingKind.ALLOCATION_ELSEWHERE, {}, False)
     gone = replace(COMPUTE, states={"s": replace(SERVER, node="three")})
     (found,) = decide(picture({"h1": WHOLE}, gone), GRACE)
-    assert (found.kind, found.where, found.action) == (Kind.SERVER_WITHOUT_HOST, "three", None)
+    assert (found.kind, found.where, found.action) == (FindingKind.SERVER_WITHOUT_HOST, "three", None)
 
 
 def test_what_an_evacuation_left_on_a_host_that_is_away_is_right():
     away = replace(COMPUTE, evacuated={"s": frozenset({"two"})})
     assert decide(picture({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
     (found,) = decide(picture({"h2": WHOLE}, away), GRACE)
-    assert found.kind is Kind.SERVER_WITHOUT_ALLOCATION
+    assert found.kind is FindingKind.SERVER_WITHOUT_ALLOCATION
 
 
 def test_servers_and_holdings_that_just_changed_are_not_judged():
@@ -105,17 +114,17 @@ def test_what_it_holds_when_looked_at_again_counts():
 def test_what_belongs_in_several_places_is_for_people(because):
     read = picture({"h2": WHOLE})
     if because == "has an accelerator":
-        read = replace(read, accelerators=Accelerators(frozenset(), frozenset({"s"})))
+        read = replace(read, accelerators=AuditedAccelerators(frozenset(), frozenset({"s"})))
     elif because == "is not plain":
         read = replace(read, compute=replace(COMPUTE, states={"s": replace(SERVER, is_plain=False)}))
     elif because == "holds what the flavor does not name":
         read = picture({"h2": {**WHOLE, "CUSTOM_PORT": 1}})
     elif because == "offered by two":
-        numa = Provider("n", "numa", "h1", "h1", {"VCPU": Inventory(8)})
+        numa = AuditedProvider("n", "numa", "h1", "h1", {"VCPU": Inventory(8)})
         read = replace(read, providers={**read.providers, "n": numa})
     else:
         read = replace(read, providers={**read.providers, "h1": replace(read.providers["h1"], inventories={})})
-    found = next(one for one in decide(read, GRACE) if one.kind is Kind.ALLOCATION_ELSEWHERE)
+    found = next(one for one in decide(read, GRACE) if one.kind is FindingKind.ALLOCATION_ELSEWHERE)
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: where its parts belong is not known here")
 
@@ -150,7 +159,7 @@ def test_what_is_off_does_not_run():
 
 
 def test_what_a_flavor_says_is_summed_over_its_groups():
-    assert server_of(state()) == Server(
+    assert server_of(state()) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10}, is_plain=True, runs=True
     )
     in_parts = server_of(with_specs(**{"resources:VCPU": "0", "resources1:VCPU": "2", "resources:CUSTOM_A": "3"}))
@@ -159,7 +168,7 @@ def test_what_a_flavor_says_is_summed_over_its_groups():
 
 
 def test_a_disk_that_may_be_a_volume_and_a_flavor_that_cannot_be_read_are_not_judged():
-    assert server_of(state(has_image=False)) == Server(
+    assert server_of(state(has_image=False)) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512}, is_plain=False, runs=True
     )
     odd = server_of(with_specs(**{"hw:cpu_policy": "nonsense"}))

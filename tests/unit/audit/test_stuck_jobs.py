@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.model import AcceleratorRequest, Accelerators, Busy, Compute, Kind, Picture
+from moorage.audit.model import AuditedAccelerators, AuditedRequest, AuditSnapshot, BusyServer, Compute, FindingKind
 from moorage.audit.rules.findings import decide
 from moorage.audit.rules.stuck_jobs import LONG
 
@@ -14,13 +14,15 @@ OLD = NOW - LONG
 COMPUTE = Compute(
     frozenset({"s"}), frozenset(), frozenset({"h1", "h2"}), nodes={"up": "h1", "off": "h2"}, down=frozenset({"off"})
 )
-REQUEST = AcceleratorRequest("arq", "s", "d", "off", OLD, is_made_here=True, is_waiting=True)
+REQUEST = AuditedRequest("arq", "s", "d", "off", OLD, is_made_here=True, is_waiting=True)
 
 
-def found(grace: timedelta = timedelta(0), busy: Busy | None = None, request: AcceleratorRequest | None = None):
+def found(grace: timedelta = timedelta(0), busy: BusyServer | None = None, request: AuditedRequest | None = None):
     compute = replace(COMPUTE, busy={} if busy is None else {"s": busy})
     requests = () if request is None else (request,)
-    return decide(Picture(NOW, {}, {}, compute, Accelerators(frozenset(), frozenset(), (), requests)), grace)
+    return decide(
+        AuditSnapshot(NOW, {}, {}, compute, AuditedAccelerators(frozenset(), frozenset(), (), requests)), grace
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,20 +30,20 @@ def found(grace: timedelta = timedelta(0), busy: Busy | None = None, request: Ac
     [("off", "off is down"), ("gone", "compute knows no host gone"), (None, "it is on no host"), ("up", None)],
 )
 def test_a_server_is_stuck_where_nobody_is_there_to_do_it(node, away):
-    stuck = found(busy=Busy(node, "powering-off", OLD))
+    stuck = found(busy=BusyServer(node, "powering-off", OLD))
     assert [(one.kind, one.subject, one.action, one.why.partition(", and ")[2]) for one in stuck] == (
-        [(Kind.STUCK_SERVER, "s", None, away)] if away else []
+        [(FindingKind.STUCK_SERVER, "s", None, away)] if away else []
     )
 
 
 @pytest.mark.parametrize(("host", "away"), [("off", "off is down"), ("up", "it does not say whether it is")])
 def test_a_request_that_is_never_bound_is_stuck(host, away):
     (stuck,) = found(request=replace(REQUEST, host=host))
-    assert (stuck.kind, stuck.subject, stuck.why.partition(", and ")[2]) == (Kind.STUCK_REQUEST, "arq", away)
+    assert (stuck.kind, stuck.subject, stuck.why.partition(", and ")[2]) == (FindingKind.STUCK_REQUEST, "arq", away)
     assert found(request=replace(REQUEST, is_waiting=False)) == []
 
 
 def test_what_takes_less_than_an_hour_or_than_the_grace_period_is_not_stuck():
     young = OLD + timedelta(seconds=1)
-    assert found(busy=Busy("off", "powering-off", young), request=replace(REQUEST, changed_at=young)) == []
-    assert found(2 * LONG, Busy("off", "powering-off", OLD), REQUEST) == []
+    assert found(busy=BusyServer("off", "powering-off", young), request=replace(REQUEST, changed_at=young)) == []
+    assert found(2 * LONG, BusyServer("off", "powering-off", OLD), REQUEST) == []

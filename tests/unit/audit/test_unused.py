@@ -5,7 +5,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.model import Accelerators, Action, Compute, Kind, Names, Picture, Provider, Reservations
+from moorage.audit.model import (
+    AuditedAccelerators,
+    AuditedNames,
+    AuditedProvider,
+    AuditSnapshot,
+    Compute,
+    FindingKind,
+    Repair,
+    Reservations,
+)
 from moorage.audit.rules.findings import decide
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
@@ -13,26 +22,32 @@ from moorage.core.names import reservation_class
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 ONE = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CLASS, FPGA, TRAIT = reservation_class(ONE), "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_FPGA_INTEL_FUNCTION_1"
-NOTHING = Picture(
+NOTHING = AuditSnapshot(
     NOW,
-    {"h": Provider("h", "host", None, "h", {"VCPU": Inventory(1)})},
+    {"h": AuditedProvider("h", "host", None, "h", {"VCPU": Inventory(1)})},
     {},
     Compute(frozenset(), frozenset(), frozenset({"h"})),
-    Accelerators(frozenset(), frozenset()),
+    AuditedAccelerators(frozenset(), frozenset()),
     Reservations(frozenset(), frozenset(), frozenset()),
-    Names(frozenset({"VCPU", "CUSTOM_MINE", CLASS, FPGA}), frozenset({"CUSTOM_OWN", TRAIT}), frozenset()),
+    AuditedNames(frozenset({"VCPU", "CUSTOM_MINE", CLASS, FPGA}), frozenset({"CUSTOM_OWN", TRAIT}), frozenset()),
 )
 
 
-def unused(picture: Picture) -> list[tuple[Kind, str]]:
-    found = [one for one in decide(picture, timedelta(0)) if one.kind in (Kind.UNUSED_CLASS, Kind.UNUSED_TRAIT)]
+def unused(picture: AuditSnapshot) -> list[tuple[FindingKind, str]]:
+    found = [
+        one for one in decide(picture, timedelta(0)) if one.kind in (FindingKind.UNUSED_CLASS, FindingKind.UNUSED_TRAIT)
+    ]
     assert all(one.is_safe for one in found)
-    assert {one.action for one in found} <= {Action.DELETE_CLASS, Action.DELETE_TRAIT}
+    assert {one.action for one in found} <= {Repair.DELETE_CLASS, Repair.DELETE_TRAIT}
     return [(one.kind, one.subject) for one in found]
 
 
 def test_only_names_of_our_own_making_are_unused():
-    assert unused(NOTHING) == [(Kind.UNUSED_CLASS, FPGA), (Kind.UNUSED_CLASS, CLASS), (Kind.UNUSED_TRAIT, TRAIT)]
+    assert unused(NOTHING) == [
+        (FindingKind.UNUSED_CLASS, FPGA),
+        (FindingKind.UNUSED_CLASS, CLASS),
+        (FindingKind.UNUSED_TRAIT, TRAIT),
+    ]
 
 
 def test_a_name_that_a_flavor_or_profile_asks_for_stays():
@@ -47,7 +62,7 @@ def test_a_class_in_use_stays(because):
         "held": {"providers": {"h": replace(host, held={"s": {CLASS: 1}})}},
         "reserved": {"reservations": replace(NOTHING.reservations, reservations=frozenset({ONE}))},
     }[because]
-    assert (Kind.UNUSED_CLASS, CLASS) not in unused(replace(NOTHING, **changed))
+    assert (FindingKind.UNUSED_CLASS, CLASS) not in unused(replace(NOTHING, **changed))
 
 
 @pytest.mark.parametrize("service", ["compute", "accelerators", "reservations", "names"])

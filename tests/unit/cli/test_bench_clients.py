@@ -5,7 +5,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from moorage.cli.bench_clients import Kind, Work, sampled
+from moorage.cli.bench_clients import BenchKind, BenchWork, sampled
 from moorage.cli.services import Endpoints
 from moorage.core.errors import Unavailable
 
@@ -45,7 +45,7 @@ def there(server):
 
 
 def test_each_client_is_a_process_that_asks_with_the_token_that_was_fetched_once(server):
-    took = sampled(there(server), Work(Kind.CANDIDATES, "uuid", "CUSTOM_A"), 0.05, 3)
+    took = sampled(there(server), BenchWork(BenchKind.CANDIDATES, "uuid", "CUSTOM_A"), 0.05, 3)
     assert len(took) == 3
     assert all(each > 0 for one in took for each in one)
     assert [token for _, token in server.seen] == ["of the parent"] * 3, "a connection each"
@@ -54,6 +54,6 @@ def test_each_client_is_a_process_that_asks_with_the_token_that_was_fetched_once
 def test_a_refusal_of_one_of_them_is_told(server):
     server.status = 400
     with pytest.raises(Unavailable, match="no such class"):
-        sampled(there(server), Work(Kind.CANDIDATES, "uuid", "CUSTOM_A"), 0.05, 2)
+        sampled(there(server), BenchWork(BenchKind.CANDIDATES, "uuid", "CUSTOM_A"), 0.05, 2)
     with pytest.raises(Unavailable, match="there is no reservation service"):
-        sampled(there(server), Work(Kind.LEASES), 0.05, 2)
+        sampled(there(server), BenchWork(BenchKind.LEASES), 0.05, 2)

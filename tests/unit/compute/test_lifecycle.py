@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.lifecycle import Accelerators, Outcome, Situation
+from moorage.compute.model.lifecycle import AcceleratorAction, OperationOutcome, ServerSituation
 from moorage.compute.model.servers import Locker, TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden
@@ -13,7 +13,7 @@ ADMIN = Caller("root", "admin", frozenset({"admin"}))
 
 
 def server(vm_state, task_state=None, **more):
-    return Situation("u", vm_state, task_state, **({"host": "compute-1"} | more))
+    return ServerSituation("u", vm_state, task_state, **({"host": "compute-1"} | more))
 
 
 _DISK = {"active", "stopped", "paused", "suspended"}
@@ -94,12 +94,12 @@ def test_reports_lead_to_the_next_state():
     def after(operation, state, *, succeeded=True):
         return lifecycle.after_report(operation, server(state, operation.task), succeeded=succeeded)
 
-    assert after(lifecycle.CREATE, VmState.BUILDING) == Outcome(VmState.ACTIVE, None, 1)
-    assert after(lifecycle.CREATE, VmState.BUILDING, succeeded=False) == Outcome(VmState.ERROR, None, None)
-    assert after(lifecycle.STOP, VmState.ACTIVE) == Outcome(VmState.STOPPED, None, 4)
-    assert after(lifecycle.STOP, VmState.ACTIVE, succeeded=False) == Outcome(VmState.ACTIVE, None, None)
-    assert after(lifecycle.DELETE, VmState.ACTIVE) == Outcome(VmState.ACTIVE, TaskState.DELETING, None)
-    assert after(lifecycle.DELETE, VmState.ACTIVE, succeeded=False) == Outcome(VmState.ERROR, None, None)
+    assert after(lifecycle.CREATE, VmState.BUILDING) == OperationOutcome(VmState.ACTIVE, None, 1)
+    assert after(lifecycle.CREATE, VmState.BUILDING, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
+    assert after(lifecycle.STOP, VmState.ACTIVE) == OperationOutcome(VmState.STOPPED, None, 4)
+    assert after(lifecycle.STOP, VmState.ACTIVE, succeeded=False) == OperationOutcome(VmState.ACTIVE, None, None)
+    assert after(lifecycle.DELETE, VmState.ACTIVE) == OperationOutcome(VmState.ACTIVE, TaskState.DELETING, None)
+    assert after(lifecycle.DELETE, VmState.ACTIVE, succeeded=False) == OperationOutcome(VmState.ERROR, None, None)
 
 
 def test_a_report_that_comes_too_late_changes_nothing():
@@ -140,7 +140,7 @@ def test_some_operations_end_where_they_began():
 
 def test_a_crash_dump_changes_nothing():
     """R48, A6 (accelerator-attach): the devices are not asked, and nobody waits for them."""
-    assert lifecycle.CRASH_DUMP.accelerators is Accelerators.KEPT
+    assert lifecycle.CRASH_DUMP.accelerators is AcceleratorAction.KEPT
     assert lifecycle.after_report(lifecycle.CRASH_DUMP, server(VmState.ACTIVE), succeeded=False) is None
 
 
@@ -157,11 +157,11 @@ def test_each_kind_of_job_is_of_one_operation():
 
 def test_accelerators_come_with_the_build_and_go_with_the_deletion_only():
     """R33, R34, R35, R36, R37, R42, R43 (accelerator-attach): kept by all that leaves the server where it is."""
-    by_effect = {effect: set() for effect in Accelerators}
+    by_effect = {effect: set() for effect in AcceleratorAction}
     for operation in lifecycle.OPERATIONS:
         by_effect[operation.accelerators].add(operation.kind)
-    assert by_effect[Accelerators.ATTACHED] == {"build", ""}  # a move has no kind: unshelve
-    assert by_effect[Accelerators.RELEASED] == {"destroy", "offload"}
+    assert by_effect[AcceleratorAction.ATTACHED] == {"build", ""}  # a move has no kind: unshelve
+    assert by_effect[AcceleratorAction.RELEASED] == {"destroy", "offload"}
     assert {"start", "stop", "pause", "unpause", "suspend", "resume", "reboot", "reboot-hard", "rebuild"} <= by_effect[
-        Accelerators.KEPT
+        AcceleratorAction.KEPT
     ]

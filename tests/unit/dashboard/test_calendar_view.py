@@ -24,7 +24,7 @@ def at(days, hours=0):
 
 
 def period(start, end, name="a"):
-    return view.Period(name, name, "PENDING", start, end)
+    return view.CalendarPeriod(name, name, "PENDING", start, end)
 
 
 @pytest.mark.parametrize("start", [None, "", "soon", "2026-13-01", "9999-99-99"])

@@ -21,18 +21,18 @@ VIEWS = {CallerView, ProjectView, OwnerView, PublicView}
 #: (module, function): {(operation, its view as written)}
 CALLS = {
     # The request of a user, with the user's token; then whether the server's project may use it too.
-    ("compute.server_request", "usable_image"): {("get", "CallerView.of(caller)")},
-    ("compute.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
-    ("compute.operate_service", "OperateService._announce"): {("announce", "view")},
+    ("compute.requests.server_request", "usable_image"): {("get", "CallerView.of(caller)")},
+    ("compute.requests.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
+    ("compute.servers.operate_service", "OperateService._announce"): {("announce", "view")},
     # Images of servers' disks that are no longer needed: of the server's project.
-    ("compute.moving", "MovingDuty._forget"): {("delete", "OwnerView(server.project_id)")},
+    ("compute.moves.migration_worker", "MovingDuty._forget"): {("delete", "OwnerView(server.project_id)")},
     # Disks that a host sends become images of the project of the server that the job is about.
-    ("compute.disk_image_service", "DiskImageService.upload"): {
+    ("compute.agents.disk_image_service", "DiskImageService.upload"): {
         ("upload", "view"),
         ("find", "view"),
         ("delete", "view"),
     },
-    ("compute.disk_image_service", "DiskImageService.withdraw"): {
+    ("compute.agents.disk_image_service", "DiskImageService.withdraw"): {
         ("delete", "OwnerView(_server_of(job)['project_id'])")
     },
     # A host acts for the project of the server; its requests go through compute and the accelerator service, which hold
@@ -41,13 +41,13 @@ CALLS = {
     ("agent.virt.libvirt_images", "BaseImages.copy"): {("open", "view")},
     ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
     # The image before a lease's end: of the server's project.
-    ("reservation.snapshots", "SnapshotSteps._snapshot"): {("is_there", "view")},
+    ("reservation.steps.snapshot_steps", "SnapshotSteps._snapshot"): {("is_there", "view")},
     # Bitstreams: for the project that asks.
-    ("accelerator.image_search", "_named"): {("get", "target.view")},
-    ("accelerator.image_search", "_searched"): {("find", "target.view")},
-    ("accelerator.bitstream_service", "_several"): {("get", "target.view")},
-    ("accelerator.programming", "Programmer.hints"): {("get", "Target('', project_id).view")},
-    ("accelerator.programming", "Programmer._fetched"): {("open", "chosen.view")},
+    ("accelerator.host.bitstream_lookup", "_named"): {("get", "target.view")},
+    ("accelerator.host.bitstream_lookup", "_searched"): {("find", "target.view")},
+    ("accelerator.service.bitstream_service", "_several"): {("get", "target.view")},
+    ("accelerator.host.programming", "Programmer.hints"): {("get", "BitstreamTarget('', project_id).view")},
+    ("accelerator.host.programming", "Programmer._fetched"): {("open", "chosen.view")},
 }
 
 #: Where somebody gets at the image service: each is given to a class whose every operation takes a view.

@@ -9,8 +9,8 @@ from moorage.placement.explain import host_verdicts
 from moorage.placement.explain.closest_hosts import CLOSEST
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
-from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
+from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.request import parse
 
 HOSTS = 1000
@@ -72,12 +72,12 @@ def compared(monkeypatch):
     """How many providers, each time."""
     counts = []
 
-    class Counted(Block):
+    class Counted(MemberBlock):
         def __init__(self, *arguments):
             super().__init__(*arguments)
             counts.append(len(self.slots))
 
-    monkeypatch.setattr(host_verdicts, "Block", Counted)
+    monkeypatch.setattr(host_verdicts, "MemberBlock", Counted)
     return counts
 
 
@@ -95,7 +95,7 @@ WEIGHED = {"more than anybody has", "devices, perhaps the same"}
 @pytest.mark.parametrize("name", REQUESTS)
 def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, compared):
     providers, pairs = REQUESTS[name]
-    forest, request = Forest.build(providers(), Names(), 0), parse([*pairs, ("limit", "10")], (1, 39))
+    forest, request = Forest.build(providers(), NameTable(), 0), parse([*pairs, ("limit", "10")], (1, 39))
     explain(forest, request)
     assert compared[0] >= HOSTS, "all of them at first"
     del compared[:]
@@ -115,7 +115,7 @@ def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, c
 
 
 def test_who_gets_full_is_compared_again_and_nobody_else(compared):
-    forest, request = Forest.build(flat(), Names(), 0), parse([*FITS, ("limit", "10")], (1, 39))
+    forest, request = Forest.build(flat(), NameTable(), 0), parse([*FITS, ("limit", "10")], (1, 39))
     explain(forest, request)
     del compared[:]
     full = replace(forest.by_id(HOSTS // 2), used={"VCPU": 16})
@@ -124,7 +124,7 @@ def test_who_gets_full_is_compared_again_and_nobody_else(compared):
 
 
 def test_another_limit_is_the_same_question(compared):
-    forest = Forest.build(flat(), Names(), 0)
+    forest = Forest.build(flat(), NameTable(), 0)
     explain(forest, parse([*FITS, ("limit", "10")], (1, 39)))
     del compared[:]
     explain(forest, parse([*FITS, ("limit", "1000")], (1, 39)))
@@ -132,7 +132,7 @@ def test_another_limit_is_the_same_question(compared):
 
 
 def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(compared):
-    forest, request = Forest.build(sharing(), Names(), 0), parse([("resources", "VCPU:1,DISK_GB:10")], (1, 39))
+    forest, request = Forest.build(sharing(), NameTable(), 0), parse([("resources", "VCPU:1,DISK_GB:10")], (1, 39))
     assert explain(forest, request).text == "10 candidates on 10 of 1000 hosts."
     del compared[:]
     forest = forest.with_changes({HOSTS + 1: replace(forest.by_uuid("store"), used={"DISK_GB": 995})})
@@ -143,7 +143,7 @@ def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(co
 def test_what_is_kept_keeps_no_provider_that_is_no_more():
     """Of sixty thousand hosts a state for each kind of request would be gigabytes."""
     before = providers_there_are()
-    forest = Forest.build(flat(), Names(), 0)
+    forest = Forest.build(flat(), NameTable(), 0)
     for units in range(1, 20):
         explain(forest, parse([("resources", f"VCPU:{units}")], (1, 39)))
         forest = claimed(forest, *range(1, HOSTS + 1))
@@ -156,7 +156,7 @@ def providers_there_are():
 
 
 def test_nothing_is_kept_of_a_request_without_end(compared):
-    forest = Forest.build(flat(), Names(), 0)
+    forest = Forest.build(flat(), NameTable(), 0)
     pairs = [(f"resources_{number}", f"VCPU:{number + 1}") for number in range(200)]
     request = parse([*pairs, ("group_policy", "none")], (1, 39))
     explain(forest, request)

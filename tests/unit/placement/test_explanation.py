@@ -2,7 +2,7 @@
 
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
 from moorage.placement.search.request import parse
 
 TREE = [
@@ -26,11 +26,11 @@ TREE = [
 
 
 def text(*pairs):
-    return explain(Forest.build(TREE, Names(), 0), parse(pairs, (1, 39))).text
+    return explain(Forest.build(TREE, NameTable(), 0), parse(pairs, (1, 39))).text
 
 
 def test_no_hosts():
-    nothing = explain(Forest.build([], Names(), 0), parse([("resources", "VCPU:1")], (1, 39)))
+    nothing = explain(Forest.build([], NameTable(), 0), parse([("resources", "VCPU:1")], (1, 39)))
     assert nothing.text == "No valid host: there are no hosts at all."
 
 
@@ -82,7 +82,7 @@ def test_a_success_counts():
 
 
 def test_steps_say_who_went_and_why():
-    explanation = explain(Forest.build(TREE, Names(), 0), parse([("resources", "PGPU:1")], (1, 39)))
+    explanation = explain(Forest.build(TREE, NameTable(), 0), parse([("resources", "PGPU:1")], (1, 39)))
     first, last = explanation.steps
     assert (first.constraint, first.before, first.after) == ("resources:PGPU=1", 2, 1)
     assert [(removed.provider, removed.reason) for removed in first.removed] == [("compute-2", "compute-2 has no PGPU")]
@@ -99,7 +99,7 @@ def test_what_only_shares_is_no_host():
         )
         for number in (5, 6, 7)
     ]  # fmt: skip
-    forest = Forest.build([*TREE[:3], *stores], Names(), 0)
+    forest = Forest.build([*TREE[:3], *stores], NameTable(), 0)
     assert explain(forest, parse([("resources", "DISK_GB:10")], (1, 39))).text == "4 candidates on 1 of 2 hosts."
 
 

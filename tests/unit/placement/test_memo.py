@@ -7,7 +7,7 @@ import numpy as np
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.inverted_index import NOTED
 from moorage.placement.forest.memo import KEPT, KEPT_ANYWAY, KEPT_BYTES, Derived
-from moorage.placement.forest.model import SHARING, Inventory, Names, Provider
+from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
 
 HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))
 
@@ -60,7 +60,7 @@ def test_what_a_query_needs_is_kept_however_large_the_forest():
 
 
 def test_a_claim_leaves_everything_but_usage_as_it_is():
-    forest = Forest.build([HOST], Names(), 0)
+    forest = Forest.build([HOST], NameTable(), 0)
     after = forest.with_changes({1: replace(HOST, used={"VCPU": 2}, revision=1)})
     for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "sharing", "derived"):
         assert getattr(after, name) is getattr(forest, name), name
@@ -70,14 +70,14 @@ def test_a_claim_leaves_everything_but_usage_as_it_is():
 def test_a_claim_from_who_shares_leaves_all_that_share_as_they_are():
     """The layout of the whole forest is made of it."""
     store = replace(HOST, traits=frozenset({SHARING}))
-    forest = Forest.build([store], Names(), 0)
+    forest = Forest.build([store], NameTable(), 0)
     after = forest.with_changes({1: replace(store, used={"VCPU": 2}, revision=1)})
     assert after.sharing is forest.sharing
     assert forest.with_changes({1: HOST}).sharing == frozenset()
 
 
 def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are():
-    forest = Forest.build([HOST], Names(), 0)
+    forest = Forest.build([HOST], NameTable(), 0)
     after = forest.with_changes({1: replace(HOST, inventories={"VCPU": Inventory(9)}, revision=1)})
     assert after.columns["VCPU"].capacity.tolist() == [9]
     for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "derived"):
@@ -86,7 +86,7 @@ def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are(
 
 def test_what_many_writes_offer_is_gathered_once_and_what_was_before_let_go():
     """Also with more writes than are noted; every forest on the way says what it says, whenever it is asked."""
-    forests = [Forest.build([HOST], Names(), 0)]
+    forests = [Forest.build([HOST], NameTable(), 0)]
     for units in range(1, 2 * NOTED):
         new = replace(HOST, id=units + 1, root_id=units + 1, uuid=f"host {units}", name=f"host {units}")
         used = replace(HOST, used={"VCPU": units}, revision=units)

@@ -6,11 +6,11 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.search import candidates
 from moorage.placement.search.candidates import search
 from moorage.placement.search.request import parse
-from moorage.placement.search.search_budget import Budget, Work
+from moorage.placement.search.search_budget import Budget, BudgetItem
 
 
 def flat(count):
@@ -53,7 +53,7 @@ def steps(monkeypatch):
 
     class Counted(Budget):
         def spend(self, work, steps):
-            if work is not Work.COMPARING:  # done in arrays; a few steps for thousands of providers
+            if work is not BudgetItem.COMPARING:  # done in arrays; a few steps for thousands of providers
                 spent.append(steps)
             super().spend(work, steps)
 
@@ -62,7 +62,7 @@ def steps(monkeypatch):
 
 
 def forest(providers):
-    return Forest.build(providers, Names(), 0)
+    return Forest.build(providers, NameTable(), 0)
 
 
 def test_a_limit_stops_the_work(steps):
@@ -138,12 +138,12 @@ def test_of_a_cloud_that_is_nearly_full_a_sample_finds_what_is_left():
 def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
     looked_at = []
 
-    class Watched(candidates.Block):
+    class Watched(candidates.MemberBlock):
         def __init__(self, *parts):
             super().__init__(*parts)
             looked_at.append(len(self.slots))
 
-    monkeypatch.setattr(candidates, "Block", Watched)
+    monkeypatch.setattr(candidates, "MemberBlock", Watched)
     providers = wide(100, 3)
     uuid = "00000000-0000-0000-0000-000000000001"
     providers[4] = replace(providers[4], uuid=uuid)

@@ -7,7 +7,7 @@ import pytest
 from moorage.core.errors import Invalid
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.search import candidates
 from moorage.placement.search.candidates import find
 from moorage.placement.search.request import parse
@@ -32,7 +32,7 @@ def cloud(hosts, devices, *, units=1):
             node = add(host, host, {"PCPU": 16})
             for device in range(devices):
                 add(node, host, {"VGPU": units}, frozenset({"CUSTOM_ODD"}) if device % 3 == 0 else frozenset())
-    return Forest.build(providers, Names(), 0)
+    return Forest.build(providers, NameTable(), 0)
 
 
 def groups(count, amount=lambda number: 1, policy="isolate", **extra):

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.store.writer_lease import MARGIN, SHARED_S, Lease, Row, Wish
+from moorage.placement.store.writer_lease import MARGIN, SHARED_S, LeaseRow, Row, WriterLease
 
 
 class Database:
@@ -26,7 +26,7 @@ class Process:
     def __init__(self, name, database):
         self.time = 100.0
         self.database = database
-        self.lease = Lease(name, length_s=1.0, clock=lambda: self.time)
+        self.lease = WriterLease(name, length_s=1.0, clock=lambda: self.time)
 
     def exchange(self):
         """One round trip, in no time; whether the lease is held."""
@@ -243,4 +243,4 @@ def test_a_lease_that_was_set_back_is_another_one_afterwards(own, other, databas
 
 def test_a_wish_that_was_too_late_changes_nothing(own, database):
     own.take()
-    assert database.change(Wish(0, "somebody.0", 1.0, "somebody")).holder == own.lease.name
+    assert database.change(LeaseRow(0, "somebody.0", 1.0, "somebody")).holder == own.lease.name

@@ -2,79 +2,79 @@ from datetime import UTC, datetime
 
 from moorage.reservation.capacity import calendar as calendar_module
 from moorage.reservation.capacity import step_blocks
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.utilisation import busy
-from moorage.reservation.model.slot_demand import WHOLE_HOST, Demand
+from moorage.reservation.model.slot_demand import WHOLE_HOST, SlotDemand
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 8)]
-ONE = Demand({"VCPU": 1})
+ONE = SlotDemand({"VCPU": 1})
 
 
-def calendar(*usages: Usage, cores: int = 8) -> Calendar:
+def calendar(*usages: HostUsage, cores: int = 8) -> Calendar:
     return Calendar([HostCapacity(1, {"VCPU": cores, "MEMORY_MB": 1024})], usages)
 
 
 def test_a_period_does_not_hold_its_end():
     """A16 (instance-reservation): half-open periods; back to back on a full host is possible (D5: the peer refuses)."""
-    full = calendar(Usage(1, DAYS[0], DAYS[1], {"VCPU": 8}))
+    full = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 8}))
     assert full.slots(ONE, DAYS[1], DAYS[2]).tolist() == [8]
     assert full.slots(ONE, DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_neighbours_that_meet_inside_the_window_do_not_add_up():
     """D5: the peer answers 2 or 3 here, depending on the order of the rows."""
-    two = calendar(Usage(1, DAYS[0], DAYS[1], {"VCPU": 2}), Usage(1, DAYS[1], DAYS[2], {"VCPU": 5}))
+    two = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 2}), HostUsage(1, DAYS[1], DAYS[2], {"VCPU": 5}))
     assert two.slots(ONE, DAYS[0], DAYS[2]).tolist() == [3]
 
 
 def test_usage_outside_the_window_does_not_count():
-    busy = calendar(Usage(1, DAYS[0], DAYS[1], {"VCPU": 8}), Usage(1, DAYS[4], DAYS[5], {"VCPU": 8}))
+    busy = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 8}), HostUsage(1, DAYS[4], DAYS[5], {"VCPU": 8}))
     assert busy.slots(ONE, DAYS[2], DAYS[3]).tolist() == [8]
 
 
 def test_the_scarcest_resource_decides():
-    assert calendar().slots(Demand({"VCPU": 1, "MEMORY_MB": 512}), DAYS[0], DAYS[1]).tolist() == [2]
+    assert calendar().slots(SlotDemand({"VCPU": 1, "MEMORY_MB": 512}), DAYS[0], DAYS[1]).tolist() == [2]
 
 
 def test_a_resource_that_no_host_has_fits_nowhere():
-    assert calendar().slots(Demand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
+    assert calendar().slots(SlotDemand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_an_instance_larger_than_max_unit_fits_nowhere():
     host = HostCapacity(1, {"VCPU": 64}, {"VCPU": 16})
-    assert Calendar([host], []).slots(Demand({"VCPU": 32}), DAYS[0], DAYS[1]).tolist() == [0]
-    assert Calendar([host], []).slots(Demand({"VCPU": 16}), DAYS[0], DAYS[1]).tolist() == [4]
+    assert Calendar([host], []).slots(SlotDemand({"VCPU": 32}), DAYS[0], DAYS[1]).tolist() == [0]
+    assert Calendar([host], []).slots(SlotDemand({"VCPU": 16}), DAYS[0], DAYS[1]).tolist() == [4]
 
 
 def test_an_overcommitted_host_has_no_slots_rather_than_negative_ones():
-    shrunk = calendar(Usage(1, DAYS[0], DAYS[1], {"VCPU": 8}), cores=4)
+    shrunk = calendar(HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 8}), cores=4)
     assert shrunk.slots(ONE, DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_a_whole_host_is_to_be_had_where_nothing_is_in_use():
-    whole = Demand(whole_host=True)
-    busy = calendar(Usage(1, DAYS[1], DAYS[2], {"VCPU": 1}))
+    whole = SlotDemand(whole_host=True)
+    busy = calendar(HostUsage(1, DAYS[1], DAYS[2], {"VCPU": 1}))
     assert busy.slots(whole, DAYS[0], DAYS[1]).tolist() == [1]
     assert busy.slots(whole, DAYS[0], DAYS[2]).tolist() == [0]
 
 
 def test_who_has_a_host_as_a_whole_leaves_no_room():
     """Also where it has more now than when it was lent."""
-    lent = calendar(Usage(1, DAYS[1], DAYS[2], {WHOLE_HOST: 1}), cores=16)
+    lent = calendar(HostUsage(1, DAYS[1], DAYS[2], {WHOLE_HOST: 1}), cores=16)
     assert lent.slots(ONE, DAYS[0], DAYS[1]).tolist() == [16]
     assert lent.slots(ONE, DAYS[0], DAYS[2]).tolist() == [0]
-    assert lent.slots(Demand(whole_host=True), DAYS[1], DAYS[2]).tolist() == [0]
+    assert lent.slots(SlotDemand(whole_host=True), DAYS[1], DAYS[2]).tolist() == [0]
 
 
 def test_usage_of_a_class_that_was_not_there_before_is_taken_in():
-    changed = calendar().with_usage([Usage(1, DAYS[0], DAYS[1], {"VCPU": 3, "VGPU": 1})])
+    changed = calendar().with_usage([HostUsage(1, DAYS[0], DAYS[1], {"VCPU": 3, "VGPU": 1})])
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist() == [5]
-    assert changed.slots(Demand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
+    assert changed.slots(SlotDemand({"VGPU": 1}), DAYS[0], DAYS[1]).tolist() == [0]
 
 
 def test_seconds_are_rounded_so_that_a_period_never_looks_shorter():
     late = DAYS[1].replace(microsecond=1)
-    assert calendar(Usage(1, DAYS[0], late, {"VCPU": 8})).slots(ONE, DAYS[1], DAYS[2]).tolist() == [0]
+    assert calendar(HostUsage(1, DAYS[0], late, {"VCPU": 8})).slots(ONE, DAYS[1], DAYS[2]).tolist() == [0]
 
 
 def test_there_may_be_no_host_at_all():
@@ -83,11 +83,11 @@ def test_there_may_be_no_host_at_all():
 
 def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
-    there = Calendar(hosts, [Usage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
-    rows, block = [], calendar_module.Block
-    monkeypatch.setattr(calendar_module, "Block", lambda n, its: rows.append(len(its.row)) or block(n, its))
-    changed = there.replaced(hosts[:2], [Usage(1, *DAYS[:2], {"VCPU": 3})]).with_usage(
-        [Usage(5, *DAYS[:2], {"VCPU": 2})]
+    there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
+    rows, block = [], calendar_module.StepBlock
+    monkeypatch.setattr(calendar_module, "StepBlock", lambda n, its: rows.append(len(its.row)) or block(n, its))
+    changed = there.replaced(hosts[:2], [HostUsage(1, *DAYS[:2], {"VCPU": 3})]).with_usage(
+        [HostUsage(5, *DAYS[:2], {"VCPU": 2})]
     )
     assert changed.slots(ONE, DAYS[0], DAYS[1]).tolist()[:6] == [5, 8, 7, 7, 5, 7]
     assert rows == [3], "one of the first host, none of the second, two of the fifth"
@@ -96,7 +96,7 @@ def test_a_host_that_is_read_anew_costs_no_row_of_others(monkeypatch):
 def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch):
     """So a view of a quarter costs what its steps do, however many reservations there are."""
     hosts = [HostCapacity(number, {"VCPU": 8}) for number in range(1, 101)]
-    there = Calendar(hosts, [Usage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
+    there = Calendar(hosts, [HostUsage(number, *DAYS[:2], {"VCPU": 1}) for number in range(1, 101)])
     rows, total = [], step_blocks.total
     for module in (step_blocks, calendar_module):
         monkeypatch.setattr(module, "total", lambda its: rows.append(len(its.row)) or total(its))
@@ -107,6 +107,6 @@ def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch)
     assert most(there) == [100, 0]
     assert max(rows) == 100
     rows.clear()
-    assert most(there.with_usage([Usage(7, *DAYS[1:3], {"VCPU": 3})])) == [100, 3]
-    assert most(there.replaced(hosts[:2], [Usage(1, *DAYS[:2], {"VCPU": 4})])) == [102, 0]
+    assert most(there.with_usage([HostUsage(7, *DAYS[1:3], {"VCPU": 3})])) == [100, 3]
+    assert most(there.replaced(hosts[:2], [HostUsage(1, *DAYS[:2], {"VCPU": 4})])) == [102, 0]
     assert rows == [1, 3], "the change; the new row of the first host and what it and the second had"

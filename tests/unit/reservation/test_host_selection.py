@@ -4,20 +4,20 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask, Shortage, difference, holds, plan, query_available_hosts
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from tests.unit.reservation.picking import pickup_hosts
 
 START, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def hosts(*cores: int, taken: tuple[Usage, ...] = ()) -> Calendar:
+def hosts(*cores: int, taken: tuple[HostUsage, ...] = ()) -> Calendar:
     return Calendar([HostCapacity(host, {"VCPU": each}) for host, each in enumerate(cores, 1)], taken)
 
 
 def ask(amount: int, affinity: bool | None = None, *, name: str = "r", vcpus: int = 1, **more) -> Ask:
-    return Ask(name, Demand({"VCPU": vcpus}), amount, affinity, **more)
+    return Ask(name, SlotDemand({"VCPU": vcpus}), amount, affinity, **more)
 
 
 def on(counts: dict[int, int], vcpus: int = 1):
@@ -26,12 +26,12 @@ def on(counts: dict[int, int], vcpus: int = 1):
 
 
 def whole(amount: int, most: int | None = None, *, name: str = "r", **more) -> Ask:
-    return Ask(name, Demand(whole_host=True), amount, most=most, **more)
+    return Ask(name, SlotDemand(whole_host=True), amount, most=most, **more)
 
 
 def test_search_answers_how_many_fit_on_each_host():
     """R16 (instance-reservation)"""
-    calendar = hosts(8, 4, 2, taken=(Usage(2, START, END, {"VCPU": 3}),))
+    calendar = hosts(8, 4, 2, taken=(HostUsage(2, START, END, {"VCPU": 3}),))
     assert query_available_hosts(calendar, ask(1, vcpus=2), START, END).tolist() == [4, 0, 1]
 
 
@@ -140,7 +140,7 @@ def test_a_plan_does_not_look_at_one_host_after_another(affinity):
 def test_a_request_for_nothing_is_refused():
     """D6: the peer loops for ever on it."""
     with pytest.raises(Invalid, match="at least one resource"):
-        Demand({"VCPU": 0, "MEMORY_MB": 0})
+        SlotDemand({"VCPU": 0, "MEMORY_MB": 0})
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_a_plan_holds_only_where_all_of_it_fits():
 
 def test_a_whole_host_and_a_slot_of_it_do_not_hold_together():
     planned = plan(hosts(4), [whole(1)], START, END)
-    taken = Usage(1, START, END, {"VCPU": 1})
+    taken = HostUsage(1, START, END, {"VCPU": 1})
     assert holds(hosts(4), planned, START, END)
     assert not holds(hosts(4, taken=(taken,)), planned, START, END)
-    lent = hosts(4).with_usage([Usage(1, START, END, dict(planned["r"][1][0]))])
+    lent = hosts(4).with_usage([HostUsage(1, START, END, dict(planned["r"][1][0]))])
     assert not holds(lent, {"a": on({1: 1})}, START, END)
     assert not holds(lent, planned, START, END)

@@ -2,7 +2,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.unit.reservation.test_update import ACTIVE, ENDED, PENDING
+from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 from moorage.core.errors import Conflict
 from moorage.reservation.model.leases import (

@@ -1,9 +1,9 @@
 from datetime import UTC, datetime, timedelta
 
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask
 from moorage.reservation.capacity.next_slot import first_fit
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 
 NOW, HOUR, DAY = datetime(2026, 1, 1, tzinfo=UTC), timedelta(hours=1), timedelta(days=1)
 
@@ -20,9 +20,11 @@ class Counting(Calendar):
 
 def looked_at(days):
     """For an answer in the first hours of so many days, in which something ends each hour."""
-    taken = [Usage(1, NOW + hour * HOUR, NOW + (hour + 1) * HOUR, {"VCPU": 8 - hour % 2}) for hour in range(24 * days)]
+    taken = [
+        HostUsage(1, NOW + hour * HOUR, NOW + (hour + 1) * HOUR, {"VCPU": 8 - hour % 2}) for hour in range(24 * days)
+    ]
     calendar = Counting([HostCapacity(1, {"VCPU": 8})], taken)
-    found = first_fit(calendar, [Ask("r", Demand({"VCPU": 1}), 1)], NOW, NOW + 90 * DAY, HOUR)
+    found = first_fit(calendar, [Ask("r", SlotDemand({"VCPU": 1}), 1)], NOW, NOW + 90 * DAY, HOUR)
     assert found == NOW + HOUR
     return calendar.looked
 

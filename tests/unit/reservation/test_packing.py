@@ -1,8 +1,8 @@
-from tests.unit.reservation.test_pick import END, START
+from tests.unit.reservation.test_host_selection import END, START
 
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
-from moorage.reservation.model.slot_demand import Demand, Group, label, relabelled
+from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand, label, relabelled
 
 #: A host with two NUMA nodes and two regions of FPGAs, each at one of them.
 NODES = ("numa0", "numa1")
@@ -26,38 +26,40 @@ def fit(demand, *usages, host=HOST):
 
 
 def used(**amounts):
-    return Usage(1, START, END, {name.replace("_1", "#1"): amount for name, amount in amounts.items()})
+    return HostUsage(1, START, END, {name.replace("_1", "#1"): amount for name, amount in amounts.items()})
 
 
 def test_an_amount_comes_from_one_provider():
     """Of two nodes with 4 each there is room for two servers of 3, not of 5, and not for two and a half."""
-    assert fit(Demand({"VCPU": 3})) == 2
-    assert fit(Demand({"VCPU": 5})) == 0
-    assert fit(Demand({"VCPU": 1})) == 8
+    assert fit(SlotDemand({"VCPU": 3})) == 2
+    assert fit(SlotDemand({"VCPU": 5})) == 0
+    assert fit(SlotDemand({"VCPU": 1})) == 8
 
 
 def test_what_is_taken_of_one_provider_is_not_taken_of_the_other():
-    assert fit(Demand({"VCPU": 3}), used(VCPU=2)) == 1
-    assert fit(Demand({"VCPU": 3}), used(VCPU=2, VCPU_1=2)) == 0
+    assert fit(SlotDemand({"VCPU": 3}), used(VCPU=2)) == 1
+    assert fit(SlotDemand({"VCPU": 3}), used(VCPU=2, VCPU_1=2)) == 0
 
 
 def test_classes_without_a_group_may_lie_anywhere():
-    assert fit(Demand({"VCPU": 3, "CUSTOM_FPGA": 1, "DISK_GB": 10})) == 2
+    assert fit(SlotDemand({"VCPU": 3, "CUSTOM_FPGA": 1, "DISK_GB": 10})) == 2
 
 
 def test_a_group_is_of_one_provider():
-    assert fit(Demand(groups={"1": Group({"VCPU": 2}), "2": Group({"VCPU": 2})})) == 2
-    assert fit(Demand(groups={"1": Group({"VCPU": 1, "CUSTOM_FPGA": 1})})) == 0
+    assert fit(SlotDemand(groups={"1": DemandGroup({"VCPU": 2}), "2": DemandGroup({"VCPU": 2})})) == 2
+    assert fit(SlotDemand(groups={"1": DemandGroup({"VCPU": 1, "CUSTOM_FPGA": 1})})) == 0
 
 
 def test_isolated_groups_are_of_different_providers():
-    two = {"1": Group({"VCPU": 1}), "2": Group({"VCPU": 1})}
-    assert fit(Demand(groups=two), used(VCPU=4)) == 2
-    assert fit(Demand(groups=two, isolate=True), used(VCPU=4)) == 0
+    two = {"1": DemandGroup({"VCPU": 1}), "2": DemandGroup({"VCPU": 1})}
+    assert fit(SlotDemand(groups=two), used(VCPU=4)) == 2
+    assert fit(SlotDemand(groups=two, isolate=True), used(VCPU=4)) == 0
 
 
 def test_a_device_in_the_same_subtree_is_at_the_node_of_the_processors():
-    near = Demand(groups={"n": Group({"VCPU": 3}), "a": Group({"CUSTOM_FPGA": 1})}, same_subtree=(("n", "a"),))
+    near = SlotDemand(
+        groups={"n": DemandGroup({"VCPU": 3}), "a": DemandGroup({"CUSTOM_FPGA": 1})}, same_subtree=(("n", "a"),)
+    )
     assert fit(near) == 2
     assert fit(near, used(VCPU=4, CUSTOM_FPGA_1=1)) == 0
 
@@ -66,22 +68,24 @@ def test_traits_choose_providers():
     def having(required, forbidden):
         return frozenset({"fpga1"}) if required else frozenset({"fpga0"})
 
-    assert fit(Demand(groups={"1": Group({"CUSTOM_FPGA": 1}, ("CUSTOM_X",))}).known(having)) == 1
-    assert fit(Demand(groups={"1": Group({"CUSTOM_FPGA": 1}, (), ("CUSTOM_X",))}).known(having)) == 1
-    plain = Group({"CUSTOM_FPGA": 1, "VCPU": 1}, ("CUSTOM_X",))
-    assert fit(Demand(plain.resources, plain=plain).known(having)) == 1
-    assert fit(Demand(plain.resources, plain=plain).known(lambda *_: frozenset())) == 0
+    assert fit(SlotDemand(groups={"1": DemandGroup({"CUSTOM_FPGA": 1}, ("CUSTOM_X",))}).known(having)) == 1
+    assert fit(SlotDemand(groups={"1": DemandGroup({"CUSTOM_FPGA": 1}, (), ("CUSTOM_X",))}).known(having)) == 1
+    plain = DemandGroup({"CUSTOM_FPGA": 1, "VCPU": 1}, ("CUSTOM_X",))
+    assert fit(SlotDemand(plain.resources, plain=plain).known(having)) == 1
+    assert fit(SlotDemand(plain.resources, plain=plain).known(lambda *_: frozenset())) == 0
 
 
 def test_a_plan_says_which_provider_each_slot_takes_from():
-    planned = plan(Calendar([HOST], [used(VCPU=2)]), [Ask("r", Demand({"VCPU": 2}), 3)], START, END)
+    planned = plan(Calendar([HOST], [used(VCPU=2)]), [Ask("r", SlotDemand({"VCPU": 2}), 3)], START, END)
     assert sorted(map(str, planned["r"][1])) == ["{'VCPU#1': 2}", "{'VCPU#1': 2}", "{'VCPU': 2}"]
-    assert isinstance(plan(Calendar([HOST], [used(VCPU=3)]), [Ask("r", Demand({"VCPU": 2}), 3)], START, END), Shortage)
+    assert isinstance(
+        plan(Calendar([HOST], [used(VCPU=3)]), [Ask("r", SlotDemand({"VCPU": 2}), 3)], START, END), Shortage
+    )
 
 
 def test_slots_that_are_held_stay_on_their_provider():
     held = {1: [{"VCPU#1": 3}]}
-    planned = plan(Calendar([HOST], []), [Ask("r", Demand({"VCPU": 3}), 2, held=held)], START, END)
+    planned = plan(Calendar([HOST], []), [Ask("r", SlotDemand({"VCPU": 3}), 2, held=held)], START, END)
     assert planned["r"][1] == ({"VCPU#1": 3}, {"VCPU": 3})
 
 

@@ -4,8 +4,8 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.core.names import RESERVED_REGION_TRAIT
-from moorage.scheduler.candidate_query import Narrowing, query_for
-from moorage.scheduler.flavor_resources import FlavorFields, Group, check, request_for
+from moorage.scheduler.candidate_query import SearchScope, query_for
+from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, check, request_for
 
 
 def flavor(specs=None, **fields):
@@ -14,7 +14,7 @@ def flavor(specs=None, **fields):
 
 def asked(specs=None, **fields):
     """Resources of the group without a suffix."""
-    return dict(request_for(flavor(specs, **fields)).groups.get("", Group()).resources)
+    return dict(request_for(flavor(specs, **fields)).groups.get("", RequestGroup()).resources)
 
 
 BASE = {"DISK_GB": 10, "MEMORY_MB": 512, "VCPU": 2}
@@ -81,7 +81,7 @@ def test_suffixes_are_groups_of_their_own():
         "trait_NUMA-0:CUSTOM_T": "required",
         "trait_NUMA-0:CUSTOM_U": "forbidden",
     }
-    assert request_for(flavor(specs)).groups["_NUMA-0"] == Group({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
+    assert request_for(flavor(specs)).groups["_NUMA-0"] == RequestGroup({"CUSTOM_A": 1}, ("CUSTOM_T",), ("CUSTOM_U",))
 
 
 def test_keys_of_others_are_left_alone():
@@ -182,7 +182,7 @@ def test_the_query_has_all_parts_in_a_stable_order():
 
 
 def test_a_forced_host_is_a_tree_for_each_group():
-    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), Narrowing(in_tree="tree"))
+    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), SearchScope(in_tree="tree"))
     assert [pair for pair in query if pair[0].startswith("in_tree")] == [("in_tree", "tree"), ("in_tree1", "tree")]
 
 
@@ -196,7 +196,7 @@ def test_groups_below_one_provider_and_traits_of_the_host():
         "same_subtree": "_A,_N;_B,_N",
         "root_required": "CUSTOM_RACK_1,!CUSTOM_OLD",
     }
-    query = query_for(request_for(flavor(specs)), Narrowing(in_tree="tree", member_of=("in:x,y", "!in:z")))
+    query = query_for(request_for(flavor(specs)), SearchScope(in_tree="tree", member_of=("in:x,y", "!in:z")))
     assert [pair for pair in query if not pair[0].startswith("resources")] == [
         ("in_tree", "tree"),
         ("member_of", "in:x,y"),
@@ -215,7 +215,7 @@ def test_an_aggregate_is_asked_for_with_whatever_group_there_is():
     request = request_for(
         flavor(ZEROS | {"resources_B:CUSTOM_A": "1", "resources_C:CUSTOM_A": "1", "group_policy": "none"})
     )
-    query = query_for(request, Narrowing(member_of=("in:x",)))
+    query = query_for(request, SearchScope(member_of=("in:x",)))
     assert [pair for pair in query if pair[0].startswith("member_of")] == [("member_of_B", "in:x")]
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from moorage.scheduler.filters import FILTERS, rejects
-from moorage.scheduler.hosts import HostView, Wanted
-from moorage.scheduler.reasons import Count, Reasons
-from moorage.scheduler.select import Contest
-from moorage.scheduler.server_groups import Group, Policy, objection, only_host, preference
-from moorage.scheduler.weighers import Facts, Task, carries, multipliers_in, wanted_functions
+from moorage.scheduler.hosts import HostState, ServerRequirements
+from moorage.scheduler.reasons import Reasons, RejectionCount
+from moorage.scheduler.select import HostRanking
+from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, objection, only_host, preference
+from moorage.scheduler.weighers import Facts, WeigherInput, carries, multipliers_in, wanted_functions
 
-GOOD = HostView("h", "r", "nova", is_up=True, is_enabled=True, hypervisor_type="QEMU", architecture="x86_64")
-ANY = Wanted("server")
+GOOD = HostState("h", "r", "nova", is_up=True, is_enabled=True, hypervisor_type="QEMU", architecture="x86_64")
+ANY = ServerRequirements("server")
 ROOTS = ["a", "b", "c"]
 
 
@@ -23,23 +23,31 @@ ROOTS = ["a", "b", "c"]
         (GOOD, ANY, None),
         (replace(GOOD, is_up=False), ANY, ("service_is_up", "its compute service is down")),
         (replace(GOOD, is_enabled=False), ANY, ("service_is_enabled", "its compute service is disabled")),
-        (GOOD, Wanted("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
-        (GOOD, Wanted("server", host="other"), ("is_wanted_host", "another host was asked for")),
-        (GOOD, Wanted("server", zone="nova", host="h"), None),
-        (GOOD, Wanted("server", not_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
-        (GOOD, Wanted("server", beside=frozenset({"h", "i"})), None),
+        (GOOD, ServerRequirements("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
+        (GOOD, ServerRequirements("server", host="other"), ("is_wanted_host", "another host was asked for")),
+        (GOOD, ServerRequirements("server", zone="nova", host="h"), None),
+        (GOOD, ServerRequirements("server", not_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
+        (GOOD, ServerRequirements("server", beside=frozenset({"h", "i"})), None),
         (
             GOOD,
-            Wanted("server", beside=frozenset({"i"})),
+            ServerRequirements("server", beside=frozenset({"i"})),
             ("is_beside_wanted_servers", "none of the servers of same_host is there"),
         ),
-        (GOOD, Wanted("server", architecture="aarch64"), ("runs_the_image", "the image is for aarch64 processors")),
-        (replace(GOOD, architecture=None), Wanted("server", architecture="aarch64"), None),
-        (GOOD, Wanted("server", hypervisor_type="xen"), ("runs_the_image", "the image is for the hypervisor xen")),
-        (GOOD, Wanted("server", hypervisor_type="qemu"), None),
         (
             GOOD,
-            Wanted("server", group=Group(Policy.ANTI_AFFINITY, {"r": 1})),
+            ServerRequirements("server", architecture="aarch64"),
+            ("runs_the_image", "the image is for aarch64 processors"),
+        ),
+        (replace(GOOD, architecture=None), ServerRequirements("server", architecture="aarch64"), None),
+        (
+            GOOD,
+            ServerRequirements("server", hypervisor_type="xen"),
+            ("runs_the_image", "the image is for the hypervisor xen"),
+        ),
+        (GOOD, ServerRequirements("server", hypervisor_type="qemu"), None),
+        (
+            GOOD,
+            ServerRequirements("server", group=ServerGroupView(GroupPolicy.ANTI_AFFINITY, {"r": 1})),
             ("keeps_the_group", "its server group allows 1 server on a host"),
         ),
     ],
@@ -56,7 +64,7 @@ def test_every_filter_is_tried_here():
 
 
 def contest(facts, *, task=None, multipliers=None, special=None, roots=ROOTS):
-    return Contest(roots, lambda root: facts[root], task or Task(), multipliers, special)
+    return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, special)
 
 
 def order(made, server="server", group=None):
@@ -81,13 +89,13 @@ def test_each_weigher_orders_hosts(field, best_first):
 def test_devices_go_to_who_wants_them_and_are_kept_from_others():
     """R10 (accelerator-attach): hosts are ranked by available accelerators; 0, 1 and 4 free: 4 first."""
     facts = {"a": Facts(free_accelerators=0), "b": Facts(free_accelerators=1), "c": Facts(free_accelerators=4)}
-    assert order(contest(facts, task=Task(wants_accelerators=True))) == ["c", "b", "a"]
+    assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
     assert order(contest(facts)) == ["a", "b", "c"]
 
 
 def test_a_device_that_carries_the_function_already_is_preferred():
     facts = {"a": Facts(free_accelerators=4), "b": Facts(free_accelerators=1, has_function=True), "c": Facts()}
-    assert order(contest(facts, task=Task(wants_accelerators=True)))[0] == "b"
+    assert order(contest(facts, task=WeigherInput(wants_accelerators=True)))[0] == "b"
 
 
 def test_neither_room_nor_free_devices_outweigh_the_function():
@@ -98,7 +106,7 @@ def test_neither_room_nor_free_devices_outweigh_the_function():
         "b": Facts(free_accelerators=1, has_function=True, jobs=5),
         "c": Facts(**full, free_accelerators=3),
     }
-    assert order(contest(facts, task=Task(wants_accelerators=True))) == ["b", "a", "c"]
+    assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
 
 
 def test_a_failed_build_weighs_more_than_any_room():
@@ -120,23 +128,25 @@ def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
     facts = {root: Facts(jobs=number) for number, root in enumerate(ROOTS)}
     more = {"outside": lambda facts, task: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, task: math.nan}
     for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
-        made = Contest(ROOTS, facts.get, Task(), {"io_ops": 0.0, "outside": factor}, more=more)
+        made = HostRanking(ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": factor}, more=more)
         assert made.weights().tolist() == weights
 
 
 def test_soft_policies_order_and_hard_ones_close():
     members = {"a": 2, "b": 1}
     facts = {root: Facts() for root in ROOTS}
-    together, apart = (Group(policy, members) for policy in (Policy.SOFT_AFFINITY, Policy.SOFT_ANTI_AFFINITY))
+    together, apart = (
+        ServerGroupView(policy, members) for policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY)
+    )
     assert order(contest(facts), group=together) == ["a", "b", "c"]
     assert order(contest(facts), group=apart) == ["c", "b", "a"]
-    hard = Group(Policy.AFFINITY, members)
-    assert (only_host(hard), only_host(apart), only_host(Group(Policy.AFFINITY))) == ("a", None, None)
+    hard = ServerGroupView(GroupPolicy.AFFINITY, members)
+    assert (only_host(hard), only_host(apart), only_host(ServerGroupView(GroupPolicy.AFFINITY))) == ("a", None, None)
     assert [objection(hard, root) is None for root in ROOTS] == [True, True, False]
-    two = Group(Policy.ANTI_AFFINITY, members, max_server_per_host=2)
+    two = ServerGroupView(GroupPolicy.ANTI_AFFINITY, members, max_server_per_host=2)
     assert [objection(two, root) is None for root in ROOTS] == [False, True, True]
     assert preference(two, "a") == 0.0
-    assert objection(Group(Policy.AFFINITY), "a") is None
+    assert objection(ServerGroupView(GroupPolicy.AFFINITY), "a") is None
 
 
 def test_what_was_claimed_is_weighed_anew():
@@ -183,7 +193,7 @@ def test_reasons_are_counted_and_name_no_host_for_users():
     down, zone = ("service_is_up", "its compute service is down"), ("in_wanted_zone", "not in availability zone x")
     reasons = Reasons(
         "resources=VCPU:1",
-        (Count("resources:VCPU=1", 5, 3, ("node-1 has 0",)),),
+        (RejectionCount("resources:VCPU=1", 5, 3, ("node-1 has 0",)),),
         rejected={"node-2": down, "node-3": down, "node-4": zone},
     )
     assert reasons.for_users() == (

@@ -31,7 +31,7 @@ def test_a_conftest_affects_the_tests_below_it_and_no_others():
         ("src/moorage/dashboard/templates/no_such_page.html", "tests/wire/dashboard/test_pages.py"),
         ("tests/wire/compute/recorded.json", "tests/wire/compute/test_recorded.py"),
         ("docs/concepts.md", "tests/docs/test_pages.py"),
-        ("src/moorage/placement/a_module_that_was_removed.py", "tests/property/placement/test_capacity_check.py"),
+        ("src/moorage/placement/rules/a_module_that_was_removed.py", "tests/property/placement/test_capacity_check.py"),
     ],
 )
 def test_a_file_that_is_not_python_affects_what_is_around_it(path, test):

@@ -43,8 +43,8 @@ def test_the_closest_marker_the_database_and_the_directory_decide(collected):
         return {suite for suite in ("core", "extended") for test in collected[suite] if path in test and words in test}
 
     assert suites("test_smoke.py", "postgresql") == {"core"}  # by its marker
-    assert suites("compute/test_store.py", "sqlite") == {"core"}
-    assert suites("compute/test_store.py", "postgresql") == {"extended"}
+    assert suites("compute/test_server_store.py", "sqlite") == {"core"}
+    assert suites("compute/test_server_store.py", "postgresql") == {"extended"}
     assert suites("test_gabbi.py", "passes[sqlite]") == {"core"}  # by its marker, in an extended directory
     assert suites("test_gabbi.py", "front_end") == {"extended"}
     assert suites("test_names.py") == {"core"}

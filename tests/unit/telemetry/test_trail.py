@@ -12,10 +12,10 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unavailable
 from moorage.telemetry.trail import BEGINNING, MOST_BYTES, Trail, TrailFile
-from moorage.telemetry.trail_reading import Reading, Wanted
+from moorage.telemetry.trail_reading import TrailFilter, TrailReader
 from tests.conftest import START
 
-EVERYTHING = Wanted()
+EVERYTHING = TrailFilter()
 
 
 def opened(path, *, rotate_bytes=1 << 20, keep=3, **options):
@@ -68,7 +68,7 @@ def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
     for number in range(100):
         trail.write({"action": str(number), "pad": "x" * 200})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.1", "t.2", "t.lock"]
-    kept = [int(entry["action"]) for entry in Reading(tmp_path / "t", EVERYTHING).kept()]
+    kept = [int(entry["action"]) for entry in TrailReader(tmp_path / "t", EVERYTHING).kept()]
     assert kept == list(range(kept[0], 100)), "in order, without a gap"
     assert 20 < kept[0] < 80
     for path in (tmp_path / "t.1", tmp_path / "t.2"):
@@ -98,7 +98,7 @@ def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_pat
     for one in (*processes, *threads):
         one.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
-    reading = Reading(path, EVERYTHING)
+    reading = TrailReader(path, EVERYTHING)
     found = [entry["action"] for entry in reading.kept()]
     wanted = {f"{worker}/{n}" for worker in range(4) for n in range(400)} | {
         f"{t}/{n}" for t in "ab" for n in range(200)
@@ -194,7 +194,7 @@ def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_pat
     path.write_bytes(whole + whole[:40])
     trail.write({"action": "b"})
     trail.write({"action": "c"})
-    reading = Reading(path, EVERYTHING)
+    reading = TrailReader(path, EVERYTHING)
     assert [entry["action"] for entry in reading.kept()] == ["a", "b", "c"]
     assert reading.damaged == 1
 
@@ -241,7 +241,7 @@ ENTRY = {
 def test_filters(tmp_path, wanted, is_found):
     trail = opened(tmp_path / "t")
     trail.write(ENTRY)
-    assert len(list(Reading(tmp_path / "t", Wanted(**wanted)).kept())) == is_found
+    assert len(list(TrailReader(tmp_path / "t", TrailFilter(**wanted)).kept())) == is_found
 
 
 def test_following_sees_what_is_appended_over_rotations(tmp_path):
@@ -260,7 +260,7 @@ def test_following_sees_what_is_appended_over_rotations(tmp_path):
             os.write(late, b'{"eventTime":"2026-03-01T09:30:00Z","action":"late"}\n')
 
     found = []
-    for entry in Reading(path, EVERYTHING).follow(sleep=meanwhile, from_now=True):
+    for entry in TrailReader(path, EVERYTHING).follow(sleep=meanwhile, from_now=True):
         found.append(entry["action"])
         if len(found) == 201:
             break
@@ -273,5 +273,7 @@ def test_following_sees_what_is_appended_over_rotations(tmp_path):
 
 def test_following_waits_for_a_file_that_is_not_there_yet(tmp_path):
     trail = opened(tmp_path / "t")
-    following = Reading(tmp_path / "t", EVERYTHING).follow(sleep=lambda _: trail.write({"action": "a"}), from_now=True)
+    following = TrailReader(tmp_path / "t", EVERYTHING).follow(
+        sleep=lambda _: trail.write({"action": "a"}), from_now=True
+    )
     assert next(following)["action"] == "a"

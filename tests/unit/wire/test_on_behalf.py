@@ -1,7 +1,7 @@
 """Requests in a user's name: the user's credentials, ours beside them, and never ours in their place."""
 
 from moorage.wire.client import NoCredentials, ServiceClient
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 
 USER = {"x-auth-token": "users"}
 
@@ -25,7 +25,7 @@ class Peer:
 
     def send(self, method, path, headers, body=None):
         self.seen.append({name: headers[name] for name in headers if name in ("x-auth-token", "x-service-token")})
-        return Answer(401 if self.refuses(headers) else 200, {}, b"{}")
+        return ClientResponse(401 if self.refuses(headers) else 200, {}, b"{}")
 
 
 def asked(peer, user, credentials):

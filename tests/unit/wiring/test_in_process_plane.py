@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.errors import StartError, Unavailable
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.plane import URL, InProcessPlane, Killed, failing
 
 IMAGE_AWAY = {"image": "http://nowhere"}
@@ -100,7 +100,7 @@ def test_a_part_can_be_killed_around_a_request(tmp_path, when, is_there):
 
 def test_a_service_can_answer_what_a_test_wants(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
-        plane.ways["placement"].around = lambda request, send: Answer(503, {}, b"{}")
+        plane.ways["placement"].around = lambda request, send: ClientResponse(503, {}, b"{}")
         assert plane.duty("compute.build").tick() > plane.clock.now()
         plane.ways["placement"].clear()
         assert plane.ways["placement"].requests == []

@@ -6,7 +6,7 @@ from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.flavor_resolution import with_device_profile
 from moorage.compute.requests.server_request import fields_of
 from moorage.core.errors import Invalid
-from moorage.scheduler.flavor_resources import Group, request_for
+from moorage.scheduler.flavor_resources import RequestGroup, request_for
 
 
 def flavor(**specs):
@@ -28,9 +28,9 @@ def profiles(wire):
 def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
     made = with_device_profile(flavor(**{"accel:device_profile": "two", "resources_A:CUSTOM_X": "1"}), profiles)
     request = request_for(fields_of(made))
-    assert request.groups["device_profile_0"] == Group({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
-    assert request.groups["device_profile_1"] == Group({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
-    assert request.groups["_A"] == Group({"CUSTOM_X": 1})
+    assert request.groups["device_profile_0"] == RequestGroup({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
+    assert request.groups["device_profile_1"] == RequestGroup({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
+    assert request.groups["_A"] == RequestGroup({"CUSTOM_X": 1})
     assert request.group_policy == "none"
     assert made.extra_specs["acceldevice_profile_0:function_name"] == "gzip"
 

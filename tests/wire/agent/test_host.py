@@ -6,7 +6,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from moorage.agent.host.host_agent import AgentSettings
-from moorage.agent.model.power import PowerState
+from moorage.agent.model.power import DomainPowerState
 from moorage.agent.tracker.resource_tracker import FIRST_RETRY_S, LONGEST_RETRY_S, resources_topic
 from moorage.agent.virt.host_description import HostDescription
 from moorage.core.errors import StartError, Unavailable
@@ -61,7 +61,7 @@ def test_a_server_is_built_operated_and_deleted(plane):
     server_id = plane.create("web")
     plane.settle()
     assert plane.server(server_id)["status"] == "ACTIVE"
-    assert plane.driver.domains()[server_id].power is PowerState.RUNNING
+    assert plane.driver.domains()[server_id].power is DomainPowerState.RUNNING
     assert held(plane, server_id) == {"VCPU": 2, "MEMORY_MB": 1024, "DISK_GB": 10}
     for action, status, power in (
         ({"pause": None}, "PAUSED", "paused"),
@@ -211,7 +211,7 @@ def test_servers_run_on_while_the_agent_is_away(plane):
     plane.settle()
     plane.act(server_id, pause=None)
     plane.start_agent()
-    assert plane.driver.domains()[server_id].power is PowerState.PAUSED
+    assert plane.driver.domains()[server_id].power is DomainPowerState.PAUSED
     plane.act(server_id, unpause=None)
     assert plane.server(server_id)["status"] == "ACTIVE"
 

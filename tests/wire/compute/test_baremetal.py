@@ -3,7 +3,7 @@
 import pytest
 from sqlalchemy import insert
 
-from moorage.compute.catalogue.baremetal_flavors import Outcome
+from moorage.compute.catalogue.baremetal_flavors import FlavorMigrationOutcome
 from moorage.compute.store import tables
 from moorage.db import migrations
 from moorage.db.engine import open_engine
@@ -71,7 +71,7 @@ def test_the_servers_own_flavor_gets_the_class_and_the_flavor_stays(plane, node,
     """F6 (flavor-resources): the class is added to `instance.flavor`, not to the flavor."""
     steps, after = bare_metal.migrate(dry_run=False)
     assert [(step.node, step.server_id, step.outcome, step.resource_class) for step in steps] == [
-        ("node-1", old_server, Outcome.DONE, GOLD)
+        ("node-1", old_server, FlavorMigrationOutcome.DONE, GOLD)
     ]
     assert after is None
     assert stored(plane, old_server) == {f"resources:{GOLD}": "1"}
@@ -103,13 +103,13 @@ def test_once_more_changes_nothing(plane, node, old_server, bare_metal):
     way = plane.to_placement
     way.clear()
     steps, _ = bare_metal.migrate(dry_run=False)
-    assert [step.outcome for step in steps] == [Outcome.ALREADY]
+    assert [step.outcome for step in steps] == [FlavorMigrationOutcome.ALREADY]
     assert {request.method for request in way.requests} == {"GET"}
     assert plane.placement.holder(old_server).generation == before
     classless_server = plane.boot("bm", availability_zone="nova:node-3", who="root:admin", roles="admin")
     plane.settle(node, idle, classless)
     steps, _ = bare_metal.migrate(dry_run=False)
-    assert {step.server_id: step.outcome for step in steps}[classless_server] is Outcome.NO_CLASS
+    assert {step.server_id: step.outcome for step in steps}[classless_server] is FlavorMigrationOutcome.NO_CLASS
 
 
 def test_no_new_flavor_lands_on_an_occupied_node(plane, node, old_server, bare_metal):
@@ -170,9 +170,9 @@ def test_from_a_database_of_the_first_schema(plane, node, tmp_path):
     engine.dispose()
     old = plane.process.beside("old", "compute", database={"compute": url})
     bare_metal = old.service("compute").bare_metal
-    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.DONE]
+    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [FlavorMigrationOutcome.DONE]
     assert plane.placement.allocations(server_id)[provider][GOLD] == 1
-    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [Outcome.ALREADY]
+    assert [step.outcome for step in bare_metal.migrate(dry_run=False)[0]] == [FlavorMigrationOutcome.ALREADY]
 
 
 def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare_metal):
@@ -180,5 +180,5 @@ def test_a_node_of_the_new_kind_has_only_its_class(plane, node, old_server, bare
     plane.placement.release(old_server)
     generation, _ = plane.placement.inventories(node.provider.uuid)
     plane.placement.set_inventories(node.provider.uuid, generation, {GOLD: Inventory(1, max_unit=1)})
-    assert bare_metal.migrate(dry_run=False)[0][0].outcome is Outcome.DONE
+    assert bare_metal.migrate(dry_run=False)[0][0].outcome is FlavorMigrationOutcome.DONE
     assert plane.placement.allocations(old_server) == {node.provider.uuid: {GOLD: 1}}

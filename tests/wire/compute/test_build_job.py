@@ -8,7 +8,7 @@ import pytest
 from moorage.agent.jobs.server_build import told
 from moorage.compute.scheduling import build_retries
 from moorage.core.errors import Invalid, Unavailable
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from os_acc import exception as os_acc
 from tests.images import put_image
 from tests.plane import failing
@@ -293,7 +293,7 @@ def test_a_claim_that_others_were_quicker_with_goes_to_the_next_host(plane, host
     def too_late(request, send):
         refused.extend(json.loads(request.body)["allocations"])
         error = {"status": 409, "code": "placement.undefined_code", "detail": "somebody was quicker"}
-        return Answer(409, {"content-type": "application/json"}, json.dumps({"errors": [error]}).encode())
+        return ClientResponse(409, {"content-type": "application/json"}, json.dumps({"errors": [error]}).encode())
 
     plane.to_placement.on("PUT /allocations/", too_late, times=9)  # one more than a round has
     plane.settle(*hosts)

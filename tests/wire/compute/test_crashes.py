@@ -6,7 +6,7 @@ from moorage.compute.scheduling.job_worker import LEASE_S, MAX_ATTEMPTS
 from moorage.core.errors import Conflict, Unavailable
 from moorage.placement.client.candidates import candidates_of
 from moorage.placement.client.placement_client import Candidate
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.plane import Killed, failing
 from tests.wire.compute.conftest import Host
 
@@ -168,7 +168,7 @@ def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
     plane.send("DELETE", f"/v2.1/servers/{gone}")
     host.work()
 
-    plane.to_placement.on(f"PUT /allocations/{gone}", lambda request, send: Answer(403, {}, b"no"))
+    plane.to_placement.on(f"PUT /allocations/{gone}", lambda request, send: ClientResponse(403, {}, b"no"))
     plane.builder.tick()
     other = plane.boot("small", "other")
     plane.settle(host)

@@ -6,7 +6,7 @@ import pytest
 from moorage.core.errors import NotFound, Unauthorized, Unavailable
 from moorage.identity.client import PasswordTokens
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.plane import URL
 
 
@@ -114,7 +114,7 @@ def test_a_wrong_password_is_said_once_and_clearly(tokens, transport):
 def test_an_identity_that_fails_is_unavailable(clock):
     class Broken:
         def send(self, *_arguments):
-            return Answer(500, {}, b'{"error": {"code": 500, "message": "database down", "title": "x"}}')
+            return ClientResponse(500, {}, b'{"error": {"code": 500, "message": "database down", "title": "x"}}')
 
     source = PasswordTokens(Broken(), username="u", password="p", project="x", clock=clock)
     with pytest.raises(Unavailable, match="database down"):

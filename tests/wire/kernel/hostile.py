@@ -23,8 +23,8 @@ from moorage.core.ids import RandomIds
 from moorage.wire.admission import Admissions
 from moorage.wire.app import Surroundings, build, mount
 from moorage.wire.http import Call, Headers, Reply, Route
-from moorage.wire.server.http_server import Server
-from moorage.wire.server.limits import Limits
+from moorage.wire.server.http_server import HttpServer
+from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.process_setup import Signals, open_more_files
 from tests.ports import free_port
 from tests.wire.kernel import harbour
@@ -78,13 +78,13 @@ API = replace(
 )
 
 
-def server(listener: socket.socket, *, threads: int, limits: Limits | None = None) -> Server:
+def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None = None) -> HttpServer:
     """The harbour, with the bodies of its routes taken as a plane takes them."""
     around = Surroundings(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
     admissions.add("/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ))
     app = mount({"/harbour": build(API, None, around)})
-    return Server(app, listener, threads=threads, limits=limits, admission=admissions)
+    return HttpServer(app, listener, threads=threads, limits=limits, admission=admissions)
 
 
 def head(method: str, path: str, *lines: str, token: str | None = TOKEN) -> bytes:

@@ -8,16 +8,16 @@ import time
 import pytest
 
 from moorage.wire.server import connection
-from moorage.wire.server.http_server import Server
-from moorage.wire.server.limits import Limits
+from moorage.wire.server.http_server import HttpServer
+from moorage.wire.server.limits import ServerLimits
 
 PATIENCE_S = 30
 
 
 @contextlib.contextmanager
 def serving(app, threads=2, admission=None, **limits):
-    server = Server(
-        app, socket.create_server(("127.0.0.1", 0)), threads=threads, limits=Limits(**limits), admission=admission
+    server = HttpServer(
+        app, socket.create_server(("127.0.0.1", 0)), threads=threads, limits=ServerLimits(**limits), admission=admission
     )
     server.start()
     try:
@@ -260,7 +260,7 @@ def test_answers_that_are_being_given_are_finished_at_the_end():
         may_end.wait(PATIENCE_S)
         return plain(environ, start_response)
 
-    server = Server(app, socket.create_server(("127.0.0.1", 0)), threads=2)
+    server = HttpServer(app, socket.create_server(("127.0.0.1", 0)), threads=2)
     server.start()
     with connect(server) as sock:
         sock.sendall(request("GET", "/a"))
@@ -283,7 +283,7 @@ def test_requests_that_came_before_the_end_are_answered_also_from_the_queue_of_c
             may_end.wait(PATIENCE_S)
         return plain(environ, start_response)
 
-    server = Server(app, socket.create_server(("127.0.0.1", 0)), threads=1)
+    server = HttpServer(app, socket.create_server(("127.0.0.1", 0)), threads=1)
     server.start()
     with connect(server) as known, connect(server) as long, connect(server) as queued:
         known.sendall(request("GET", "/first"))

@@ -16,13 +16,13 @@ import pytest
 
 from moorage.telemetry.logs import request_context
 from moorage.wire.http import Reply
-from moorage.wire.server.limits import Limits
+from moorage.wire.server.limits import ServerLimits
 from tests.wire.kernel import hostile
 from tests.wire.kernel.hostile import JSON, KINDS, Hostile, head, timed
 
 PATIENCE_S = 60
 #: Short enough for a test, and longer than a busy machine keeps a good client from sending.
-SHORT = Limits(head_timeout_s=2.0, idle_timeout_s=5.0, stall_s=2.0, public_stall_s=1.0)
+SHORT = ServerLimits(head_timeout_s=2.0, idle_timeout_s=5.0, stall_s=2.0, public_stall_s=1.0)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from moorage.wire.transports import Answer, SocketTransport
+from moorage.wire.transports import ClientResponse, SocketTransport
 from tests.plane import InProcessPlane
 from tests.ports import free_port
 
@@ -33,7 +33,7 @@ def boot(plane, roles):
 
 def broken(status, message):
     body = json.dumps({"message": message}).encode()
-    return lambda _request, _send: Answer(status, {"content-type": "application/json"}, body)
+    return lambda _request, _send: ClientResponse(status, {"content-type": "application/json"}, body)
 
 
 @pytest.mark.parametrize("who", ROLES)

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import NotFound, Unavailable
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.images import put_image
 
 
@@ -64,7 +64,9 @@ def test_an_image_that_was_deleted_while_it_was_made_stays_deleted(cloud, server
 
 def test_a_project_that_has_all_images_that_it_may_have_gets_no_snapshot_and_is_told_why(cloud, server_id):
     def full(request, send):
-        return Answer(413, {"content-type": "application/json"}, b'{"message": "Image quota exceeded: project red"}')
+        return ClientResponse(
+            413, {"content-type": "application/json"}, b'{"message": "Image quota exceeded: project red"}'
+        )
 
     for plane in cloud.compute.cloud.planes:
         plane.ways["image"].on("POST /v2/images", full)

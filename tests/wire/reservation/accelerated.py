@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.description import built_in_host
-from moorage.accelerator.drivers.simulated import SimulatedDriver
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.core.errors import Unavailable
 from moorage.images.directory import ImageDirectory
@@ -113,7 +113,7 @@ class AcceleratedHost:
 
     def __init__(self, cloud, name, regions):
         self.name, self._regions = name, regions
-        with patch.object(host_wiring, "SimulatedDriver", self._cards):
+        with patch.object(host_wiring, "SimulatedAccelerators", self._cards):
             self.plane = cloud.cloud.beside(
                 name,
                 "agent",
@@ -151,7 +151,7 @@ class AcceleratedHost:
         return self.agent.plug(server, {"": [provider]}, specs)
 
 
-class Cards(SimulatedDriver):
+class Cards(SimulatedAccelerators):
     """Notes what is programmed; only what is what its digest says may be loaded."""
 
     def __init__(self, devices, directory, clock):

@@ -25,7 +25,7 @@ from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.transactions import read
 from moorage.reservation.api.schemas.lease import decode_create, decode_update
 from moorage.reservation.store import event_store, host_store
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.plane import Request, Send
 from tests.wire.reservation.plane import Plane, class_of, instance, lease
 from tests.wire.reservation.processes import Process
@@ -54,7 +54,7 @@ class Line:
             process.plane.ways[service].around = partial(self._send, service)
         return process
 
-    def _send(self, service: str, request: Request, send: Send) -> Answer:
+    def _send(self, service: str, request: Request, send: Send) -> ClientResponse:
         where = f"{request.method} {service}{request.resource}"
         mishap = self._point("before", where)
         if mishap in ("503", "409", "silence"):
@@ -74,15 +74,15 @@ class Line:
         return self._reached(f"{what} {self._counts[what]} {where}".rstrip())
 
 
-def _mishap(kind: str) -> Answer:
+def _mishap(kind: str) -> ClientResponse:
     if kind == "silence":
         raise Unavailable("nobody answers in time")
     if kind == "503":
-        return Answer(503, {"content-type": "application/json"}, b'{"error": "overloaded"}')
+        return ClientResponse(503, {"content-type": "application/json"}, b'{"error": "overloaded"}')
     errors = [
         {"status": 409, "title": "Conflict", "detail": "changed meanwhile", "code": "placement.concurrent_update"}
     ]
-    return Answer(409, {"content-type": "application/json"}, json.dumps({"errors": errors}).encode())
+    return ClientResponse(409, {"content-type": "application/json"}, json.dumps({"errors": errors}).encode())
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlsplit
 from moorage.core.errors import Unavailable
 from moorage.network.client import NetworkClient
 from moorage.wire.client import ServiceClient
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 
 NETWORK, INSIDE = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 SUBNET = "22222222-0000-4000-8000-000000000001"
@@ -62,7 +62,7 @@ class Neutron:
         self.asked.append((method, path))
         status, document = self._answer(method, path.split("/")[1:], parse_qsl(urlsplit(target).query), body)
         self.after(method, path)
-        return Answer(status, {}, b"" if document is None else json.dumps(document).encode())
+        return ClientResponse(status, {}, b"" if document is None else json.dumps(document).encode())
 
     def _answer(self, method, parts, query, body):
         match method, parts:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from moorage.wire.client import RETRY_PAUSES_S
-from moorage.wire.transports import Answer
+from moorage.wire.transports import ClientResponse
 from tests.plane import InProcessPlane, Request, Send
 
 PROVIDERS, FLAVORS = "placement/resource_providers", "compute/v2.1/flavors"
@@ -130,8 +130,8 @@ class WatchedProcess(Process):
         """The names of its requests in their order."""
         return [call.name for call in self.calls]
 
-    def _around(self, service: str) -> Callable[[Request, Send], Answer]:
-        def around(request: Request, send: Send) -> Answer:
+    def _around(self, service: str) -> Callable[[Request, Send], ClientResponse]:
+        def around(request: Request, send: Send) -> ClientResponse:
             call = Call(service, request)
             self.calls.append(call)
             self._before(call)

@@ -1,4 +1,4 @@
-from moorage.reservation.client import HostView, LeaseView, ReservationClient, ReservationView
+from moorage.reservation.client import HostRecord, LeaseView, ReservationClient, ReservationView
 from tests.wire.reservation.plane import instance, lease
 
 
@@ -18,4 +18,4 @@ def test_leases_and_hosts_are_seen_as_the_api_shows_them(reserved):
     )
     assert client.lease(made["id"]) == seen
     assert client.lease("nobody") is None
-    assert client.hosts() == [HostView("1", "compute-1", reservable=True, service_name="compute-1")]
+    assert client.hosts() == [HostRecord("1", "compute-1", reservable=True, service_name="compute-1")]

@@ -5,7 +5,7 @@ The accelerator service, the host's agent and its (simulated) card are the real 
 
 import pytest
 
-from moorage.accelerator.client import Wanted
+from moorage.accelerator.client import ProgramRequest
 from tests.unit.accelerator.rig import AES, HOST, R1, SHA, TYPE_R1, TYPE_R2, fpga, new_instance
 from tests.wire.reservation.accelerated import FPGA, IS_R1
 from tests.wire.reservation.processes import TRIES
@@ -245,6 +245,6 @@ def test_what_others_put_there_is_not_taken_away(cloud):
     cloud.run_for(10)
     other = cloud.bitstream("b", region_uuid=TYPE_R1, function_uuid=SHA)
     (part,) = [part for part in cloud.accelerators.deployables() if part.name == f"{HOST}_{R1}"]
-    cloud.accelerators.program(part.uuid, Wanted(other), "demo")
+    cloud.accelerators.program(part.uuid, ProgramRequest(other), "demo")
     until(cloud, 11)
     assert cloud.host.carries(R1) == other

@@ -18,22 +18,22 @@ class DriverError(MoorageError):
     code = "accelerator.driver"
 
 
-class Gone(DriverError):
+class DeviceGone(DriverError):
     """The device was here and is no more."""
 
     code = "accelerator.device_gone"
 
 
 @dataclass(frozen=True, slots=True)
-class Identified:
+class RegionContent:
     """What a region carries now. `bitstream` None while idle: blank. Unknown: it was left half-programmed."""
 
     state: RegionState
     bitstream: Bitstream | None = None
 
 
-class Driver(Protocol):
-    """Any verb may raise `DriverError`, and does for a handle or deployable that is not this driver's (`Gone` where
+class AcceleratorDriver(Protocol):
+    """Any verb may raise `DriverError`, and does for a handle or deployable that is not this driver's (`DeviceGone` where
     its device has vanished): nothing else.
     """
 
@@ -43,7 +43,7 @@ class Driver(Protocol):
         """All devices that are there now, under the same addresses each time. Reads only."""
         ...
 
-    def identify(self, deployable: str) -> Identified: ...
+    def identify(self, deployable: str) -> RegionContent: ...
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         """Load verified `data`, or the vendor's blank where both are None. Raises `DriverError`: then the region is

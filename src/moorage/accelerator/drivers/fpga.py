@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from moorage.accelerator.drivers.base import DriverError, Gone, Identified
+from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
 from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
 from moorage.accelerator.drivers.loaded_bitstreams import LoadedNotes, Note
@@ -25,7 +25,7 @@ from moorage.accelerator.model.naming import canonical_id, same_id
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class FpgaRegion:
     """Of the card at `address`. `number` counts from 1."""
 
     address: str
@@ -49,34 +49,34 @@ class FpgaDriver(PciDriver):
         self._notes = LoadedNotes(directory / "loaded.json")
 
     @abstractmethod
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         """What the card shows; nothing for one that is no FPGA of this driver's, or is in a guest's hands."""
 
     @abstractmethod
-    def _shown(self, region: Region) -> str:
+    def _shown(self, region: FpgaRegion) -> str:
         """What tells what `region` carries (an id, as a rule); empty where it shows nothing now."""
 
     @abstractmethod
-    def _load(self, region: Region, path: Path, head: Head | None) -> None: ...
+    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None: ...
 
     def _head(self, path: Path) -> Head | None:
         """None where the format has none: then what it is made for is known by the image's properties only."""
         return None
 
-    def identify(self, deployable: str) -> Identified:
+    def identify(self, deployable: str) -> RegionContent:
         note = self._notes.of(deployable)
         if note is not None and note.loading:
-            return Identified(RegionState.UNKNOWN)
+            return RegionContent(RegionState.UNKNOWN)
         card, spec = self._card_of(deployable)
         region = next((one for one in self._seen(card, spec) if one.name == deployable), None)
         if region is None:
-            raise Gone(f"{card.address} has no region {deployable} any more")
+            raise DeviceGone(f"{card.address} has no region {deployable} any more")
         shown = self._shown(region)
         if note is not None and note.seen and shown in ("", note.seen):
             shown = note.seen
             if note.blank or note.bitstream is not None:
-                return Identified(RegionState.IDLE, note.bitstream)
-        return Identified(RegionState.IDLE, self._factory(shown))
+                return RegionContent(RegionState.IDLE, note.bitstream)
+        return RegionContent(RegionState.IDLE, self._factory(shown))
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         card, spec = self._card_of(deployable)
@@ -105,7 +105,7 @@ class FpgaDriver(PciDriver):
         super().prepare(handle, instance_uuid)
 
     def _file(
-        self, region: Region, spec: DeviceSpec, bitstream: Bitstream | None, data: BinaryIO | None
+        self, region: FpgaRegion, spec: DeviceSpec, bitstream: Bitstream | None, data: BinaryIO | None
     ) -> AbstractContextManager[Path]:
         if bitstream is not None:
             # Named by the region: nothing of the name is the image's, and a region has one at most.
@@ -129,32 +129,32 @@ class FpgaDriver(PciDriver):
         parts = tuple(Deployable(one.name, one.handles, one.region_type) for one in regions)
         return replace(device, deployables=parts, shell_id=regions[0].region_type)
 
-    def _seen(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _seen(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         """What the card shows, or, while a guest has the whole of it, what it last showed."""
         return self._remembered(card) if card.driver == VFIO else self._regions(card, spec)
 
-    def _remembered(self, card: PciFunction) -> Sequence[Region]:
-        found: list[Region] = []
+    def _remembered(self, card: PciFunction) -> Sequence[FpgaRegion]:
+        found: list[FpgaRegion] = []
         while (note := self._notes.of(f"{card.address}_R{len(found) + 1}")) is not None:
-            found.append(Region(card.address, len(found) + 1, note.region_type, note.handles))
+            found.append(FpgaRegion(card.address, len(found) + 1, note.region_type, note.handles))
         return found
 
     def _card_of(self, deployable: str) -> tuple[PciFunction, DeviceSpec]:
         address = deployable.rpartition("_R")[0]
         function = self._sysfs.function(address)
         if function is None:
-            raise Gone(f"there is no PCI device {address} on this host any more")
+            raise DeviceGone(f"there is no PCI device {address} on this host any more")
         spec = spec_of(function, self._specs)
         if spec is None:
             raise DriverError(f"no device spec of this host names {address} any more")
         return function, spec
 
 
-def _noted(region: Region, shown: str, bitstream: Bitstream | None) -> Note:
+def _noted(region: FpgaRegion, shown: str, bitstream: Bitstream | None) -> Note:
     return Note(region.region_type, region.handles, shown, bitstream, blank=bitstream is None)
 
 
-def _remembering(note: Note | None, region: Region, shown: str) -> Note:
+def _remembering(note: Note | None, region: FpgaRegion, shown: str) -> Note:
     """`note` with what `region` shows; what we have loaded is forgotten where it shows something else."""
     if note is None or (shown and shown != note.seen and not note.loading):
         return Note(region.region_type, region.handles, shown)

@@ -22,7 +22,7 @@ import numpy as np
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
 from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
-from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import DeviceType
 from moorage.accelerator.model.naming import canonical_id
@@ -72,7 +72,7 @@ class FpgaDflDriver(FpgaDriver):
         self._dev = dev
         self._reconfigure = load
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         engine = self._engine(card.address)
         if engine is None:
             return ()
@@ -81,11 +81,11 @@ class FpgaDflDriver(FpgaDriver):
             raise DriverError(f"{engine}/ports_num is {ports!r}; it should be a number")
         region_type = self._region_type(engine) or spec.region_type
         return [
-            Region(card.address, port + 1, region_type, self._handles_of(card, spec, port))
+            FpgaRegion(card.address, port + 1, region_type, self._handles_of(card, spec, port))
             for port in range(int(ports))
         ]
 
-    def _shown(self, region: Region) -> str:
+    def _shown(self, region: FpgaRegion) -> str:
         """A port that was given to a virtual function is seen there, while a driver of the host has that."""
         for address in (region.address, *region.handles):
             for port in self._sysfs.below(address, "fpga_region/region*/dfl-port.*"):
@@ -97,7 +97,7 @@ class FpgaDflDriver(FpgaDriver):
     def _head(self, path: Path) -> Head:
         return gbs_head(path)
 
-    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
         engine = self._engine(region.address)
         if engine is None:
             raise DriverError(f"{region.address} shows no management engine now")

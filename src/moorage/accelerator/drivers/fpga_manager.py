@@ -20,7 +20,7 @@ from pathlib import Path
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import DeviceSpec, spec_of
-from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import Bitstream, DeviceType
 from moorage.accelerator.model.naming import canonical_id
@@ -49,15 +49,15 @@ class FpgaManagerDriver(FpgaDriver):
         self._boot_id = boot_id
         self._overlays = self._sysfs.root / "kernel/config/device-tree/overlays"
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         manager = self._manager(card.address)
         if manager is None:
             return ()
         compatible = self._sysfs.text_of_first(card.address, "**/fpga_region/region*/compat_id")
         region_type = canonical_id(compatible or "")
-        return [Region(card.address, 1, region_type if is_uuid(region_type) else spec.region_type, (card.address,))]
+        return [FpgaRegion(card.address, 1, region_type if is_uuid(region_type) else spec.region_type, (card.address,))]
 
-    def _shown(self, region: Region) -> str:
+    def _shown(self, region: FpgaRegion) -> str:
         manager = self._manager(region.address)
         state = self._sysfs.text(manager / "state") if manager else None
         return f"{state} since boot {self._sysfs.text(self._boot_id)}" if state else ""
@@ -65,7 +65,7 @@ class FpgaManagerDriver(FpgaDriver):
     def _factory(self, shown: str) -> Bitstream | None:
         return None  # what is shown tells no function
 
-    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
         manager = self._manager(region.address)
         function = self._sysfs.function(region.address)
         spec = spec_of(function, self._specs) if function else None
@@ -90,7 +90,7 @@ class FpgaManagerDriver(FpgaDriver):
         finally:
             file.unlink(missing_ok=True)
 
-    def _apply(self, overlay: str, region: Region) -> None:
+    def _apply(self, overlay: str, region: FpgaRegion) -> None:
         """What was applied before is taken away first: else the kernel loads nothing."""
         place = self._overlays / f"moorage-{region.address.replace(':', '-')}"
         try:

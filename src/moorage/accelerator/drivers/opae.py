@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions
-from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer
 from moorage.accelerator.model.devices import DeviceType
@@ -53,12 +53,12 @@ class OpaeDriver(FpgaDriver):
         self._fpgainfo = look or fpgainfo()
         self._fpgaconf = load or fpgaconf()
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         handles = card.virtual_functions[:1] if spec.in_parts(card) else (card.address,)
         region_type = _uuid_named("Pr Interface Id", self._fpgainfo, "fme", card.address)
-        return [Region(card.address, 1, region_type, handles)]
+        return [FpgaRegion(card.address, 1, region_type, handles)]
 
-    def _shown(self, region: Region) -> str:
+    def _shown(self, region: FpgaRegion) -> str:
         """Its port is the virtual function's where it has one; nothing is seen there while a guest has it."""
         function = self._sysfs.function(region.handles[0])
         if function is None or function.driver == VFIO:
@@ -68,7 +68,7 @@ class OpaeDriver(FpgaDriver):
     def _head(self, path: Path) -> Head:
         return gbs_head(path)
 
-    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
         self._fpgaconf.run("load", bdf=region.address, file=path)
 
 

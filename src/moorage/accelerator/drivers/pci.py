@@ -9,7 +9,7 @@ Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``) 
 from collections.abc import Sequence
 from typing import BinaryIO
 
-from moorage.accelerator.drivers.base import DriverError, Gone, Identified
+from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, spec_of
 from moorage.accelerator.drivers.mediated import MediatedDevices
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
@@ -45,9 +45,9 @@ class PciDriver:
         found = (self._device(function, spec) for function, spec in self._cards())
         return [device for device in found if device is not None]
 
-    def identify(self, deployable: str) -> Identified:
+    def identify(self, deployable: str) -> RegionContent:
         self._known(deployable)
-        return Identified(RegionState.IDLE)
+        return RegionContent(RegionState.IDLE)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         raise DriverError(f"{deployable} cannot be programmed: it is given out as it is")
@@ -135,7 +135,7 @@ class PciDriver:
         """With the spec of its card."""
         function = self._sysfs.function(handle)
         if function is None:
-            raise Gone(f"there is no PCI device {handle} on this host any more")
+            raise DeviceGone(f"there is no PCI device {handle} on this host any more")
         spec = spec_of(self._card_behind(function), self._specs)
         if spec is None:
             raise DriverError(f"no device spec of this host names {handle} any more")

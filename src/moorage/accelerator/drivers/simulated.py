@@ -20,7 +20,7 @@ from typing import BinaryIO, TypeVar
 
 import msgspec
 
-from moorage.accelerator.drivers.base import DriverError, Identified
+from moorage.accelerator.drivers.base import DriverError, RegionContent
 from moorage.accelerator.model.devices import Bitstream, Device, Health, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
@@ -39,7 +39,7 @@ class FaultKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class SimulatedFault:
     """`at` is a deployable, a handle or a card as the verb names it, or ``*``; `times` 0 is always."""
 
     verb: str
@@ -51,7 +51,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class Control:
     latency_s: Mapping[str, float] = field(default_factory=dict)
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[SimulatedFault, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +62,13 @@ class _Handle:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    regions: Mapping[str, Identified] = field(default_factory=dict)
+    regions: Mapping[str, RegionContent] = field(default_factory=dict)
     handles: Mapping[str, _Handle] = field(default_factory=dict)
     #: How often each fault of the control file has struck, by the file's time and the fault's JSON.
     struck: Mapping[str, int] = field(default_factory=dict)
 
 
-class SimulatedDriver:
+class SimulatedAccelerators:
     """`devices` as described, their state in `directory`; time passes on `clock`."""
 
     def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock, *, name: str = "simulated") -> None:
@@ -92,15 +92,15 @@ class SimulatedDriver:
         self._pass_time("discover")
         return [device for device in self._devices if not self._strikes("discover", device.pci_id, FaultKind.VANISHES)]
 
-    def identify(self, deployable: str) -> Identified:
+    def identify(self, deployable: str) -> RegionContent:
         self._strike("identify", deployable, FaultKind.FAILS)
         region = self._read().regions.get(deployable)
         if region is None and deployable in self._deployables:
-            return Identified(RegionState.IDLE, self._deployables[deployable].bitstream)
+            return RegionContent(RegionState.IDLE, self._deployables[deployable].bitstream)
         if region is None:
             raise DriverError(f"there is no {deployable} on this host")
         # The hardware itself cannot tell "still going on" from "left half-way".
-        return region if region.state is RegionState.IDLE else Identified(RegionState.UNKNOWN)
+        return region if region.state is RegionState.IDLE else RegionContent(RegionState.UNKNOWN)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         self._card(deployable)
@@ -109,11 +109,11 @@ class SimulatedDriver:
         if bitstream is not None:
             _check_data(deployable, bitstream, data)
         self._strike("program", deployable, FaultKind.FAILS)
-        self._set_region(deployable, Identified(RegionState.PROGRAMMING))
+        self._set_region(deployable, RegionContent(RegionState.PROGRAMMING))
         self._pass_time("program")
         if self._strikes("program", deployable, FaultKind.DIES):
             raise DriverError(f"{deployable} died half-way through programming")
-        self._set_region(deployable, Identified(RegionState.IDLE, bitstream))
+        self._set_region(deployable, RegionContent(RegionState.IDLE, bitstream))
 
     def prepare(self, pci_id: str, instance_uuid: str) -> None:
         self._strike("prepare", pci_id, FaultKind.FAILS)
@@ -160,7 +160,7 @@ class SimulatedDriver:
                 return True
         return False
 
-    def _still_strikes(self, fault: Fault) -> bool:
+    def _still_strikes(self, fault: SimulatedFault) -> bool:
         if fault.times == 0:
             return True
         # Written anew, even with the same words, the control file counts from the start.
@@ -179,7 +179,7 @@ class SimulatedDriver:
             raise DriverError(f"there is no {name} on this host")
         return self._cards[name]
 
-    def _set_region(self, deployable: str, region: Identified) -> None:
+    def _set_region(self, deployable: str, region: RegionContent) -> None:
         self._change(lambda state: replace(state, regions={**state.regions, deployable: region}))
 
     def _set_handle(self, pci_id: str, handle: _Handle) -> None:

@@ -15,7 +15,7 @@ import msgspec
 
 from moorage.accelerator.drivers.bitstream_headers import Head, xclbin_head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
-from moorage.accelerator.drivers.fpga import FpgaDriver, Region
+from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer
 from moorage.accelerator.model.devices import DeviceType
@@ -87,7 +87,7 @@ class XrtDriver(FpgaDriver):
         self._xbmgmt = manage or xbmgmt()
         self._xbutil = use or xbutil()
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[Region]:
+    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         if self._sysfs.function(user := _user_of(card.address)) is None:
             return ()
         report = self._report(self._xbmgmt, "platform", card.address, _ManagedReport)
@@ -95,9 +95,9 @@ class XrtDriver(FpgaDriver):
         region_type = canonical_id(shells[0]) if len(shells) == 1 else ""
         if not is_uuid(region_type):
             raise ToolAnswer(f"xbmgmt tells {shells or 'no'} shells of {card.address}; it should tell the UUID of one")
-        return [Region(card.address, 1, region_type, (user,))]
+        return [FpgaRegion(card.address, 1, region_type, (user,))]
 
-    def _shown(self, region: Region) -> str:
+    def _shown(self, region: FpgaRegion) -> str:
         """An all-zero UUID is how the tool says that nothing is loaded."""
         user = self._sysfs.function(region.handles[0])
         if user is None or user.driver == VFIO:
@@ -109,7 +109,7 @@ class XrtDriver(FpgaDriver):
     def _head(self, path: Path) -> Head:
         return xclbin_head(path)
 
-    def _load(self, region: Region, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
         self._xbutil.run("load", bdf=region.handles[0], file=path)
 
     def _card_behind(self, function: PciFunction) -> PciFunction:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.base import Driver
+from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.host.attach import AttachEngine
 from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.host.device_registry import Fleet
@@ -24,8 +24,8 @@ from moorage.accelerator.model.binding import BindOrder, ProgramOrder, decode, e
 from moorage.accelerator.model.device_history import Who
 from moorage.accelerator.model.devices import HandleState, plugged
 from moorage.accelerator.model.errors import NotReady
-from moorage.accelerator.model.inventory import ProviderNode, provider_nodes
-from moorage.accelerator.model.naming import Names
+from moorage.accelerator.model.inventory import DeployableNode, provider_nodes
+from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.model.reports import attachment_reports, device_reports
 from moorage.accelerator.model.request import decode_plug, instance_name_of, instance_uuid_of
 from moorage.core.clock import Clock
@@ -47,13 +47,13 @@ class AcceleratorAgent:
     tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
     the history: they wake the tracker, this agent's own duty and `HistoryReports`, and must not block.
 
-    A duty (`moorage.jobs.background_tasks.Duty`): its tick reports to the central service, where one is given.
+    A duty (`moorage.jobs.background_tasks.Task`): its tick reports to the central service, where one is given.
     """
 
     def __init__(
         self,
         host: str,
-        drivers: Sequence[Driver],
+        drivers: Sequence[AcceleratorDriver],
         directory: Path,
         images: ImageSource,
         cache: DigestCache,
@@ -65,7 +65,7 @@ class AcceleratorAgent:
         recorded: Callable[[], None] = _nobody,
         checkpoint: Checkpoint | None = None,
         report_every: timedelta = REPORT_EVERY,
-        names: Names = Names.SPEC,
+        names: NameScheme = NameScheme.SPEC,
         signatures: Signatures | None = None,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
@@ -93,7 +93,7 @@ class AcceleratorAgent:
         return self._host
 
     @property
-    def holdings(self) -> h.Holdings:
+    def holdings(self) -> h.AttachState:
         return self._checkpoint.holdings
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class AcceleratorAgent:
 
     # ---------------------------------------------------------- what the host's resource tracker calls
 
-    def nodes(self) -> Sequence[ProviderNode]:
+    def nodes(self) -> Sequence[DeployableNode]:
         """Discover again; a provider per deployable, below its NUMA node."""
         self.start()
         with self._discovering:

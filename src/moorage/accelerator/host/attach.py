@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from moorage.accelerator.drivers.base import Driver, DriverError
+from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
 from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.host.device_registry import Fleet, Unit
 from moorage.accelerator.host.programming import Chosen, KeyedLocks, Programmer
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.attach_state import Attachment, Claimed, Demand, Holdings, Step
+from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, Claimed, HandleDemand
 from moorage.accelerator.model.devices import HandleState, Health
 from moorage.accelerator.model.errors import (
     AlreadyPlugged,
@@ -26,7 +26,7 @@ from moorage.accelerator.model.errors import (
     PrepareFailed,
 )
 from moorage.accelerator.model.naming import TraitKind, function_trait, parse_trait, same_id
-from moorage.accelerator.model.profile import Group, from_extra_specs, with_hints
+from moorage.accelerator.model.profile import ProfileGroup, from_extra_specs, with_hints
 from moorage.accelerator.model.request import PlugRequest
 from moorage.core.errors import MoorageError
 
@@ -56,7 +56,7 @@ class AttachEngine:
             chosen = self._choose(placed, request.project_id)
             demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
             new = Attachment(
-                request.instance_uuid, request.instance_name, request.project_id, request.digest, Step.CLAIMED, (),
+                request.instance_uuid, request.instance_name, request.project_id, request.digest, AttachStep.CLAIMED, (),
                 request.user_id,
             )  # fmt: skip
             held = self._checkpoint.step(partial(self._claimed, new=new, demands=demands, placed=placed, chosen=chosen))
@@ -91,7 +91,7 @@ class AttachEngine:
         for deployable in held.regions:
             self._programmer.recover(deployable)
         for attachment in held.attachments.values():
-            if attachment.step is Step.ATTACHED:
+            if attachment.step is AttachStep.ATTACHED:
                 self._apply_again(attachment)
             else:
                 log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
@@ -118,7 +118,7 @@ class AttachEngine:
         attachment = self._checkpoint.holdings.attachments.get(request.instance_uuid)
         if attachment is None:
             return []
-        if attachment.step is not Step.ATTACHED:  # its undoing could not be written down: try again first
+        if attachment.step is not AttachStep.ATTACHED:  # its undoing could not be written down: try again first
             self._release(request.instance_uuid)
             return []
         if attachment.request_digest != request.digest:
@@ -127,7 +127,7 @@ class AttachEngine:
             )
         return _pci_ids(attachment)
 
-    def _units_of(self, group: Group, request: PlugRequest) -> list[tuple[Unit, str]]:
+    def _units_of(self, group: ProfileGroup, request: PlugRequest) -> list[tuple[Unit, str]]:
         """For each type of accelerator in `group`, the deployable that was selected for it (R19, R22)."""
         by_rp = {rp: deployable for deployable, rp in self._checkpoint.holdings.rp_uuids.items()}
         selected = request.providers_of(group.suffix)
@@ -148,7 +148,7 @@ class AttachEngine:
             answer.append(fitting[0])
         return answer
 
-    def _choose(self, placed: Sequence[tuple[Group, Unit, str]], project_id: str) -> dict[str, Chosen]:
+    def _choose(self, placed: Sequence[tuple[ProfileGroup, Unit, str]], project_id: str) -> dict[str, Chosen]:
         """The bitstream of each region that is to be programmed: looked up before anything is claimed."""
         chosen: dict[str, Chosen] = {}
         for group, unit, _ in placed:
@@ -168,12 +168,12 @@ class AttachEngine:
 
     def _claimed(
         self,
-        held: Holdings,
+        held: AttachState,
         new: Attachment,
-        demands: Sequence[Demand],
-        placed: Sequence[tuple[Group, Unit, str]],
+        demands: Sequence[HandleDemand],
+        placed: Sequence[tuple[ProfileGroup, Unit, str]],
         chosen: Mapping[str, Chosen],
-    ) -> Holdings:
+    ) -> AttachState:
         """Where nothing is to be programmed first, the handles are touched next: one step, and one wait for the disk."""
         after = h.claim(held, new, demands)
         if chosen:
@@ -183,7 +183,7 @@ class AttachEngine:
         return h.begin_preparing(after, new.instance_uuid)
 
     def _hand_over(
-        self, attachment: Attachment, placed: Sequence[tuple[Group, Unit, str]], chosen: Mapping[str, Chosen]
+        self, attachment: Attachment, placed: Sequence[tuple[ProfileGroup, Unit, str]], chosen: Mapping[str, Chosen]
     ) -> list[str]:
         uuid = attachment.instance_uuid
         for deployable, found in chosen.items():
@@ -234,7 +234,7 @@ class AttachEngine:
         """What went wrong, if anything."""
         return self._cleaned([Claimed(pci_id, deployable, rp_uuid="")], lambda held: held)
 
-    def _cleaned(self, handles: Sequence[Claimed], at_last: Callable[[Holdings], Holdings]) -> list[str]:
+    def _cleaned(self, handles: Sequence[Claimed], at_last: Callable[[AttachState], AttachState]) -> list[str]:
         """What went wrong with which of them: all together released, then cleaned, then free or quarantined. A crash in
         between leaves them dirty or ``cleaning``, and all of it is done again. `at_last` is part of the last step.
         """
@@ -246,7 +246,7 @@ class AttachEngine:
             if handle.pci_id not in failures:
                 self._try(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
 
-        def ended(held: Holdings) -> Holdings:
+        def ended(held: AttachState) -> AttachState:
             for handle in handles:
                 if reason := failures.get(handle.pci_id):
                     held = h.quarantine(held, handle.pci_id, reason)
@@ -257,7 +257,7 @@ class AttachEngine:
         self._checkpoint.step(ended)
         return [f"{pci_id} ({reason})" for pci_id, reason in failures.items()]
 
-    def _try(self, handle: Claimed, failures: dict[str, str], verb: Callable[[Driver, str], None]) -> None:
+    def _try(self, handle: Claimed, failures: dict[str, str], verb: Callable[[AcceleratorDriver, str], None]) -> None:
         try:
             verb(self._fleet.unit(handle.deployable).driver, handle.pci_id)
         except (DriverError, BadRequest) as error:
@@ -265,23 +265,25 @@ class AttachEngine:
             failures[handle.pci_id] = error.message
 
 
-def _each(step: Callable[[Holdings, str], Holdings], held: Holdings, handles: Sequence[Claimed]) -> Holdings:
+def _each(
+    step: Callable[[AttachState, str], AttachState], held: AttachState, handles: Sequence[Claimed]
+) -> AttachState:
     for handle in handles:
         held = step(held, handle.pci_id)
     return held
 
 
-def _demand(group: Group, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> Demand:
+def _demand(group: ProfileGroup, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> HandleDemand:
     part = unit.deployable
     digest = chosen.bitstream.digest if chosen else ""
-    return Demand(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
+    return HandleDemand(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
 
 
 def _pci_ids(attachment: Attachment) -> list[str]:
     return [handle.pci_id for handle in attachment.handles]
 
 
-def _check_functions(held: Holdings, group: Group, unit: Unit) -> None:
+def _check_functions(held: AttachState, group: ProfileGroup, unit: Unit) -> None:
     """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
     if group.wanted or not unit.deployable.programmable:
         return

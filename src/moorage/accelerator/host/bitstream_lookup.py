@@ -4,13 +4,13 @@ Which of the images found fits is decided in `bitstream`.
 Spec: docs/specs/accelerator-attach.md
 """
 
-from moorage.accelerator.model.bitstream import Target, choose, not_found, searches
+from moorage.accelerator.model.bitstream import BitstreamTarget, choose, not_found, searches
 from moorage.accelerator.model.errors import ChecksumMismatch
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
 
 
-def find_image(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+def find_image(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     """The one image for `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
     image = _named(images, wanted, target) if wanted.bitstream_id else _searched(images, wanted, target)
     if image.hash_algo != HASH_ALGO or not image.hash_value:
@@ -20,7 +20,7 @@ def find_image(images: ImageSource, wanted: Wanted, target: Target) -> ImageReco
     return image
 
 
-def _named(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+def _named(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     image = images.get(target.view, wanted.bitstream_id)
     found = [image] if image is not None else []
     chosen = choose(found, wanted, target)
@@ -29,7 +29,7 @@ def _named(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
     return chosen
 
 
-def _searched(images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+def _searched(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     seen: dict[str, ImageRecord] = {}
     for properties in searches(wanted, target):
         found = images.find(target.view, properties)

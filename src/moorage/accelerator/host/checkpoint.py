@@ -16,7 +16,7 @@ from typing import IO
 
 import msgspec
 
-from moorage.accelerator.model.attach_state import Holdings, with_happenings
+from moorage.accelerator.model.attach_state import AttachState, with_happenings
 from moorage.accelerator.model.history_derivation import happenings
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import StartError
@@ -31,7 +31,7 @@ _READABLE = (b"1", b"2")
 class _Document:
     version: int
     host: str
-    holdings: Holdings
+    holdings: AttachState
 
 
 class Checkpoint:
@@ -56,10 +56,10 @@ class Checkpoint:
         self._process_lock.close()
 
     @property
-    def holdings(self) -> Holdings:
+    def holdings(self) -> AttachState:
         return self._holdings
 
-    def step(self, change: Callable[[Holdings], Holdings], reason: str = "") -> Holdings:
+    def step(self, change: Callable[[AttachState], AttachState], reason: str = "") -> AttachState:
         """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk.
 
         `reason` is for the history of devices: why something failed, or was undone.
@@ -73,10 +73,10 @@ class Checkpoint:
                 self._holdings = after
             return after
 
-    def _read(self) -> Holdings:
+    def _read(self) -> AttachState:
         raw = self._document.read()
         if raw is None:
-            return Holdings()
+            return AttachState()
         try:
             version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
             if bytes(version) not in _READABLE:
@@ -96,7 +96,7 @@ class Checkpoint:
             )
         return document.holdings
 
-    def _write(self, holdings: Holdings) -> None:
+    def _write(self, holdings: AttachState) -> None:
         self._document.write(msgspec.json.encode(_Document(VERSION, self._host, holdings)))
 
 

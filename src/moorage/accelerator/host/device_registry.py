@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from moorage.accelerator.drivers.base import Driver, DriverError, Identified
+from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError, RegionContent
 from moorage.accelerator.model.devices import Deployable, Device, Health, RegionState
 from moorage.accelerator.model.errors import BadRequest
 from moorage.core.errors import StartError
@@ -16,13 +16,13 @@ log = logging.getLogger(__name__)
 class Unit:
     """A deployable with its card and whoever talks to it."""
 
-    driver: Driver
+    driver: AcceleratorDriver
     device: Device
     deployable: Deployable
 
 
 class Fleet:
-    def __init__(self, drivers: Sequence[Driver]) -> None:
+    def __init__(self, drivers: Sequence[AcceleratorDriver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
         if len(self._drivers) != len(drivers):
             raise StartError("two accelerator drivers of this host have the same name")
@@ -67,14 +67,14 @@ class Fleet:
             raise BadRequest(f"this host has no {deployable}")
         return self._units[deployable]
 
-    def identify(self, deployable: str) -> Identified:
+    def identify(self, deployable: str) -> RegionContent:
         """Unknown also where the driver cannot tell."""
         try:
             return self.unit(deployable).driver.identify(deployable)
         except (DriverError, BadRequest):
-            return Identified(RegionState.UNKNOWN)
+            return RegionContent(RegionState.UNKNOWN)
 
-    def _looked_at(self, driver: Driver, device: Device) -> Device:
+    def _looked_at(self, driver: AcceleratorDriver, device: Device) -> Device:
         """`device` with what its regions carry and how it is; unknown where the driver cannot tell."""
         try:
             parts = tuple(

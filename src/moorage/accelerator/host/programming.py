@@ -18,7 +18,7 @@ from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.host.device_registry import Fleet, Unit
 from moorage.accelerator.host.signatures import Signatures, Signed
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.bitstream import Target, bitstream_of, carries
+from moorage.accelerator.model.bitstream import BitstreamTarget, bitstream_of, carries
 from moorage.accelerator.model.device_history import Who
 from moorage.accelerator.model.devices import Bitstream, RegionState
 from moorage.accelerator.model.errors import (
@@ -28,7 +28,7 @@ from moorage.accelerator.model.errors import (
     ConflictingBitstreams,
     ProgramFailed,
 )
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.core.errors import Invalid, NotFound, TooLarge
 from moorage.images.base import DigestMismatch, ImageRecord, ImageSource
 from moorage.images.cache import CachedFile, DigestCache
@@ -94,11 +94,11 @@ class Programmer:
 
     def hints(self, image_id: str, project_id: str) -> Mapping[str, str]:
         """The properties of the image of a server of that project; none where it is gone."""
-        image = self._images.get(Target("", project_id).view, image_id)
+        image = self._images.get(BitstreamTarget("", project_id).view, image_id)
         return {} if image is None else image.properties
 
     def resolve(
-        self, wanted: Wanted, unit: Unit, project_id: str, *, signed: bool = False, only_public: bool = False
+        self, wanted: ProgramRequest, unit: Unit, project_id: str, *, signed: bool = False, only_public: bool = False
     ) -> Chosen:
         """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`; where a
         signature is demanded or there, `SignatureMissing`, `SignatureRejected`.
@@ -108,7 +108,7 @@ class Programmer:
                 f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
             )
         part = unit.deployable
-        target = Target(part.region_type, project_id, unit.device, part.name, only_public)
+        target = BitstreamTarget(part.region_type, project_id, unit.device, part.name, only_public)
         image = find_image(self._images, wanted, target)
         found = self._signatures.check(image, demanded=signed)
         bitstream = replace(bitstream_of(image), voucher=self._signatures.voucher(found))
@@ -130,7 +130,7 @@ class Programmer:
             with self._fetched(chosen) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
-    def empty(self, deployable: str, by: Who, only: Wanted) -> str | None:
+    def empty(self, deployable: str, by: Who, only: ProgramRequest) -> str | None:
         """Have `deployable` carry the vendor's blank; nothing is done where it does already, or where it carries something
         else than `only`, where that is not nothing. The id of the image that it carries then.
         """

@@ -1,7 +1,7 @@
 """What is plugged where on one host, and how that may change: values in, values out.
 
-`Holdings` is the whole content of the host's checkpoint. Each function below is one step of an attachment's life
-and gives the next `Holdings`; `moorage.accelerator.host.attach` writes it down before (or after) it touches a device.
+`AttachState` is the whole content of the host's checkpoint. Each function below is one step of an attachment's life
+and gives the next `AttachState`; `moorage.accelerator.host.attach` writes it down before (or after) it touches a device.
 
 An attachment goes ``claimed -> preparing -> attached -> releasing`` and is gone. A crash leaves one of these
 behind, and `attach.recover` knows by it what may have been touched. Pure: no I/O here.
@@ -28,7 +28,7 @@ from moorage.accelerator.model.devices import (
 from moorage.accelerator.model.errors import AlreadyPlugged, ConflictingBitstreams, NoCapacity
 
 
-class Step(StrEnum):
+class AttachStep(StrEnum):
     CLAIMED = "claimed"  #: nothing of the handles was touched yet; their region may be being programmed
     PREPARING = "preparing"
     ATTACHED = "attached"
@@ -73,7 +73,7 @@ class Attachment:
     instance_name: str
     project_id: str
     request_digest: str  #: a repeated plug of the same request has the same
-    step: Step
+    step: AttachStep
     handles: tuple[Claimed, ...]  #: in the order of the answer
     user_id: str = ""
 
@@ -83,7 +83,7 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class HandleDemand:
     """`amount` handles of one deployable for one request group."""
 
     deployable: str
@@ -103,7 +103,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
+class AttachState:
     handles: Mapping[str, HandleRecord] = field(default_factory=dict)  #: by PCI address; absent: free
     attachments: Mapping[str, Attachment] = field(default_factory=dict)  #: by instance uuid
     regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
@@ -132,7 +132,7 @@ class Holdings:
 # ---------------------------------------------------------------------------------------- plugging
 
 
-def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holdings:
+def claim(held: AttachState, new: Attachment, demands: Sequence[HandleDemand]) -> AttachState:
     """All handles that `demands` ask for, or none: `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
     if new.instance_uuid in held.attachments:
         raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
@@ -151,11 +151,11 @@ def claim(held: Holdings, new: Attachment, demands: Sequence[Demand]) -> Holding
                 _from_free(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
             )
             claimed.append(Claimed(pci_id, demand.deployable, demand.rp_uuid, demand.group))
-    attachment = replace(new, step=Step.CLAIMED, handles=tuple(claimed))
+    attachment = replace(new, step=AttachStep.CLAIMED, handles=tuple(claimed))
     return replace(held, handles=handles, attachments={**held.attachments, new.instance_uuid: attachment})
 
 
-def _check_region(held: Holdings, demand: Demand, new: Attachment) -> None:
+def _check_region(held: AttachState, demand: HandleDemand, new: Attachment) -> None:
     """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
     region = held.region(demand.deployable)
     if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
@@ -173,8 +173,8 @@ def _check_region(held: Holdings, demand: Demand, new: Attachment) -> None:
 
 
 def begin_programming(
-    held: Holdings, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Who | None = None
-) -> Holdings:
+    held: AttachState, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Who | None = None
+) -> AttachState:
     """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
 
     `by`: who ordered it, where that is not an instance that plugs.
@@ -193,62 +193,62 @@ def begin_programming(
     return _with_region(held, deployable, RegionRecord(state, None, wanted, who, region.failed))
 
 
-def _is_untouched(held: Holdings, record: HandleRecord) -> bool:
+def _is_untouched(held: AttachState, record: HandleRecord) -> bool:
     attachment = held.attachments.get(record.instance_uuid)
-    return record.state is HandleState.CLAIMED and attachment is not None and attachment.step is Step.CLAIMED
+    return record.state is HandleState.CLAIMED and attachment is not None and attachment.step is AttachStep.CLAIMED
 
 
-def end_programming(held: Holdings, deployable: str, loaded: Bitstream | None, failed: str = "") -> Holdings:
+def end_programming(held: AttachState, deployable: str, loaded: Bitstream | None, failed: str = "") -> AttachState:
     """`failed`: why it is not blank, as it was to be."""
     state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.IDLE)
     return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
 
 
-def lose_region(held: Holdings, deployable: str, failed: str = "") -> Holdings:
+def lose_region(held: AttachState, deployable: str, failed: str = "") -> AttachState:
     """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
     state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
     return _with_region(held, deployable, RegionRecord(state, failed=failed))
 
 
-def begin_preparing(held: Holdings, instance_uuid: str) -> Holdings:
-    return _with_step(held, instance_uuid, Step.PREPARING)
+def begin_preparing(held: AttachState, instance_uuid: str) -> AttachState:
+    return _with_step(held, instance_uuid, AttachStep.PREPARING)
 
 
-def attach(held: Holdings, instance_uuid: str) -> Holdings:
-    return _with_step(_with_states(held, instance_uuid, HandleState.ATTACHED), instance_uuid, Step.ATTACHED)
+def attach(held: AttachState, instance_uuid: str) -> AttachState:
+    return _with_step(_with_states(held, instance_uuid, HandleState.ATTACHED), instance_uuid, AttachStep.ATTACHED)
 
 
 # --------------------------------------------------------------------------------------- releasing
 
 
-def begin_release(held: Holdings, instance_uuid: str) -> Holdings:
+def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
     """Handles that were never touched are free at once, the attachment gone; others are dirty."""
     attachment = held.attachments[instance_uuid]
-    if attachment.step is Step.CLAIMED:
+    if attachment.step is AttachStep.CLAIMED:
         return _forget(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
-    if attachment.step is Step.RELEASING:
+    if attachment.step is AttachStep.RELEASING:
         return held
-    return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, Step.RELEASING)
+    return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, AttachStep.RELEASING)
 
 
-def clean(held: Holdings, pci_id: str) -> Holdings:
+def clean(held: AttachState, pci_id: str) -> AttachState:
     """A crash in the middle of cleaning leaves ``cleaning``: it is begun again."""
     if held.handles[pci_id].state is HandleState.CLEANING:
         return held
     return _with_state(held, pci_id, HandleState.CLEANING)
 
 
-def free(held: Holdings, pci_id: str) -> Holdings:
+def free(held: AttachState, pci_id: str) -> AttachState:
     return _with_state(held, pci_id, HandleState.FREE)
 
 
-def quarantine(held: Holdings, pci_id: str, reason: str) -> Holdings:
+def quarantine(held: AttachState, pci_id: str, reason: str) -> AttachState:
     held = _with_state(held, pci_id, HandleState.QUARANTINED)
     record = replace(held.handles[pci_id], instance_uuid="", digest="", reason=reason)
     return replace(held, handles={**held.handles, pci_id: record})
 
 
-def end_release(held: Holdings, instance_uuid: str) -> Holdings:
+def end_release(held: AttachState, instance_uuid: str) -> AttachState:
     """Every handle is free or quarantined: the instance holds nothing any more."""
     left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
     if left:
@@ -256,7 +256,7 @@ def end_release(held: Holdings, instance_uuid: str) -> Holdings:
     return _forget(held, instance_uuid)
 
 
-def leave_quarantine(held: Holdings, pci_id: str) -> Holdings:
+def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
     """An operator says that it may be cleaned again; it is dirty until that has worked."""
     held = _with_state(held, pci_id, HandleState.DIRTY)
     return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
@@ -265,7 +265,7 @@ def leave_quarantine(held: Holdings, pci_id: str) -> Holdings:
 # -------------------------------------------------------------------------------- what was discovered
 
 
-def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
+def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
     """The devices as found now. A region that is known already keeps its record: we know what we did to it."""
     found = tuple(devices)
     regions = {
@@ -277,7 +277,7 @@ def with_devices(held: Holdings, devices: Iterable[Device]) -> Holdings:
     return replace(held, devices=tuple(_with_bitstreams(device, {}) for device in found), regions=regions)
 
 
-def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstream | None) -> Holdings:
+def adopt(held: AttachState, deployable: str, state: RegionState, bitstream: Bitstream | None) -> AttachState:
     """At a start, before anybody is served: what the device itself says of an idle region is the truth.
 
     Not a step of the region's life but a correction of our picture, hence outside the transition table. A bitstream
@@ -290,7 +290,7 @@ def adopt(held: Holdings, deployable: str, state: RegionState, bitstream: Bitstr
     return _with_region(held, deployable, RegionRecord(state, bitstream if state is RegionState.IDLE else None))
 
 
-def with_voucher(held: Holdings, deployable: str, unsigned: Voucher) -> Holdings:
+def with_voucher(held: AttachState, deployable: str, unsigned: Voucher) -> AttachState:
     """At a start: who vouches for a bitstream without a manifest, which the options decide."""
     region = held.region(deployable)
     if region.bitstream is None or not region.bitstream.digest or region.bitstream.voucher is Voucher.SIGNATURE:
@@ -298,7 +298,7 @@ def with_voucher(held: Holdings, deployable: str, unsigned: Voucher) -> Holdings
     return _with_region(held, deployable, replace(region, bitstream=replace(region.bitstream, voucher=unsigned)))
 
 
-def devices_as_loaded(held: Holdings) -> list[Device]:
+def devices_as_loaded(held: AttachState) -> list[Device]:
     """The devices with what their regions carry by our own record."""
     return [_with_bitstreams(device, held.regions) for device in held.devices]
 
@@ -308,37 +308,39 @@ def _with_bitstreams(device: Device, regions: Mapping[str, RegionRecord]) -> Dev
     return replace(device, deployables=tuple(parts))
 
 
-def with_providers(held: Holdings, rp_uuids: Mapping[str, str]) -> Holdings:
+def with_providers(held: AttachState, rp_uuids: Mapping[str, str]) -> AttachState:
     """`rp_uuids` by deployable, as Placement knows them now."""
     return replace(held, rp_uuids=dict(rp_uuids))
 
 
-def with_wishes(held: Holdings, wishes: Wishes) -> Holdings:
+def with_wishes(held: AttachState, wishes: Wishes) -> AttachState:
     return replace(held, wishes=wishes)
 
 
-def with_happenings(held: Holdings, happenings: Sequence[device_history.Happening], at: datetime) -> Holdings:
+def with_happenings(
+    held: AttachState, happenings: Sequence[device_history.DeviceTransition], at: datetime
+) -> AttachState:
     return replace(held, journal=device_history.written(held.journal, happenings, at))
 
 
-def told(held: Holdings, upto: int) -> Holdings:
+def told(held: AttachState, upto: int) -> AttachState:
     """The service has the records up to the sequence number `upto`."""
     return replace(held, journal=device_history.taken(held.journal, upto))
 
 
-def withheld(held: Holdings) -> frozenset[str]:
+def withheld(held: AttachState) -> frozenset[str]:
     """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
     withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
     return lost_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
-def offer(held: Holdings) -> object:
+def offer(held: AttachState) -> object:
     """What the providers of this host are made of: the same offer, the same inventories and traits."""
     kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
     return held.devices, held.regions, held.wishes, kept_back
 
 
-def lost_regions(held: Holdings) -> frozenset[str]:
+def lost_regions(held: AttachState) -> frozenset[str]:
     return frozenset(name for name, region in held.regions.items() if region.state is RegionState.UNKNOWN)
 
 
@@ -346,13 +348,13 @@ def _from_free(after: HandleState) -> HandleState:
     return HANDLE_TRANSITIONS.check(HandleState.FREE, after)
 
 
-def _with_states(held: Holdings, instance_uuid: str, after: HandleState) -> Holdings:
+def _with_states(held: AttachState, instance_uuid: str, after: HandleState) -> AttachState:
     for handle in held.attachments[instance_uuid].handles:
         held = _with_state(held, handle.pci_id, after)
     return held
 
 
-def _with_state(held: Holdings, pci_id: str, after: HandleState) -> Holdings:
+def _with_state(held: AttachState, pci_id: str, after: HandleState) -> AttachState:
     record = held.handles[pci_id]
     state = HANDLE_TRANSITIONS.check(record.state, after)
     handles = {name: other for name, other in held.handles.items() if name != pci_id}
@@ -361,15 +363,15 @@ def _with_state(held: Holdings, pci_id: str, after: HandleState) -> Holdings:
     return replace(held, handles=handles)
 
 
-def _with_step(held: Holdings, instance_uuid: str, step: Step) -> Holdings:
+def _with_step(held: AttachState, instance_uuid: str, step: AttachStep) -> AttachState:
     attachment = replace(held.attachments[instance_uuid], step=step)
     return replace(held, attachments={**held.attachments, instance_uuid: attachment})
 
 
-def _with_region(held: Holdings, deployable: str, region: RegionRecord) -> Holdings:
+def _with_region(held: AttachState, deployable: str, region: RegionRecord) -> AttachState:
     return replace(held, regions={**held.regions, deployable: region})
 
 
-def _forget(held: Holdings, instance_uuid: str) -> Holdings:
+def _forget(held: AttachState, instance_uuid: str) -> AttachState:
     others = {uuid: attachment for uuid, attachment in held.attachments.items() if uuid != instance_uuid}
     return replace(held, attachments=others)

@@ -18,7 +18,7 @@ import msgspec
 from moorage.accelerator.model.attach_state import Attachment
 from moorage.accelerator.model.errors import BadRequest
 from moorage.accelerator.model.naming import canonical_id, spec_class
-from moorage.accelerator.model.profile import Wanted, function_id_of
+from moorage.accelerator.model.profile import ProgramRequest, function_id_of
 from moorage.accelerator.model.rows import RequestRecord
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
@@ -102,14 +102,14 @@ class ProgramOrder:
     user_id: str = ""
     function_id: str = ""
     function_name: str = ""
-    only: Wanted = field(default_factory=Wanted)
+    only: ProgramRequest = field(default_factory=ProgramRequest)
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(canonical_id(self.image_id), function_id_of(self.function_id), self.function_name)
+    def wanted(self) -> ProgramRequest:
+        return ProgramRequest(canonical_id(self.image_id), function_id_of(self.function_id), self.function_name)
 
     @property
-    def emptied(self) -> Wanted:
+    def emptied(self) -> ProgramRequest:
         """`only`, as bitstreams are compared with it."""
         return replace(self.only, function_id=function_id_of(self.only.function_id))
 

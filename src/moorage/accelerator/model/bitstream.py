@@ -21,7 +21,7 @@ from itertools import zip_longest
 from moorage.accelerator.model.devices import Bitstream, Device, Function
 from moorage.accelerator.model.errors import BitstreamNotFound, MultipleBitstreams
 from moorage.accelerator.model.naming import comparable, function_traits, same_id
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.core.names import is_custom
 from moorage.images.base import ImageRecord
 from moorage.images.views import ProjectView, PublicView, ServiceView
@@ -36,7 +36,7 @@ MOST_FUNCTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BitstreamTarget:
     """What a bitstream must fit: the type of the region and, where that is known, its card; and who wants to use it."""
 
     region_type: str
@@ -56,7 +56,7 @@ class Target:
         return f"region {self.deployable} ({self.device.model}, type {self.region_type})"
 
 
-def searches(wanted: Wanted, target: Target) -> Iterator[Mapping[str, str]]:
+def searches(wanted: ProgramRequest, target: BitstreamTarget) -> Iterator[Mapping[str, str]]:
     """The property filters to try in turn, until one of them has found an image that fits.
 
     R24: function and region type together. Then Cyborg's property; then the region type alone, because an image
@@ -71,7 +71,7 @@ def searches(wanted: Wanted, target: Target) -> Iterator[Mapping[str, str]]:
     yield region
 
 
-def choose(images: Sequence[ImageRecord], wanted: Wanted, target: Target) -> ImageRecord | None:
+def choose(images: Sequence[ImageRecord], wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord | None:
     """The one image that fits, None where none does. Raises `MultipleBitstreams`: the choice is not ours (R25)."""
     fitting = {
         image.id: image
@@ -87,7 +87,7 @@ def choose(images: Sequence[ImageRecord], wanted: Wanted, target: Target) -> Ima
     return next(iter(fitting.values()), None)
 
 
-def rejects(image: ImageRecord, wanted: Wanted, target: Target) -> str | None:
+def rejects(image: ImageRecord, wanted: ProgramRequest, target: BitstreamTarget) -> str | None:
     """Why `image` must not be programmed into `target`; None where it may."""
     if image.status != "active":
         return f"it is {image.status}"
@@ -129,7 +129,7 @@ def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | Non
     return None
 
 
-def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> BitstreamNotFound:
+def not_found(wanted: ProgramRequest, target: BitstreamTarget, images: Sequence[ImageRecord]) -> BitstreamNotFound:
     """Names what was searched and why each image that came near was not taken; images of others stay unknown."""
     known = [image for image in images if _may_know(image, target)]
     reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in known]
@@ -137,7 +137,7 @@ def not_found(wanted: Wanted, target: Target, images: Sequence[ImageRecord]) -> 
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
 
 
-def _withheld(image: ImageRecord, target: Target) -> str:
+def _withheld(image: ImageRecord, target: BitstreamTarget) -> str:
     """Why its visibility keeps it from `target`; empty where it does not."""
     if not _may_use(image, target):
         return (
@@ -149,16 +149,16 @@ def _withheld(image: ImageRecord, target: Target) -> str:
     return ""
 
 
-def _may_use(image: ImageRecord, target: Target) -> bool:
+def _may_use(image: ImageRecord, target: BitstreamTarget) -> bool:
     return image.is_public or (bool(target.project_id) and image.owner == target.project_id)
 
 
-def _may_know(image: ImageRecord, target: Target) -> bool:
+def _may_know(image: ImageRecord, target: BitstreamTarget) -> bool:
     """Everybody may read a community image."""
     return _may_use(image, target) or image.visibility == "community"
 
 
-def carries(bitstream: Bitstream | None, wanted: Wanted) -> bool:
+def carries(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
     """Is it what is wanted?"""
     if bitstream is None:
         return False
@@ -167,7 +167,7 @@ def carries(bitstream: Bitstream | None, wanted: Wanted) -> bool:
     return any(matches(wanted, function) for function in bitstream.functions)
 
 
-def matches(wanted: Wanted, function: Function) -> bool:
+def matches(wanted: ProgramRequest, function: Function) -> bool:
     if wanted.function_id:
         return same_id(wanted.function_id, function.id)
     return bool(wanted.function_name) and wanted.function_name == function.name

@@ -16,7 +16,7 @@ LONGEST = 255
 LONGEST_REASON = 2000
 
 
-class Event(StrEnum):
+class DeviceEvent(StrEnum):
     PROGRAM = "program"  #: a region was to be loaded; without a digest: with the blank
     ATTACH = "attach"
     DETACH = "detach"  #: its instance has it no longer; it is dirty
@@ -36,10 +36,10 @@ class Who:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class DeviceTransition:
     """What a step did to one handle or region."""
 
-    event: Event
+    event: DeviceEvent
     deployable: str
     handle: str = ""  #: empty for a region
     who: Who = Who()
@@ -50,12 +50,12 @@ class Happening:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class HistoryRecord:
     """On the wire and in the checkpoint a JSON object with the same names."""
 
     sequence: int  #: rises on a host; the time in microseconds, or one more than the last
     at: datetime
-    what: Happening
+    what: DeviceTransition
 
     @property
     def device(self) -> str:
@@ -68,37 +68,37 @@ class Journal:
     """`pending` are those that the service has not taken yet, in their order."""
 
     last: int = 0
-    pending: tuple[Record, ...] = ()
+    pending: tuple[HistoryRecord, ...] = ()
     lost: int = 0  #: how many the gap at the head of `pending` stands for
 
 
-def written(journal: Journal, happenings: Sequence[Happening], at: datetime) -> Journal:
+def written(journal: Journal, happenings: Sequence[DeviceTransition], at: datetime) -> Journal:
     if not happenings:
         return journal
     # By the clock, so that a host whose checkpoint was removed does not number its records as it did before.
     first = max(journal.last + 1, int(at.timestamp() * 1_000_000))
-    new = tuple(Record(first + number, at, _shortened(what)) for number, what in enumerate(happenings))
+    new = tuple(HistoryRecord(first + number, at, _shortened(what)) for number, what in enumerate(happenings))
     return _bounded(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
 
 
 def taken(journal: Journal, upto: int) -> Journal:
     """The service has those up to the sequence number `upto`."""
     left = tuple(record for record in journal.pending if record.sequence > upto)
-    return Journal(journal.last, left, journal.lost if left[:1] and left[0].what.event is Event.GAP else 0)
+    return Journal(journal.last, left, journal.lost if left[:1] and left[0].what.event is DeviceEvent.GAP else 0)
 
 
 def _bounded(journal: Journal) -> Journal:
-    records = [record for record in journal.pending if record.what.event is not Event.GAP]
+    records = [record for record in journal.pending if record.what.event is not DeviceEvent.GAP]
     excess = records[:-MOST_PENDING]
     if not excess:
         return journal
     lost = journal.lost + len(excess)
     reason = f"{lost} records up to here were lost: the host could not tell the accelerator service for too long"
-    gap = replace(excess[-1], what=Happening(Event.GAP, "", done=False, reason=reason))
+    gap = replace(excess[-1], what=DeviceTransition(DeviceEvent.GAP, "", done=False, reason=reason))
     return Journal(journal.last, (gap, *records[-MOST_PENDING:]), lost)
 
 
-def _shortened(what: Happening) -> Happening:
+def _shortened(what: DeviceTransition) -> DeviceTransition:
     who = Who(what.who.instance_uuid, what.who.project_id[:LONGEST], what.who.user_id[:LONGEST])
     return replace(
         what,

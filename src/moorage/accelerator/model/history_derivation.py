@@ -5,25 +5,25 @@ No step can change hands without being seen here, whoever takes it. Pure: no I/O
 
 from collections.abc import Iterator
 
-from moorage.accelerator.model.attach_state import HandleRecord, Holdings, RegionRecord
-from moorage.accelerator.model.device_history import Event, Happening, Who
+from moorage.accelerator.model.attach_state import AttachState, HandleRecord, RegionRecord
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, Who
 from moorage.accelerator.model.devices import HandleState, RegionState
 
 _EVENTS = {
-    (HandleState.CLAIMED, HandleState.ATTACHED): Event.ATTACH,
-    (HandleState.CLAIMED, HandleState.DIRTY): Event.ATTACH,  # it failed
-    (HandleState.ATTACHED, HandleState.DIRTY): Event.DETACH,
-    (HandleState.CLEANING, HandleState.FREE): Event.CLEAN,
-    (HandleState.CLEANING, HandleState.QUARANTINED): Event.QUARANTINE,
-    (HandleState.QUARANTINED, HandleState.DIRTY): Event.RELEASE,
+    (HandleState.CLAIMED, HandleState.ATTACHED): DeviceEvent.ATTACH,
+    (HandleState.CLAIMED, HandleState.DIRTY): DeviceEvent.ATTACH,  # it failed
+    (HandleState.ATTACHED, HandleState.DIRTY): DeviceEvent.DETACH,
+    (HandleState.CLEANING, HandleState.FREE): DeviceEvent.CLEAN,
+    (HandleState.CLEANING, HandleState.QUARANTINED): DeviceEvent.QUARANTINE,
+    (HandleState.QUARANTINED, HandleState.DIRTY): DeviceEvent.RELEASE,
 }
 
 
-def happenings(before: Holdings, after: Holdings, reason: str) -> list[Happening]:
+def happenings(before: AttachState, after: AttachState, reason: str) -> list[DeviceTransition]:
     return [*_of_regions(before, after, reason), *_of_handles(before, after, reason)]
 
 
-def _of_handles(before: Holdings, after: Holdings, reason: str) -> Iterator[Happening]:
+def _of_handles(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
     if before.handles is after.handles:
         return
     for pci_id, was in before.handles.items():
@@ -32,10 +32,10 @@ def _of_handles(before: Holdings, after: Holdings, reason: str) -> Iterator[Happ
         if event is None:
             continue
         loaded = after.region(was.deployable).bitstream
-        failed = event is Event.QUARANTINE or (
-            event is Event.ATTACH and now is not None and now.state is HandleState.DIRTY
+        failed = event is DeviceEvent.QUARANTINE or (
+            event is DeviceEvent.ATTACH and now is not None and now.state is HandleState.DIRTY
         )
-        yield Happening(
+        yield DeviceTransition(
             event,
             was.deployable,
             pci_id,
@@ -47,7 +47,7 @@ def _of_handles(before: Holdings, after: Holdings, reason: str) -> Iterator[Happ
         )
 
 
-def _of_regions(before: Holdings, after: Holdings, reason: str) -> Iterator[Happening]:
+def _of_regions(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
     if before.regions is after.regions:
         return
     for deployable, was in before.regions.items():
@@ -58,8 +58,8 @@ def _of_regions(before: Holdings, after: Holdings, reason: str) -> Iterator[Happ
         if was.wanted is None and not done and was.failed and was.failed == now.failed:
             continue  # the mending of a region is tried in every round
         unknown = "nobody knows what the region carries now" if now.state is RegionState.UNKNOWN else ""
-        yield Happening(
-            Event.PROGRAM,
+        yield DeviceTransition(
+            DeviceEvent.PROGRAM,
             deployable,
             who=was.by,
             image_id=was.wanted.image_id if was.wanted else "",
@@ -69,7 +69,7 @@ def _of_regions(before: Holdings, after: Holdings, reason: str) -> Iterator[Happ
         )
 
 
-def _holder(before: Holdings, record: HandleRecord) -> Who:
+def _holder(before: AttachState, record: HandleRecord) -> Who:
     attachment = before.attachments.get(record.instance_uuid)
     return Who(record.instance_uuid) if attachment is None else attachment.who
 

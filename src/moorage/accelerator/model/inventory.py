@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from moorage.accelerator.model.devices import WITHHELD, Deployable, Device, HandleState, Health
-from moorage.accelerator.model.naming import Names, resource_class, traits_of
+from moorage.accelerator.model.naming import NameScheme, resource_class, traits_of
 from moorage.core.inventories import Inventory
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderNode:
+class DeployableNode:
     """One deployable as a resource provider below its NUMA node.
 
     `AcceleratorAgent.nodes` gives the whole picture of a host; the host's resource tracker grafts it onto the tree of
@@ -39,8 +39,8 @@ def provider_nodes(
     states: Mapping[str, HandleState],
     withheld: frozenset[str] = frozenset(),
     more_traits: Mapping[str, Iterable[str]] = MappingProxyType({}),
-    names: Names = Names.SPEC,
-) -> list[ProviderNode]:
+    names: NameScheme = NameScheme.SPEC,
+) -> list[DeployableNode]:
     """`states` is by PCI address (absent: free); `withheld` names deployables that nobody may be placed on."""
     nodes = []
     for device in devices:
@@ -50,7 +50,7 @@ def provider_nodes(
             if units.total == 0:  # Placement has no inventory of nothing
                 continue
             nodes.append(
-                ProviderNode(
+                DeployableNode(
                     name=provider_name(host, deployable.name),
                     parent=f"{host}_NUMA_{device.numa_node}",
                     inventories={resource_class(device.type, names): units},

@@ -43,7 +43,7 @@ class ParsedTrait:
     id: str  #: as `same_id` compares it
 
 
-class Names(StrEnum):
+class NameScheme(StrEnum):
     """What a host publishes."""
 
     SPEC = "spec"
@@ -54,8 +54,8 @@ class Names(StrEnum):
 _CYBORGS = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
 
 
-def resource_class(kind: DeviceType, names: Names = Names.SPEC) -> str:
-    if names is Names.CYBORG:
+def resource_class(kind: DeviceType, names: NameScheme = NameScheme.SPEC) -> str:
+    if names is NameScheme.CYBORG:
         return _CYBORGS.get(kind, custom(kind))
     return f"{CLASS_PREFIX}{kind}"
 
@@ -64,7 +64,7 @@ def spec_class(name: str) -> str:
     """The spec's class that Cyborg's means: ``CUSTOM_ACCELERATOR_GPU`` for ``PGPU``; any other name is itself."""
     if name == "GPU":  # an old profile's word
         return resource_class(DeviceType.GPU)
-    return next((resource_class(kind) for kind in DeviceType if resource_class(kind, Names.CYBORG) == name), name)
+    return next((resource_class(kind) for kind in DeviceType if resource_class(kind, NameScheme.CYBORG) == name), name)
 
 
 def type_of_class(name: str) -> str | None:
@@ -88,11 +88,11 @@ def function_traits(vendor: str, function: Function) -> frozenset[str]:
     )
 
 
-def traits_of(device: Device, deployable: Deployable, names: Names = Names.SPEC) -> frozenset[str]:
+def traits_of(device: Device, deployable: Deployable, names: NameScheme = NameScheme.SPEC) -> frozenset[str]:
     """What is published for `deployable`. Functions of a bitstream are left out that is not for everybody,
     or for which nobody vouches.
     """
-    vendor, both = device.vendor, names is Names.CYBORG
+    vendor, both = device.vendor, names is NameScheme.CYBORG
     traits = {OWNER_TRAIT, custom(f"{device.type}_{vendor}"), *device.traits}
     if deployable.programmable:
         traits.add(region_trait(vendor, deployable.region_type))

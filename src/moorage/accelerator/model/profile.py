@@ -40,7 +40,7 @@ MOST_CHARACTERS = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ProgramRequest:
     """What is to be programmed: exactly one of the three, or (all empty) nothing."""
 
     bitstream_id: str = ""
@@ -59,13 +59,13 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ProfileGroup:
     """One request group that asks for accelerators. `amounts` is by type: ``{"FPGA": 1}``."""
 
     suffix: str
     amounts: Mapping[str, int]
     required_traits: frozenset[str] = frozenset()
-    wanted: Wanted = Wanted()
+    wanted: ProgramRequest = ProgramRequest()
     signed: bool = False  #: is a verified signature demanded?
     hinted: bool = False  #: is what is wanted a hint of the server's image?
 
@@ -85,7 +85,7 @@ class Group:
 class Profile:
     """An anonymous device profile: only groups with accelerators are in it, by suffix."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[ProfileGroup, ...]
 
 
 @dataclass(slots=True)
@@ -205,9 +205,9 @@ def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, 
             next(iter(with_devices.values())).wanted.setdefault(kind, set()).update(values)
 
 
-def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> Group:
+def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> ProfileGroup:
     """`everywhere`: a signature is demanded of all that is programmed."""
-    group = Group(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
+    group = ProfileGroup(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
     named = [(kind, value) for kind, values in sorted(draft.wanted.items()) for value in sorted(values)]
     if not named:
         if draft.signed and suffix:
@@ -221,7 +221,7 @@ def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> Group:
     return replace(group, wanted=_wanted(kind, value), signed=draft.signed or everywhere)
 
 
-def _wanted(kind: str, value: str) -> Wanted:
+def _wanted(kind: str, value: str) -> ProgramRequest:
     if not value:
         raise BadRequest(f"the extra spec {kind} is empty; it takes the {kind.replace('_', ' ')}")
     if len(value) > MOST_CHARACTERS or not value.isprintable():
@@ -229,10 +229,10 @@ def _wanted(kind: str, value: str) -> Wanted:
             f"the extra spec {kind} is {value[:MOST_CHARACTERS]!r}; it takes {MOST_CHARACTERS} printable characters at most"
         )
     if kind == "bitstream":
-        return Wanted(bitstream_id=canonical_id(value))
+        return ProgramRequest(bitstream_id=canonical_id(value))
     if kind == "function_name":
-        return Wanted(function_name=value)
-    return Wanted(function_id=function_id_of(value))
+        return ProgramRequest(function_name=value)
+    return ProgramRequest(function_id=function_id_of(value))
 
 
 def function_id_of(text: str) -> str:

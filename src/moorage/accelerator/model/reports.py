@@ -6,9 +6,9 @@ On the wire they are JSON objects with the same names. Pure: no I/O here.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from moorage.accelerator.model.attach_state import Attachment, Holdings, Step, devices_as_loaded
+from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, devices_as_loaded
 from moorage.accelerator.model.devices import Deployable, Device, Function, HandleState
-from moorage.accelerator.model.naming import Names, resource_class
+from moorage.accelerator.model.naming import NameScheme, resource_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class AttachmentReport:
     pci_id: str
 
 
-def device_reports(held: Holdings, names: Names = Names.SPEC) -> list[DeviceReport]:
+def device_reports(held: AttachState, names: NameScheme = NameScheme.SPEC) -> list[DeviceReport]:
     return [_device(held, device, names) for device in devices_as_loaded(held)]
 
 
-def attachment_reports(held: Holdings) -> list[AttachmentReport]:
-    attached = (one for one in held.attachments.values() if one.step is Step.ATTACHED)
+def attachment_reports(held: AttachState) -> list[AttachmentReport]:
+    attached = (one for one in held.attachments.values() if one.step is AttachStep.ATTACHED)
     return [report for attachment in attached for report in _attached(attachment)]
 
 
@@ -83,7 +83,7 @@ def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
     )
 
 
-def _device(held: Holdings, device: Device, names: Names) -> DeviceReport:
+def _device(held: AttachState, device: Device, names: NameScheme) -> DeviceReport:
     return DeviceReport(
         address=device.pci_id,
         type=str(device.type),
@@ -101,7 +101,7 @@ def _device(held: Holdings, device: Device, names: Names) -> DeviceReport:
     )
 
 
-def _deployable(held: Holdings, part: Deployable) -> DeployableReport:
+def _deployable(held: AttachState, part: Deployable) -> DeployableReport:
     states = held.states()
     loaded = part.bitstream
     return DeployableReport(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from moorage.accelerator.model.device_history import Record
+from moorage.accelerator.model.device_history import HistoryRecord
 
 #: The attribute of a deployable for each function that it carries and everybody may know of.
 FUNCTION = "function"
@@ -90,7 +90,7 @@ class ProfileRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class HistoryPosition:
     """Of a record in the order of the history: its number on its host, and the row's id where two hosts have the same."""
 
     sequence: int
@@ -101,12 +101,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class HistoryEntry:
     """What a host told of one of its devices."""
 
-    place: Place
+    place: HistoryPosition
     hostname: str
-    record: Record
+    record: HistoryRecord
 
 
 @dataclass(frozen=True, slots=True)

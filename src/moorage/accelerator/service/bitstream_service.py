@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from moorage.accelerator.host.bitstream_lookup import find_image
-from moorage.accelerator.model.bitstream import Target
+from moorage.accelerator.model.bitstream import BitstreamTarget
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
 from moorage.accelerator.model.naming import TraitKind, comparable, parse_trait
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.rows import REGION_TYPE
 from moorage.accelerator.store import accelerator_store
 from moorage.core.errors import MoorageError, NotFound
@@ -33,7 +33,7 @@ class BitstreamService:
         self._database = database
         self._images = images
 
-    def loadable(self, wanted: Wanted, project_id: str, traits: Collection[str]) -> list[Loadable]:
+    def loadable(self, wanted: ProgramRequest, project_id: str, traits: Collection[str]) -> list[Loadable]:
         """By type of region, of those that hosts report and that have all of `traits`; traits of other kinds do not count.
 
         Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch` where there is none.
@@ -45,7 +45,7 @@ class BitstreamService:
         types = self._region_types(traits)
         for region_type in types:
             try:
-                image = self._image(self._images, wanted, Target(region_type, project_id))
+                image = self._image(self._images, wanted, BitstreamTarget(region_type, project_id))
             except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
                 refusals.append(error)
             else:
@@ -57,7 +57,7 @@ class BitstreamService:
         # Where one type has too many images, that there is none for the others is beside the point.
         raise min(refusals, key=lambda error: isinstance(error, BitstreamNotFound))
 
-    def _image(self, images: ImageSource, wanted: Wanted, target: Target) -> ImageRecord:
+    def _image(self, images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
         try:
             return find_image(images, wanted, target)
         except MultipleBitstreams as error:
@@ -75,5 +75,5 @@ class BitstreamService:
         return [one for one in there if wanted <= {comparable(one)}]
 
 
-def _several(images: ImageSource, target: Target, error: MultipleBitstreams) -> list[ImageRecord]:
+def _several(images: ImageSource, target: BitstreamTarget, error: MultipleBitstreams) -> list[ImageRecord]:
     return [image for one in error.images if (image := images.get(target.view, one)) is not None]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from moorage.accelerator.model.device_history import LONGEST, LONGEST_REASON, Event, Record
+from moorage.accelerator.model.device_history import LONGEST, LONGEST_REASON, DeviceEvent, HistoryRecord
 from moorage.accelerator.model.devices import HandleState
-from moorage.accelerator.model.rows import Entry, HandleRow, HistoryFilter, Place
+from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.store import accelerator_store, history_store
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
@@ -20,11 +20,11 @@ from moorage.db.prepared_transactions import Database
 _LARGEST = (1 << 63) - 1
 
 
-class HistoryService:
+class DeviceHistoryService:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def write(self, host: str, records: Sequence[Record]) -> None:
+    def write(self, host: str, records: Sequence[HistoryRecord]) -> None:
         """Those that are not known yet. Raises `Invalid`: nothing is written then."""
         for record in records:
             _check(record)
@@ -33,7 +33,7 @@ class HistoryService:
         except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
             self._write(host, records)
 
-    def _write(self, host: str, records: Sequence[Record]) -> None:
+    def _write(self, host: str, records: Sequence[HistoryRecord]) -> None:
         def work(connection: Connection) -> None:
             known = history_store.known(connection, host, [record.sequence for record in records])
             new = {record.sequence: record for record in records if record.sequence not in known}
@@ -45,11 +45,11 @@ class HistoryService:
         self,
         wanted: HistoryFilter,
         device_uuid: str | None,
-        after: Place | None,
+        after: HistoryPosition | None,
         limit: int,
         *,
         newest_first: bool = False,
-    ) -> list[Entry]:
+    ) -> list[HistoryEntry]:
         """Raises `NotFound` for a device that hosts do not report (any more): ask by host and address then."""
         with self._database.read() as connection:
             if device_uuid is not None:
@@ -84,13 +84,13 @@ class HistoryService:
 def _why(connection: Connection, host: str, handle: str, state: str) -> str:
     if state != HandleState.QUARANTINED:
         return ""
-    wanted = HistoryFilter(hostname=host, handle=handle, event=str(Event.QUARANTINE))
+    wanted = HistoryFilter(hostname=host, handle=handle, event=str(DeviceEvent.QUARANTINE))
     return next(
         (one.record.what.reason for one in history_store.entries(connection, wanted, None, 1, newest_first=True)), ""
     )
 
 
-def _check(record: Record) -> None:
+def _check(record: HistoryRecord) -> None:
     what = record.what
     texts = (what.deployable, what.handle, what.who.project_id, what.who.user_id, what.image_id, what.digest)
     if any(len(text) > LONGEST for text in texts) or len(what.reason) > LONGEST_REASON:

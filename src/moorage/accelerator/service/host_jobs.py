@@ -16,7 +16,7 @@ from moorage.core.errors import NotFound
 from moorage.core.ids import Ids
 from moorage.core.names import check_no_queue
 from moorage.db.prepared_transactions import Database
-from moorage.jobs.job_api import Report, is_of_host
+from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.wakeups import Hints
@@ -41,7 +41,7 @@ RETRY_PAUSE = timedelta(seconds=10)
 SHORT_PAUSE = timedelta(seconds=2)
 
 #: The queues to hint at after the commit.
-Follower = Callable[[Connection, Job, Report], Sequence[str]]
+Follower = Callable[[Connection, Job, JobReport], Sequence[str]]
 
 
 def jobs_topic(host: str) -> str:
@@ -58,7 +58,7 @@ class HostJobs:
         self._store = JobStore(t.jobs, max_attempts=MAX_ATTEMPTS)
         self.followers: dict[str, Follower] = {}
         #: By kind of job: whether one that failed is worth another attempt soon.
-        self.hopeful: dict[str, Callable[[Connection, Job, Report], bool]] = {}
+        self.hopeful: dict[str, Callable[[Connection, Job, JobReport], bool]] = {}
 
     def enqueue(self, connection: Connection, queue: str, kind: str, key: str, payload: Mapping[str, Any]) -> str:
         """Its id. Jobs of one key go one after the other: name the host in it, so that one that is down holds up no
@@ -91,7 +91,7 @@ class HostJobs:
             told.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                told.extend(self._follow(connection, job, Report("failed", job.epoch, job.result or {})))
+                told.extend(self._follow(connection, job, JobReport("failed", job.epoch, job.result or {})))
 
             most = min(limit, MAX_JOBS_AT_ONCE)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
@@ -100,7 +100,7 @@ class HostJobs:
         self.hint(told)
         return jobs
 
-    def report(self, job_id: str, report: Report, *, host: str | None = None) -> bool:
+    def report(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
         """Whether the host may have more to do. Once however often it is reported. `host`: whose agent reports; None: a
         service does. Raises `Conflict` ``jobs.fenced`` when somebody else has the job, `NotFound` for another host's.
         """
@@ -126,14 +126,14 @@ class HostJobs:
         self.hint(queues)
         return has_more
 
-    def _pause(self, connection: Connection, job: Job, report: Report) -> timedelta | None:
+    def _pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
         """Before the next attempt; None: the job has ended."""
         if _is_to_be_repeated(job, report):
             return RETRY_PAUSE
         hopeful = self.hopeful.get(job.kind)
         return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
 
-    def _follow(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+    def _follow(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         if _is_to_be_repeated(job, report):  # given up: begin anew
             self.enqueue(connection, job.queue, job.kind, job.key, job.payload)
             return [job.queue]
@@ -141,6 +141,6 @@ class HostJobs:
         return follower(connection, job, report) if follower is not None else ()
 
 
-def _is_to_be_repeated(job: Job, report: Report) -> bool:
+def _is_to_be_repeated(job: Job, report: JobReport) -> bool:
     """A handle that could not be cleaned is quarantined by its agent; the instance holds it no more."""
     return job.kind in _INSISTENT and report.error is not None and report.result.get("code") != CleanFailed.code

@@ -11,7 +11,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from moorage.accelerator.model.inventory import provider_name
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.rows import FUNCTION, AttributeRecord, DeployableRecord, DeviceRecord, DeviceStatus
 from moorage.accelerator.service.host_jobs import PROGRAM, WISHES, HostJobs
 from moorage.accelerator.store import accelerator_store
@@ -22,7 +22,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import is_custom
 from moorage.db.prepared_transactions import Database
-from moorage.jobs.job_api import Report
+from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 
 #: Programming is waited for so long, and looked at so often.
@@ -62,7 +62,7 @@ class OperatorService:
         self,
         caller: Caller,
         uuid: str,
-        wanted: Wanted,
+        wanted: ProgramRequest,
         project_id: str,
         *,
         empties: bool = False,
@@ -74,7 +74,7 @@ class OperatorService:
         The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the host has
         not done it in time; it goes on. With `wait_s` that is no error: what it carries after so long is told.
         """
-        loaded = Wanted() if empties else wanted
+        loaded = ProgramRequest() if empties else wanted
 
         def work(connection: Connection) -> tuple[str, str]:
             part = _deployable(connection, uuid)
@@ -85,7 +85,7 @@ class OperatorService:
                 "image_id": loaded.bitstream_id,
                 "function_id": loaded.function_id,
                 "function_name": loaded.function_name,
-                "only": asdict(wanted if empties else Wanted()),
+                "only": asdict(wanted if empties else ProgramRequest()),
                 "project_id": project_id,
                 "user_id": caller.user_id,
                 "uuid": part.uuid,
@@ -114,7 +114,7 @@ class OperatorService:
             self._clock.sleep(LOOK_EVERY_S)
         return None
 
-    def _programmed(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+    def _programmed(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         for part in accelerator_store.deployables(connection, uuid=job.payload["uuid"]):
             if report.error is None:
                 # Whose functions the next report tells: until then nobody is told those of the bitstream before.

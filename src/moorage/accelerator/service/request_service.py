@@ -37,7 +37,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.prepared_transactions import Database
-from moorage.jobs.job_api import Report
+from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job
 
 UNLIMITED = -1
@@ -252,23 +252,23 @@ class RequestService:
 
     # ------------------------------------------------------------------------- what follows on the host
 
-    def _let_go_of(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+    def _let_go_of(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
         accelerator_store.remove(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
         self._note_handles(connection, job.queue, report)
         return ()
 
-    def _note_handles(self, connection: Connection, host: str, report: Report) -> None:
+    def _note_handles(self, connection: Connection, host: str, report: JobReport) -> None:
         for deployable, states in handle_states(report.result).items():
             accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
-    def _is_given_back(self, connection: Connection, job: Job, report: Report) -> bool:
+    def _is_given_back(self, connection: Connection, job: Job, report: JobReport) -> bool:
         """Nova places the next server as soon as it has deleted the last one, whose device may still be being cleaned."""
         places = set(job.payload["providers"].values())
         leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
         return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
 
-    def _bound(self, connection: Connection, job: Job, report: Report) -> Sequence[str]:
+    def _bound(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         uuids: Sequence[str] = sorted(job.payload["requests"])
         rows = [
             row for row in accelerator_store.requests_named(connection, uuids) if row.state == RequestState.BIND_STARTED

@@ -27,7 +27,7 @@ from moorage.accelerator.model.rows import (
     RequestRecord,
 )
 from moorage.accelerator.service.bitstream_service import BitstreamService
-from moorage.accelerator.service.history_service import HistoryService
+from moorage.accelerator.service.history_service import DeviceHistoryService
 from moorage.accelerator.service.host_jobs import HostJobs
 from moorage.accelerator.service.operator_service import OperatorService
 from moorage.accelerator.service.request_service import UNLIMITED, RequestService
@@ -64,7 +64,7 @@ class AcceleratorService:
         self.jobs = HostJobs(self._database, clock, ids, hints)
         self.requests = RequestService(self._database, clock, ids, self.jobs, quota=quota_requests)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)
-        self.history = HistoryService(self._database)
+        self.history = DeviceHistoryService(self._database)
         self.bitstreams = BitstreamService(self._database, images)
         self.images_for_hosts = HostImages(images, self._named_images)
         self._clock = clock

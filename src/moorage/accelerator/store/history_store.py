@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select
 
-from moorage.accelerator.model.device_history import Event, Happening, Record, Who
-from moorage.accelerator.model.rows import Entry, HistoryFilter, Place
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Who
+from moorage.accelerator.model.rows import HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.store.tables import history as h
 
 _KNOWN = select(h.c.sequence).where(
@@ -25,27 +25,32 @@ def known(connection: Connection, host: str, sequences: Sequence[int]) -> set[in
     return {row.sequence for row in connection.execute(_KNOWN, {"host": host, "sequences": sequences})}
 
 
-def add(connection: Connection, host: str, records: Sequence[Record]) -> None:
+def add(connection: Connection, host: str, records: Sequence[HistoryRecord]) -> None:
     if records:
         connection.execute(_INSERT, [_row(host, record) for record in records])
 
 
 def entries(
-    connection: Connection, wanted: HistoryFilter, after: Place | None, limit: int, *, newest_first: bool = False
-) -> list[Entry]:
+    connection: Connection,
+    wanted: HistoryFilter,
+    after: HistoryPosition | None,
+    limit: int,
+    *,
+    newest_first: bool = False,
+) -> list[HistoryEntry]:
     """In the order of their numbers: on one host as it happened, between hosts by their clocks. Or in the reverse."""
     values = {f"of_{name}": value for name, value in asdict(wanted).items() if value is not None}
     if after is not None:
         values |= {"after_sequence": after.sequence, "after_id": after.id}
     return [
-        Entry(
-            Place(row.sequence, row.id),
+        HistoryEntry(
+            HistoryPosition(row.sequence, row.id),
             row.hostname,
-            Record(
+            HistoryRecord(
                 row.sequence,
                 row.at,
-                Happening(
-                    Event(row.event),
+                DeviceTransition(
+                    DeviceEvent(row.event),
                     row.deployable,
                     row.handle,
                     Who(row.instance_uuid or "", row.project_id, row.user_id),
@@ -88,7 +93,7 @@ def remove_before(connection: Connection, moment: datetime, limit: int) -> int:
     return len(ids)
 
 
-def _row(host: str, record: Record) -> dict[str, object]:
+def _row(host: str, record: HistoryRecord) -> dict[str, object]:
     what = record.what
     return {
         "hostname": host,

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 
 from moorage.agent.control.provider_config_reload import ProviderConfigKeeper
 from moorage.agent.provider_config.current_set import KeptFiles
-from moorage.agent.tracker.resource_tracker import ResourceTracker, Round
+from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.agent.tree.update_description import ClassChange, ProviderChange, described
 from moorage.core.errors import Conflict, MoorageError, StartError
 from moorage.core.ids import Ids
@@ -86,7 +86,7 @@ def _kept(files: KeptFiles | None) -> Document | None:
     return None if files is None else {"taken_at": files.taken_at.isoformat(), "files": files.files}
 
 
-def outcome(control: HostControl, done: Round) -> Document:
+def outcome(control: HostControl, done: UpdateResult) -> Document:
     """OUTCOME: what a round has changed, or would."""
     rows = [_provider(control, row) for row in described(done.changes, done.seen)]
     return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}

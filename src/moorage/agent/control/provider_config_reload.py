@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from moorage.agent.provider_config.current_set import KeptConfiguration
 from moorage.agent.provider_config.installation import replaced, wait_until_free
 from moorage.agent.provider_config.load import Stamp, check_contents, load, refusal, stamp
-from moorage.agent.tracker.resource_tracker import ResourceTracker, Round
+from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError
 
@@ -45,7 +45,7 @@ class ProviderConfigKeeper:
         self.judged = self._tracker.stamp
         self.kept.take(self._tracker.texts, self._clock.now())
 
-    def take(self, *, is_held: bool = False) -> Round:
+    def take(self, *, is_held: bool = False) -> UpdateResult:
         """Read the files and let them count. `is_held`: the caller keeps others from changing them meanwhile.
 
         Raises `StartError` for faults, and what Placement answers or does not: nothing has changed then.
@@ -70,7 +70,7 @@ class ProviderConfigKeeper:
                 )
             return done
 
-    def replace(self, contents: Mapping[str, bytes]) -> Round:
+    def replace(self, contents: Mapping[str, bytes]) -> UpdateResult:
         """Put such files in the place of the present ones and take them. Raises as `take`; all is as before then."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
@@ -78,7 +78,7 @@ class ProviderConfigKeeper:
         with replaced(self.files.directory, contents):
             return self.take(is_held=True)
 
-    def preview(self, contents: Mapping[str, bytes]) -> Round:
+    def preview(self, contents: Mapping[str, bytes]) -> UpdateResult:
         """What `take` would do with such files in the directory. Raises what it would raise."""
         report = check_contents(contents, self.files.directory)
         if report.faults:

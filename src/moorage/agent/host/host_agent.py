@@ -22,7 +22,7 @@ from moorage.agent.virt.driver import VirtDriver
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
-from moorage.jobs.background_tasks import Duty, Wakeups
+from moorage.jobs.background_tasks import Task, Wakeups
 from moorage.jobs.poller_election import Turns
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class HostAgent:
             others=others,
         )
         turns = Turns(lambda: wakeups.wake(host))
-        self.duties: list[Duty] = [
+        self.duties: list[Task] = [
             HeartbeatDuty(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
             ResourcesDuty(tracker, host=host, clock=clock, period_s=settings.update_period_s),
             *(

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from moorage.agent.model.power import PowerState
+from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import Domain
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.errors import Conflict, NotFound
@@ -40,7 +40,7 @@ class HostBoot:
         if not self._is_over:
             for server, mark in expected.items():
                 domain = domains.get(server)
-                if mark is not None and domain is not None and domain.power is PowerState.SHUTOFF:
+                if mark is not None and domain is not None and domain.power is DomainPowerState.SHUTOFF:
                     resumed |= self._rebooted(server)
             log.info("the host was down; its guests are started", extra={"servers": sorted(resumed)})
         if self._last() != self._current:

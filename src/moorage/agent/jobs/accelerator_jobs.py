@@ -11,7 +11,7 @@ from moorage.agent.jobs.server_build import meanwhile
 from moorage.core.errors import MoorageError
 
 
-class Accelerators(Protocol):
+class AcceleratorAgentApi(Protocol):
     """The host's accelerator agent."""
 
     def bind(self, order: Mapping[str, Any]) -> Mapping[str, str]:
@@ -36,7 +36,7 @@ class Accelerators(Protocol):
 
 
 class AcceleratorRunner:
-    def __init__(self, accelerators: Accelerators, *, keep_alive_period_s: float) -> None:
+    def __init__(self, accelerators: AcceleratorAgentApi, *, keep_alive_period_s: float) -> None:
         self._accelerators = accelerators
         self._period_s = keep_alive_period_s
         self._kinds: dict[str, Callable[[Mapping[str, Any]], Result]] = {

@@ -6,7 +6,7 @@ from moorage.core.errors import Conflict
 from moorage.core.states import table
 
 
-class PowerState(StrEnum):
+class DomainPowerState(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     SHUTOFF = "shutoff"
@@ -30,32 +30,37 @@ REBOOTS = frozenset({PowerAction.REBOOT, PowerAction.REBOOT_HARD})
 
 #: Reached by each action; an action whose state is reached already is done.
 REACHED = {
-    PowerAction.START: PowerState.RUNNING,
-    PowerAction.STOP: PowerState.SHUTOFF,
-    PowerAction.REBOOT: PowerState.RUNNING,
-    PowerAction.REBOOT_HARD: PowerState.RUNNING,
-    PowerAction.PAUSE: PowerState.PAUSED,
-    PowerAction.UNPAUSE: PowerState.RUNNING,
-    PowerAction.SUSPEND: PowerState.SUSPENDED,
-    PowerAction.RESUME: PowerState.RUNNING,
+    PowerAction.START: DomainPowerState.RUNNING,
+    PowerAction.STOP: DomainPowerState.SHUTOFF,
+    PowerAction.REBOOT: DomainPowerState.RUNNING,
+    PowerAction.REBOOT_HARD: DomainPowerState.RUNNING,
+    PowerAction.PAUSE: DomainPowerState.PAUSED,
+    PowerAction.UNPAUSE: DomainPowerState.RUNNING,
+    PowerAction.SUSPEND: DomainPowerState.SUSPENDED,
+    PowerAction.RESUME: DomainPowerState.RUNNING,
 }
 
 POWER = table(
     "a domain",
     {
-        PowerState.RUNNING: [PowerState.PAUSED, PowerState.SUSPENDED, PowerState.SHUTOFF, PowerState.RUNNING],
-        PowerState.PAUSED: [PowerState.RUNNING, PowerState.SHUTOFF],
-        PowerState.SUSPENDED: [PowerState.RUNNING, PowerState.SHUTOFF],
-        PowerState.SHUTOFF: [PowerState.RUNNING],
+        DomainPowerState.RUNNING: [
+            DomainPowerState.PAUSED,
+            DomainPowerState.SUSPENDED,
+            DomainPowerState.SHUTOFF,
+            DomainPowerState.RUNNING,
+        ],
+        DomainPowerState.PAUSED: [DomainPowerState.RUNNING, DomainPowerState.SHUTOFF],
+        DomainPowerState.SUSPENDED: [DomainPowerState.RUNNING, DomainPowerState.SHUTOFF],
+        DomainPowerState.SHUTOFF: [DomainPowerState.RUNNING],
     },
 )
 
 
-def is_done(before: PowerState, action: PowerAction) -> bool:
+def is_done(before: DomainPowerState, action: PowerAction) -> bool:
     return before is REACHED[action] and action not in REBOOTS
 
 
-def hindrance(before: PowerState, action: PowerAction) -> str | None:
+def hindrance(before: DomainPowerState, action: PowerAction) -> str | None:
     """Why `action` is not possible; None: it is."""
     try:
         POWER.check(before, REACHED[action])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.agent.provider_config.rules.check import check, duplicates
-from moorage.agent.provider_config.rules.model import Fault, ProviderConfig
+from moorage.agent.provider_config.rules.model import ConfigFault, ProviderConfig
 from moorage.agent.provider_config.rules.yaml_text import YamlFault, read
 from moorage.core.errors import StartError
 
@@ -39,16 +39,16 @@ class ProviderFiles:
 
 
 @dataclass(frozen=True)
-class Report:
+class LoadReport:
     """All that can be said of a directory. `configs` are in the order of the files, and empty with `faults`."""
 
     configs: tuple[ProviderConfig, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[ConfigFault, ...]
     warnings: tuple[str, ...]
     texts: Mapping[str, str] = field(default_factory=dict)  #: {name of a file: what is in it}; empty with `faults`
 
 
-def load(files: ProviderFiles) -> Report:
+def load(files: ProviderFiles) -> LoadReport:
     """What the files say. Raises `StartError` with every fault; logs what is ignored.
 
     A directory that does not exist has no files.
@@ -62,7 +62,7 @@ def load(files: ProviderFiles) -> Report:
     return report
 
 
-def refusal(directory: Path, faults: Sequence[Fault]) -> StartError:
+def refusal(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
     lines = "\n".join(f"  {line}" for line in _first(faults))
     return StartError(
         f"the provider configuration in {directory} has {len(faults)} fault(s):\n{lines}",
@@ -71,26 +71,30 @@ def refusal(directory: Path, faults: Sequence[Fault]) -> StartError:
     )
 
 
-def check_all(files: ProviderFiles, *, strict: bool = False) -> Report:
+def check_all(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
     """Everything that is wrong or ignored in a directory, without raising.
 
     `strict` makes faults of fields that nobody knows: for whoever writes files, not for the agent, which must read
     what a later minor version brings.
     """
     directory = files.directory
-    faults: list[Fault] = []
+    faults: list[ConfigFault] = []
     try:
         names = sorted(path.name for path in directory.iterdir())
         faults += _permission_faults(directory, directory.stat(), files.allow_writable_by_others)
     except FileNotFoundError:
-        return Report((), (), (f"{directory}: there is no such directory, so nothing is added to any provider",))
+        return LoadReport((), (), (f"{directory}: there is no such directory, so nothing is added to any provider",))
     except OSError as error:
-        return Report((), (_unreadable(directory, error),), ())
+        return LoadReport((), (_unreadable(directory, error),), ())
     read_names = [name for name in names if is_read(name)]
     if len(read_names) > MAX_FILES:
-        return Report((), (Fault(str(directory), f"has {len(read_names)} files", f"use at most {MAX_FILES}"),), ())
+        return LoadReport(
+            (), (ConfigFault(str(directory), f"has {len(read_names)} files", f"use at most {MAX_FILES}"),), ()
+        )
     if (total := sum(_size_bytes(directory / name) for name in read_names)) > MAX_TOTAL_BYTES:
-        return Report((), (Fault(str(directory), f"has {total} bytes", f"use at most {MAX_TOTAL_BYTES}"),), ())
+        return LoadReport(
+            (), (ConfigFault(str(directory), f"has {total} bytes", f"use at most {MAX_TOTAL_BYTES}"),), ()
+        )
     contents: dict[str, bytes] = {}
     for name in read_names:
         try:
@@ -107,33 +111,33 @@ def check_all(files: ProviderFiles, *, strict: bool = False) -> Report:
         if name.lower().endswith((".yml", ".yaml")) and not is_read(name) and not name.startswith(".")
     )
     if faults:
-        return Report((), (*faults, *judged.faults), (*others, *judged.warnings))
+        return LoadReport((), (*faults, *judged.faults), (*others, *judged.warnings))
     return replace(judged, warnings=(*others, *judged.warnings))
 
 
-def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bool = False) -> Report:
+def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bool = False) -> LoadReport:
     """The same of files that need not be there: {name: what would be in it}, as if they were in `directory`."""
     configs: list[ProviderConfig] = []
-    faults: list[Fault] = []
+    faults: list[ConfigFault] = []
     warnings: list[str] = []
     for name, data in sorted(contents.items()):
         path = directory / name
         try:
             checked = check(read(data), str(path), schema())
         except YamlFault as fault:
-            faults.append(Fault(str(path), fault.problem, fault.remedy, fault.place))
+            faults.append(ConfigFault(str(path), fault.problem, fault.remedy, fault.place))
             continue
         configs += checked.configs
         faults += checked.faults
         if checked.unknown and strict:
-            faults += [Fault(str(path), f"{unknown} is not known", "remove it") for unknown in checked.unknown]
+            faults += [ConfigFault(str(path), f"{unknown} is not known", "remove it") for unknown in checked.unknown]
         elif checked.unknown:
             warnings.append(f"{path}: fields that are not known here are ignored: {', '.join(_first(checked.unknown))}")
     faults += duplicates(configs)
     if faults:
-        return Report((), tuple(faults), tuple(warnings))
+        return LoadReport((), tuple(faults), tuple(warnings))
     texts = {name: data.decode("utf-8") for name, data in contents.items()}
-    return Report(tuple(configs), (), tuple(warnings), texts)
+    return LoadReport(tuple(configs), (), tuple(warnings), texts)
 
 
 def sample() -> str:
@@ -190,7 +194,7 @@ def _size_bytes(path: Path) -> int:
     return size if size <= MAX_FILE_BYTES else 0
 
 
-def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Fault]]:
+def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[ConfigFault]]:
     """What is in the file, at most `MAX_FILE_BYTES`; permissions are those of the file that was opened.
 
     O_NONBLOCK: a named pipe must not hold up the start.
@@ -199,7 +203,7 @@ def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Fault]]
     with os.fdopen(descriptor, "rb") as file:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            return None, [Fault(str(path), "is not a file", "move it away")]
+            return None, [ConfigFault(str(path), "is not a file", "move it away")]
         faults = list(_permission_faults(path, status, allow_writable))
         real = path.resolve()
         if real.parent != path.parent.resolve():
@@ -208,12 +212,12 @@ def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Fault]]
     if len(data) > MAX_FILE_BYTES:
         return None, [
             *faults,
-            Fault(str(path), f"is larger than {MAX_FILE_BYTES} bytes", "split it into several files"),
+            ConfigFault(str(path), f"is larger than {MAX_FILE_BYTES} bytes", "split it into several files"),
         ]
     return data, faults
 
 
-def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool) -> Iterator[Fault]:
+def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool) -> Iterator[ConfigFault]:
     """Whoever may write here decides what this host offers; that is the agent's own user, or root."""
     if allow_writable:
         return
@@ -221,14 +225,16 @@ def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool)
     mode = stat.S_IMODE(status.st_mode)
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         others = "everybody" if mode & stat.S_IWOTH else "its group"
-        yield Fault(str(path), f"may be written by {others} (mode {mode:04o})", f"run `chmod go-w {path}`, {relax}")
+        yield ConfigFault(
+            str(path), f"may be written by {others} (mode {mode:04o})", f"run `chmod go-w {path}`, {relax}"
+        )
     if status.st_uid not in (0, os.geteuid()):
-        yield Fault(
+        yield ConfigFault(
             str(path),
             f"belongs to user {status.st_uid}, who may write it, and not to the agent's user {os.geteuid()}",
             f"run `chown {os.geteuid()} {path}`, {relax}",
         )
 
 
-def _unreadable(path: Path, error: OSError) -> Fault:
-    return Fault(str(path), f"cannot be read: {error.strerror}", f"let user {os.geteuid()} read it")
+def _unreadable(path: Path, error: OSError) -> ConfigFault:
+    return ConfigFault(str(path), f"cannot be read: {error.strerror}", f"let user {os.geteuid()} read it")

@@ -61,7 +61,7 @@ class Reader:
         )
 
 
-class Writer:
+class TreeWriter:
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
 

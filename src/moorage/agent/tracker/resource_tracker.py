@@ -19,12 +19,12 @@ from typing import Protocol
 from moorage.agent.provider_config.load import ProviderFiles, Stamp, load, stamp
 from moorage.agent.provider_config.rules.merge import Merged, merge, start_error
 from moorage.agent.provider_config.rules.model import ProviderConfig
-from moorage.agent.tracker.placement_tree import Reader, Writer
+from moorage.agent.tracker.placement_tree import Reader, TreeWriter
 from moorage.agent.tracker.published_state import PublishedFile, either
 from moorage.agent.tree.accelerator_subtree import Grafts, grafted
 from moorage.agent.tree.drift_backoff import Contests, Thing, drifted
 from moorage.agent.tree.provider_tree import ProviderTree, SeenProvider, tree_of
-from moorage.agent.tree.provider_tree_diff import Changes, diff, identified, unwanted, with_foreign
+from moorage.agent.tree.provider_tree_diff import ProviderTreeDiff, diff, identified, unwanted, with_foreign
 from moorage.agent.virt.external_hypervisor import NoComputeNode
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
@@ -47,11 +47,11 @@ COMPUTE_NODE_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA"})
 
 
 @dataclass(frozen=True)
-class Round:
+class UpdateResult:
     """What an update came to."""
 
     tree: ProviderTree  #: as it is published
-    changes: Changes
+    changes: ProviderTreeDiff
     seen: tuple[SeenProvider, ...]  #: before it
     warnings: tuple[str, ...]
 
@@ -66,7 +66,7 @@ class _Decided:
     """What a round would do, before anything is done."""
 
     merged: Merged
-    changes: Changes
+    changes: ProviderTreeDiff
     seen: Sequence[SeenProvider]
     grafts: tuple[str, ...]  #: names of accelerators' providers
     mending: set[Thing]
@@ -98,7 +98,7 @@ class ResourceTracker:
         self._driver = driver
         self._grafts = grafts
         self._placement = Reader(placement)
-        self._writer = Writer(placement)
+        self._writer = TreeWriter(placement)
         self._published = published
         self._clock = clock
         self._ids = ids
@@ -116,14 +116,14 @@ class ResourceTracker:
         #: Providers of accelerators in it.
         self.devices = 0
 
-    def start(self) -> Round:
+    def start(self) -> UpdateResult:
         """Read the files and publish. Raises `StartError` for a faulty file or one that contradicts the driver."""
         self.stamp = stamp(self.files.directory)
         report = load(self.files)
         self.texts = report.texts
         return self.adopt(report.configs)
 
-    def adopt(self, configs: Sequence[ProviderConfig]) -> Round:
+    def adopt(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
         """Publish with `configs`, which count from now on.
 
         Raises `StartError` when they contradict the driver, and what Placement refuses or does not answer: then what
@@ -142,18 +142,18 @@ class ResourceTracker:
         with self._one_at_a_time:
             self.configs = configs
 
-    def update(self) -> Round:
+    def update(self) -> UpdateResult:
         """Bring Placement up to date. Raises `Conflict` when others were in the way `MAX_ROUNDS` times."""
         with self._one_at_a_time:
             return self._rounds(startup=False)
 
-    def preview(self, configs: Sequence[ProviderConfig]) -> Round:
+    def preview(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
         """What `adopt` would do, with nothing done. Raises what it would raise."""
         with self._one_at_a_time:
             decided = self._decide(configs)
         if decided.merged.conflicts:
             raise start_error(decided.merged.conflicts)
-        return Round(decided.merged.tree, decided.changes, tuple(decided.seen), decided.warnings)
+        return UpdateResult(decided.merged.tree, decided.changes, tuple(decided.seen), decided.warnings)
 
     def holders(self, provider: str) -> Mapping[str, Mapping[str, int]]:
         """Who uses a provider: {consumer: {class: units}}"""
@@ -163,7 +163,7 @@ class ResourceTracker:
         """In [0, 1), another one each time."""
         return int(self._ids.uuid()[:8], 16) / (1 << 32)
 
-    def _rounds(self, *, startup: bool) -> Round:
+    def _rounds(self, *, startup: bool) -> UpdateResult:
         pause_s = FIRST_PAUSE_S
         for _ in range(MAX_ROUNDS - 1):
             try:
@@ -184,7 +184,7 @@ class ResourceTracker:
         tree, wanted = self.tree, set(uuids)
         return frozenset(above for node in tree if node.uuid in wanted for above in tree.ancestors(node.name))
 
-    def _round(self, startup: bool) -> Round:
+    def _round(self, startup: bool) -> UpdateResult:
         decided = self._decide(self.configs)
         if startup and decided.merged.conflicts:
             raise start_error(decided.merged.conflicts)
@@ -194,7 +194,7 @@ class ResourceTracker:
         self.tree, self.devices = tree, len(decided.grafts)
         self._grafts.published({name: tree[name].uuid or "" for name in decided.grafts})
         self._warn(decided.warnings)
-        return Round(tree, decided.changes, tuple(decided.seen), decided.warnings)
+        return UpdateResult(tree, decided.changes, tuple(decided.seen), decided.warnings)
 
     def _decide(self, configs: Sequence[ProviderConfig]) -> _Decided:
         grafts = self._grafts.nodes()
@@ -215,12 +215,14 @@ class ResourceTracker:
             (*_sentences(merged), *changes.warnings, *_given_way(given_way, seen)),
         )
 
-    def _changes(self, tree: ProviderTree, seen: Sequence[SeenProvider], given_way: Mapping[Thing, object]) -> Changes:
+    def _changes(
+        self, tree: ProviderTree, seen: Sequence[SeenProvider], given_way: Mapping[Thing, object]
+    ) -> ProviderTreeDiff:
         published = self._published.content
         used = {uuid: self._placement.usages(uuid) for uuid in unwanted(tree, seen, published)}
         return diff(tree, seen, published, used, given_way.keys())
 
-    def _apply(self, changes: Changes, seen: Sequence[SeenProvider]) -> None:
+    def _apply(self, changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> None:
         """Done twice, or only half, it is the next round that finds the rest."""
         if changes.steps:
             self._published.save(either(self._published.content, changes.published))

@@ -65,7 +65,7 @@ Step = CreateProvider | PutInventories | PutTraits | DropProvider
 
 
 @dataclass(frozen=True)
-class Changes:
+class ProviderTreeDiff:
     """`steps` in an order that Placement accepts; `published_state` is what is remembered once they are done."""
 
     steps: tuple[Step, ...]
@@ -115,7 +115,7 @@ def diff(
     published: Published,
     used: Usages,
     contested: Collection[tuple[str, str]] = (),
-) -> Changes:
+) -> ProviderTreeDiff:
     """From what is seen to what is wanted. Every node of `provider_tree` has a uuid (`identified`).
 
     `contested`: (provider uuid, class or trait) that is left as somebody else keeps making it (`drift_backoff`).
@@ -211,8 +211,8 @@ class _Plan:
         self._put_traits(seen, before.traits, frozenset())
         self.after[seen.uuid] = replace(before, classes=frozenset(), traits=frozenset())
 
-    def changes(self) -> Changes:
-        return Changes(tuple(self.steps), self.after, tuple(self.warnings), frozenset(self.closed))
+    def changes(self) -> ProviderTreeDiff:
+        return ProviderTreeDiff(tuple(self.steps), self.after, tuple(self.warnings), frozenset(self.closed))
 
     def _keep(self, seen: SeenProvider) -> None:
         if seen.parent_uuid:

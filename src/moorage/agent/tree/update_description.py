@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from moorage.agent.tree.provider_tree import SeenProvider
-from moorage.agent.tree.provider_tree_diff import Changes, CreateProvider, DropProvider, PutInventories, PutTraits
+from moorage.agent.tree.provider_tree_diff import (
+    CreateProvider,
+    DropProvider,
+    ProviderTreeDiff,
+    PutInventories,
+    PutTraits,
+)
 from moorage.core.inventories import Inventory
 
 
@@ -45,7 +51,7 @@ class ProviderChange:
     traits_removed: list[str] = field(default_factory=list)
 
 
-def described(changes: Changes, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
+def described(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
     """In the order in which they are written. A class that stays closed as it was is there, too."""
     before = {provider.uuid: provider for provider in seen}
     rows: dict[str, ProviderChange] = {}
@@ -76,7 +82,7 @@ def described(changes: Changes, seen: Sequence[SeenProvider]) -> list[ProviderCh
 
 
 def _classes(
-    uuid: str, before: Mapping[str, Inventory], after: Mapping[str, Inventory], changes: Changes
+    uuid: str, before: Mapping[str, Inventory], after: Mapping[str, Inventory], changes: ProviderTreeDiff
 ) -> list[ClassChange]:
     found = []
     for name in sorted(before.keys() | after.keys()):

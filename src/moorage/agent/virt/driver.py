@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from moorage.agent.model.power import PowerAction, PowerState
+from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.core.errors import MoorageError, Unavailable
 
@@ -96,7 +96,7 @@ class Domain:
     """A defined server."""
 
     spec: DomainSpec
-    power: PowerState
+    power: DomainPowerState
     is_rescued: bool = False
 
 
@@ -154,11 +154,11 @@ class VirtDriver(Protocol):
 
     # ---------------------------------------------------------------------------- while it is there
 
-    def power(self, uuid: str, action: PowerAction) -> PowerState:
+    def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         """The state afterwards. Raises `NoSuchDomain`."""
         ...
 
-    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+    def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         """Boot from the rescue image, with the domain's own disk beside it and its devices as they were.
 
         `password` is for the rescue system, where that takes one (a config drive, say). In rescue already: done.
@@ -166,7 +166,7 @@ class VirtDriver(Protocol):
         """
         ...
 
-    def unrescue(self, uuid: str) -> PowerState:
+    def unrescue(self, uuid: str) -> DomainPowerState:
         """Boot from its own disk again; the rescue disk is forgotten. Not in rescue: it is running, that is all."""
         ...
 
@@ -202,7 +202,7 @@ class VirtDriver(Protocol):
         """
         ...
 
-    def take_over(self, uuid: str) -> PowerState:
+    def take_over(self, uuid: str) -> DomainPowerState:
         """On the destination, afterwards: it is this host's now. Raises `NoSuchDomain` when it never came."""
         ...
 

@@ -40,7 +40,7 @@ _UNSUPPORTED = frozenset(
 )
 
 
-class Connection:
+class LibvirtConnection:
     """Thread-safe; all threads share one link. `uri`: ``qemu:///system``."""
 
     def __init__(self, uri: str, clock: Clock) -> None:

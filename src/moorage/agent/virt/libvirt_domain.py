@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import libvirt
 
-from moorage.agent.model.power import PowerState
+from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.libvirt_programs import run
 from moorage.agent.virt.libvirt_timeouts import GuestHangs, answered
@@ -35,19 +35,19 @@ _ADMINISTRATOR = "root"
 
 #: A domain that is shutting down still runs; one that QEMU left dead or never started is off.
 _POWER = {
-    libvirt.VIR_DOMAIN_RUNNING: PowerState.RUNNING,
-    libvirt.VIR_DOMAIN_BLOCKED: PowerState.RUNNING,
-    libvirt.VIR_DOMAIN_SHUTDOWN: PowerState.RUNNING,
-    libvirt.VIR_DOMAIN_PAUSED: PowerState.PAUSED,
-    libvirt.VIR_DOMAIN_PMSUSPENDED: PowerState.PAUSED,
+    libvirt.VIR_DOMAIN_RUNNING: DomainPowerState.RUNNING,
+    libvirt.VIR_DOMAIN_BLOCKED: DomainPowerState.RUNNING,
+    libvirt.VIR_DOMAIN_SHUTDOWN: DomainPowerState.RUNNING,
+    libvirt.VIR_DOMAIN_PAUSED: DomainPowerState.PAUSED,
+    libvirt.VIR_DOMAIN_PMSUSPENDED: DomainPowerState.PAUSED,
 }
 
 
-def power_of(domain: Any) -> PowerState:
+def power_of(domain: Any) -> DomainPowerState:
     state = domain.state()[0]
     if state in _POWER:
         return _POWER[state]
-    return PowerState.SUSPENDED if domain.hasManagedSaveImage() else PowerState.SHUTOFF
+    return DomainPowerState.SUSPENDED if domain.hasManagedSaveImage() else DomainPowerState.SHUTOFF
 
 
 def lacks_room(domain: Any) -> bool:
@@ -65,7 +65,7 @@ def start(domain: Any) -> None:
     """Running: from its disk, from its saved memory, or from where it was paused; with all devices of its definition."""
     if not domain.isActive():
         answered(domain.create, within_s=_SAVE_TIMEOUT_S)
-    elif power_of(domain) is PowerState.PAUSED:
+    elif power_of(domain) is DomainPowerState.PAUSED:
         answered(domain.resume)
     _attach_missing(domain)
 
@@ -95,7 +95,7 @@ def turn_off(domain: Any) -> None:
 
 def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
     """The guest is asked; whether it obeyed within `patience_s`. One that is paused cannot hear and is not asked."""
-    if power_of(domain) is not PowerState.RUNNING:
+    if power_of(domain) is not DomainPowerState.RUNNING:
         return not domain.isActive()
     begin = clock.now()
     asked = None

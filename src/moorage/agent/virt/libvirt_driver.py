@@ -11,7 +11,7 @@ from typing import Any
 
 import libvirt
 
-from moorage.agent.model.power import REACHED, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.model.power import REACHED, DomainPowerState, PowerAction, hindrance, is_done
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt import libvirt_domain as guest
 from moorage.agent.virt.driver import (
@@ -24,7 +24,7 @@ from moorage.agent.virt.driver import (
     Unsupported,
     VirtError,
 )
-from moorage.agent.virt.libvirt_connection import Connection
+from moorage.agent.virt.libvirt_connection import LibvirtConnection
 from moorage.agent.virt.libvirt_domains import KnownDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
@@ -44,7 +44,9 @@ CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
 class LibvirtDriver:
     """Thread-safe. `clock` is that of the real world, whatever time the plane rehearses: guests live in it."""
 
-    def __init__(self, settings: LibvirtSettings, connection: Connection, guests: GuestFiles, clock: Clock) -> None:
+    def __init__(
+        self, settings: LibvirtSettings, connection: LibvirtConnection, guests: GuestFiles, clock: Clock
+    ) -> None:
         self._settings = settings
         self._node = LibvirtNode(settings)
         self._connection = connection
@@ -88,7 +90,7 @@ class LibvirtDriver:
         present = self._known.find(link, spec.uuid)
         if present is not None and parse(guest.definition_of(present)) != spec:
             guest.turn_off(present)
-        if present is None or guest.power_of(present) is PowerState.SHUTOFF:
+        if present is None or guest.power_of(present) is DomainPowerState.SHUTOFF:
             self._guests.prepare(spec)
             present = self._define(link, spec)
         if start:
@@ -121,7 +123,7 @@ class LibvirtDriver:
 
     # --------------------------------------------------------------------------------- while it is there
 
-    def power(self, uuid: str, action: PowerAction) -> PowerState:
+    def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
             domain = self._known.domain(link, uuid)
             before = guest.power_of(domain)
@@ -142,10 +144,10 @@ class LibvirtDriver:
             guest.pause(domain)
         elif action is PowerAction.SUSPEND:
             guest.suspend(domain, self._clock)
-        if REACHED[action] is PowerState.RUNNING:
+        if REACHED[action] is DomainPowerState.RUNNING:
             guest.start(domain)
 
-    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+    def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
             domain = self._known.domain(link, uuid)
             spec = parse(guest.definition_of(domain))
@@ -154,7 +156,7 @@ class LibvirtDriver:
                 self._guests.begin_rescue(spec, image_id, password)
             return self._run_as(link, domain, spec, image_id)
 
-    def unrescue(self, uuid: str) -> PowerState:
+    def unrescue(self, uuid: str) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
             domain = self._known.domain(link, uuid)
             spec = parse(guest.definition_of(domain))
@@ -163,7 +165,7 @@ class LibvirtDriver:
                 self._guests.end_rescue(uuid)
             return self._run_as(link, domain, spec, None)
 
-    def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> PowerState:
+    def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
         """Running with the definition of (or without) this rescue system, which its files are those of already."""
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)
@@ -199,7 +201,7 @@ class LibvirtDriver:
     def hand_over(self, uuid: str, target: Target) -> None:
         raise Unsupported(_NO_LIVE_MIGRATION)
 
-    def take_over(self, uuid: str) -> PowerState:
+    def take_over(self, uuid: str) -> DomainPowerState:
         raise Unsupported(_NO_LIVE_MIGRATION)
 
     # ------------------------------------------------------------------------------------- to look at

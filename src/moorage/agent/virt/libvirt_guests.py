@@ -23,7 +23,7 @@ from moorage.agent.virt import libvirt_config_drive as config_drive
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_images import Base, BaseImages
 from moorage.agent.virt.libvirt_programs import run
-from moorage.agent.virt.xml.domain_xml import Disk, Parts
+from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
 from moorage.images.base import ImageRecord
@@ -174,20 +174,22 @@ class GuestFiles:
 
     # -------------------------------------------------------------------------------------------- looked at
 
-    def parts(self, uuid: str) -> Parts:
+    def parts(self, uuid: str) -> GuestPaths:
         """What the definition names."""
         guest = self._guest(uuid)
         rescued = self.rescued_with(uuid)
         suffix = _RESCUE if rescued else ""
         system = self._system(guest, suffix) or System(None)
         config = guest / f"disk.config{suffix}"
-        disks = [Disk(str(guest / f"disk{suffix}"), "qcow2")]
+        disks = [DomainDisk(str(guest / f"disk{suffix}"), "qcow2")]
         if rescued:
-            disks.append(Disk(str(guest / "disk"), "qcow2"))
-        disks += [Disk(str(path), "raw") for name in ("ephemeral", "swap") if (path := guest / f"disk.{name}").exists()]
+            disks.append(DomainDisk(str(guest / "disk"), "qcow2"))
+        disks += [
+            DomainDisk(str(path), "raw") for name in ("ephemeral", "swap") if (path := guest / f"disk.{name}").exists()
+        ]
         if config.exists():
-            disks.append(Disk(str(config), "raw", read_only=True))
-        return Parts(
+            disks.append(DomainDisk(str(config), "raw", read_only=True))
+        return GuestPaths(
             disks=tuple(disks),
             console=str(guest / "console.log"),
             kernel=str(guest / f"kernel{suffix}") if system.cmdline else None,

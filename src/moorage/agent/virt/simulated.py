@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from moorage.agent.model.power import REACHED, REBOOTS, PowerAction, PowerState, hindrance, is_done
+from moorage.agent.model.power import REACHED, REBOOTS, DomainPowerState, PowerAction, hindrance, is_done
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.agent.virt.driver import (
     Capability,
@@ -97,7 +97,7 @@ class SimulatedDriver:
         self._pass_time("rebuild", spec.name)
         with self._lock:
             if not self._disks.is_of(spec.uuid, key):
-                self._set_power(spec.uuid, PowerState.SHUTOFF)
+                self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
                 self._disks.make(spec, key=key)
                 self._disks.keep_config_drive(spec)
             return self._define(spec, start=start)
@@ -106,15 +106,15 @@ class SimulatedDriver:
         present = self._read(spec.uuid)
         self._refuse_shared_devices(spec)
         if present is None or present.spec != spec:
-            self._set_power(spec.uuid, PowerState.SHUTOFF)
+            self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
             write_durably(self._xml(spec.uuid), render(spec, self._numa_nodes(spec)))
-        elif present.power is PowerState.RUNNING or not start:
+        elif present.power is DomainPowerState.RUNNING or not start:
             return present
         if not start:
-            return Domain(spec, PowerState.SHUTOFF)
-        self._set_power(spec.uuid, PowerState.RUNNING)
+            return Domain(spec, DomainPowerState.SHUTOFF)
+        self._set_power(spec.uuid, DomainPowerState.RUNNING)
         self._boot(spec)
-        return Domain(spec, PowerState.RUNNING)
+        return Domain(spec, DomainPowerState.RUNNING)
 
     def destroy(self, uuid: str) -> bool:
         present = self._read(uuid)
@@ -130,7 +130,7 @@ class SimulatedDriver:
             path.unlink(missing_ok=True)
         self._disks.forget(_checked(uuid))
 
-    def power(self, uuid: str, action: PowerAction) -> PowerState:
+    def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         spec = self._domain(uuid).spec
         self._pass_time(action, spec.name)
         with self._lock:
@@ -140,36 +140,36 @@ class SimulatedDriver:
             if why := hindrance(before, action):
                 raise VirtError(f"{spec.name}: {why}")
             self._set_power(uuid, after)
-            if action in REBOOTS or before is PowerState.SHUTOFF:
+            if action in REBOOTS or before is DomainPowerState.SHUTOFF:
                 self._boot(spec)
             else:
                 self._write_console(uuid, [f"[{self._moment()}] {action}: {before} -> {after}"])
             return after
 
-    def rescue(self, uuid: str, image_id: str, password: str) -> PowerState:
+    def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         spec = self._domain(uuid).spec
         self._pass_time("rescue", spec.name)
         with self._lock:
             if not self._disks.is_rescued(_checked(uuid)):
-                self._set_power(uuid, PowerState.SHUTOFF)
+                self._set_power(uuid, DomainPowerState.SHUTOFF)
                 self._disks.begin_rescue(_checked(uuid), image_id)
                 self._write_console(uuid, [f"[{self._moment()}] rescue system {image_id}"])
             return self._run(spec)
 
-    def unrescue(self, uuid: str) -> PowerState:
+    def unrescue(self, uuid: str) -> DomainPowerState:
         spec = self._domain(uuid).spec
         self._pass_time("unrescue", spec.name)
         with self._lock:
             if self._disks.is_rescued(_checked(uuid)):
-                self._set_power(uuid, PowerState.SHUTOFF)
+                self._set_power(uuid, DomainPowerState.SHUTOFF)
                 self._disks.end_rescue(_checked(uuid))
             return self._run(spec)
 
-    def _run(self, spec: DomainSpec) -> PowerState:
-        if self._power_of(spec.uuid) is not PowerState.RUNNING:
-            self._set_power(spec.uuid, PowerState.RUNNING)
+    def _run(self, spec: DomainSpec) -> DomainPowerState:
+        if self._power_of(spec.uuid) is not DomainPowerState.RUNNING:
+            self._set_power(spec.uuid, DomainPowerState.RUNNING)
             self._boot(spec)
-        return PowerState.RUNNING
+        return DomainPowerState.RUNNING
 
     def set_password(self, uuid: str, password: str) -> None:
         spec = self._domain(uuid).spec
@@ -205,7 +205,7 @@ class SimulatedDriver:
                     write_durably(Path(target["domains"]) / path.name, path.read_bytes())
             self._forget(uuid)
 
-    def take_over(self, uuid: str) -> PowerState:
+    def take_over(self, uuid: str) -> DomainPowerState:
         domain = self._domain(uuid)
         self._pass_time("take-over", domain.spec.name)
         return domain.power
@@ -229,7 +229,7 @@ class SimulatedDriver:
         """As libvirt does for domains that run."""
         for other in self.domains().values():
             shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
-            if shared and other.spec.uuid != spec.uuid and other.power is not PowerState.SHUTOFF:
+            if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
                 raise VirtError(f"PCI device {shared[0]} is in use by domain {other.spec.name}")
 
     def _numa_nodes(self, spec: DomainSpec) -> list[int]:
@@ -261,14 +261,14 @@ class SimulatedDriver:
             return None
         return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked(uuid)))
 
-    def _power_of(self, uuid: str) -> PowerState:
+    def _power_of(self, uuid: str) -> DomainPowerState:
         """A domain that was defined and not started before a crash is off."""
         try:
-            return PowerState(self._power(uuid).read_text("utf-8").strip())
+            return DomainPowerState(self._power(uuid).read_text("utf-8").strip())
         except (FileNotFoundError, ValueError):
-            return PowerState.SHUTOFF
+            return DomainPowerState.SHUTOFF
 
-    def _set_power(self, uuid: str, state: PowerState) -> None:
+    def _set_power(self, uuid: str, state: DomainPowerState) -> None:
         write_durably(self._power(uuid), f"{state}\n".encode())
 
     def _xml(self, uuid: str) -> Path:

@@ -7,11 +7,19 @@ attachments one after the other, and what is between the two is no fault.
 from collections.abc import Iterator
 from datetime import timedelta
 
-from moorage.audit.model import AcceleratorRequest, Accelerators, Action, Compute, Finding, Kind, Picture
+from moorage.audit.model import (
+    AuditedAccelerators,
+    AuditedRequest,
+    AuditSnapshot,
+    Compute,
+    Finding,
+    FindingKind,
+    Repair,
+)
 from moorage.audit.rules.roots import listed
 
 
-def device_findings(picture: Picture, grace: timedelta) -> Iterator[Finding]:
+def device_findings(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
     if picture.accelerators is None:
         return
     yield from _parts(picture, picture.accelerators, grace)
@@ -21,9 +29,9 @@ def device_findings(picture: Picture, grace: timedelta) -> Iterator[Finding]:
 
 
 def _without_server(
-    picture: Picture, accelerators: Accelerators, compute: Compute, grace: timedelta
+    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
 ) -> Iterator[Finding]:
-    bound: dict[str, list[AcceleratorRequest]] = {}
+    bound: dict[str, list[AuditedRequest]] = {}
     for one in accelerators.requests:
         if one.server not in compute.servers:
             bound.setdefault(one.server, []).append(one)
@@ -33,7 +41,7 @@ def _without_server(
         hosts = listed(sorted({one.host for one in requests}))
         can_be_freed = all(one.is_made_here for one in requests)
         yield Finding(
-            Kind.DEVICE_WITHOUT_SERVER,
+            FindingKind.DEVICE_WITHOUT_SERVER,
             server,
             hosts,
             f"compute knows no such server, and {listed(sorted(one.uuid for one in requests))} "
@@ -41,12 +49,12 @@ def _without_server(
             "nothing; with --also UUID gives its devices back, which are cleaned then"
             if can_be_freed
             else f"nothing: they were plugged with it; is its domain still on {hosts}?",
-            Action.FREE_DEVICES if can_be_freed else None,
+            Repair.FREE_DEVICES if can_be_freed else None,
         )
 
 
 def _without_device(
-    picture: Picture, accelerators: Accelerators, compute: Compute, grace: timedelta
+    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
 ) -> Iterator[Finding]:
     has = {(one.server, one.provider_uuid) for one in accelerators.requests}
     for provider in sorted(picture.providers.values(), key=lambda one: (one.name, one.uuid)):
@@ -59,7 +67,7 @@ def _without_device(
             if (uuid, provider.uuid) not in has:
                 amounts = ", ".join(f"{amount} {name}" for name, amount in sorted(units.items()))
                 yield Finding(
-                    Kind.SERVER_WITHOUT_DEVICE,
+                    FindingKind.SERVER_WITHOUT_DEVICE,
                     uuid,
                     provider.name,
                     f"it runs and holds {amounts} there, and no accelerator request is bound for it there",
@@ -67,13 +75,13 @@ def _without_device(
                 )
 
 
-def _parts(picture: Picture, accelerators: Accelerators, grace: timedelta) -> Iterator[Finding]:
+def _parts(picture: AuditSnapshot, accelerators: AuditedAccelerators, grace: timedelta) -> Iterator[Finding]:
     for part in sorted(accelerators.parts, key=lambda one: (one.name, one.uuid)):
         if picture.now - part.changed_at < grace:
             continue
         if part.attached:
             yield Finding(
-                Kind.HANDLE_WITHOUT_REQUEST,
+                FindingKind.HANDLE_WITHOUT_REQUEST,
                 part.uuid,
                 part.name,
                 f"{listed(list(part.attached))} attached, and no accelerator request has "
@@ -82,7 +90,7 @@ def _parts(picture: Picture, accelerators: Accelerators, grace: timedelta) -> It
             )
         if part.provider_uuid not in picture.providers:
             yield Finding(
-                Kind.DEVICE_WITHOUT_PROVIDER,
+                FindingKind.DEVICE_WITHOUT_PROVIDER,
                 part.uuid,
                 part.name,
                 "it has no resource provider"

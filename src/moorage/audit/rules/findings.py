@@ -11,12 +11,12 @@ from moorage.audit.model import (
     MIGRATION_TYPE,
     SERVER_TYPE,
     UNKNOWN_TYPE,
-    Action,
-    Consumer,
+    AuditedConsumer,
+    AuditedProvider,
+    AuditSnapshot,
     Finding,
-    Kind,
-    Picture,
-    Provider,
+    FindingKind,
+    Repair,
 )
 from moorage.audit.rules.devices import device_findings
 from moorage.audit.rules.leases import lease_findings
@@ -31,7 +31,7 @@ from moorage.core.names import is_reservation_class, reservation_class, reservat
 RESERVATION_PREFIX = reservation_provider("")
 
 
-def suspects(picture: Picture) -> frozenset[str]:
+def suspects(picture: AuditSnapshot) -> frozenset[str]:
     """Consumers that no service has spoken for: they need a closer look."""
     if picture.compute is None:
         return frozenset()
@@ -42,7 +42,7 @@ def suspects(picture: Picture) -> frozenset[str]:
     return frozenset(holding - spoken_for)
 
 
-def too_young(picture: Picture, grace: timedelta) -> frozenset[str]:
+def too_young(picture: AuditSnapshot, grace: timedelta) -> frozenset[str]:
     """Suspects of which nothing can be said yet: what made them may not be done."""
     return frozenset(
         uuid
@@ -51,7 +51,7 @@ def too_young(picture: Picture, grace: timedelta) -> frozenset[str]:
     )
 
 
-def decide(picture: Picture, grace: timedelta) -> list[Finding]:
+def decide(picture: AuditSnapshot, grace: timedelta) -> list[Finding]:
     """Everything that is wrong; suspects younger than `grace` are not judged."""
     young = too_young(picture, grace)
     found = [
@@ -71,21 +71,21 @@ def decide(picture: Picture, grace: timedelta) -> list[Finding]:
         *stuck_work(picture, grace),
         *unused_names(picture),
     ]
-    return sorted(found, key=lambda one: list(Kind).index(one.kind))
+    return sorted(found, key=lambda one: list(FindingKind).index(one.kind))
 
 
 def capacity(inventory: Inventory) -> int:
     return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
 
 
-def _in_order(picture: Picture) -> list[Provider]:
+def _in_order(picture: AuditSnapshot) -> list[AuditedProvider]:
     return sorted(picture.providers.values(), key=lambda provider: (provider.name, provider.uuid))
 
 
 # --- providers --------------------------------------------------------------------------------------------------
 
 
-def _wrong_roots(picture: Picture) -> Iterator[Finding]:
+def _wrong_roots(picture: AuditSnapshot) -> Iterator[Finding]:
     right = roots(picture.providers)
     for provider in _in_order(picture):
         root = picture.providers[right[provider.uuid]]
@@ -96,7 +96,7 @@ def _wrong_roots(picture: Picture) -> Iterator[Finding]:
         else:
             continue
         yield Finding(
-            Kind.WRONG_ROOT,
+            FindingKind.WRONG_ROOT,
             provider.uuid,
             provider.name,
             why,
@@ -104,7 +104,7 @@ def _wrong_roots(picture: Picture) -> Iterator[Finding]:
         )
 
 
-def _ownerless_providers(picture: Picture) -> Iterator[Finding]:
+def _ownerless_providers(picture: AuditSnapshot) -> Iterator[Finding]:
     if picture.compute is None:
         return
     right = roots(picture.providers)
@@ -116,17 +116,17 @@ def _ownerless_providers(picture: Picture) -> Iterator[Finding]:
             continue
         is_free = not provider.held and provider.uuid not in parents
         yield Finding(
-            Kind.OWNERLESS_PROVIDER,
+            FindingKind.OWNERLESS_PROVIDER,
             provider.uuid,
             provider.name,
             why,
             "nothing; with --also UUID deletes it" if is_free
             else "nothing; it is in use: whose is it?",
-            Action.DELETE_PROVIDER if is_free else None,
+            Repair.DELETE_PROVIDER if is_free else None,
         )  # fmt: skip
 
 
-def _owned_roots(picture: Picture, right: Mapping[str, str]) -> frozenset[str]:
+def _owned_roots(picture: AuditSnapshot, right: Mapping[str, str]) -> frozenset[str]:
     """Roots of trees in which some provider is claimed, and of sharing providers that serve one of those."""
     claimed: set[str] = set()
     if picture.compute is not None:
@@ -145,7 +145,7 @@ def _owned_roots(picture: Picture, right: Mapping[str, str]) -> frozenset[str]:
     }
 
 
-def _why_ownerless(picture: Picture, provider: Provider, *, is_owned: bool) -> str | None:
+def _why_ownerless(picture: AuditSnapshot, provider: AuditedProvider, *, is_owned: bool) -> str | None:
     if provider.name.startswith(RESERVATION_PREFIX) and picture.reservations is not None:
         host = provider.name.removeprefix(RESERVATION_PREFIX)
         return None if host in picture.reservations.hosts else f"reservations do not know host {host}"
@@ -160,12 +160,12 @@ def _why_ownerless(picture: Picture, provider: Provider, *, is_owned: bool) -> s
 # --- inventories ------------------------------------------------------------------------------------------------
 
 
-def _inventory_findings(picture: Picture, provider: Provider) -> Iterator[Finding]:
+def _inventory_findings(picture: AuditSnapshot, provider: AuditedProvider) -> Iterator[Finding]:
     used = provider.used
     for name in sorted(used.keys() - provider.inventories.keys()):
         holders = sorted(consumer for consumer, held in provider.held.items() if name in held)
         yield Finding(
-            Kind.MISSING_INVENTORY,
+            FindingKind.MISSING_INVENTORY,
             provider.uuid,
             provider.name,
             f"{used[name]} {name} in use by {listed(holders)}, and it offers none",
@@ -176,7 +176,7 @@ def _inventory_findings(picture: Picture, provider: Provider) -> Iterator[Findin
         faults = list(faults_of(inventory))
         if faults:
             yield Finding(
-                Kind.IMPOSSIBLE_INVENTORY,
+                FindingKind.IMPOSSIBLE_INVENTORY,
                 provider.uuid,
                 provider.name,
                 f"{name}: {'; '.join(faults)}",
@@ -185,7 +185,7 @@ def _inventory_findings(picture: Picture, provider: Provider) -> Iterator[Findin
             )
         elif used.get(name, 0) > capacity(inventory):
             yield Finding(
-                Kind.OVER_CAPACITY,
+                FindingKind.OVER_CAPACITY,
                 provider.uuid,
                 provider.name,
                 f"{used[name]} {name} in use, of {capacity(inventory)}",
@@ -196,26 +196,26 @@ def _inventory_findings(picture: Picture, provider: Provider) -> Iterator[Findin
             yield _without_lease(provider, name, used.get(name, 0))
 
 
-def _is_without_lease(picture: Picture, name: str) -> bool:
+def _is_without_lease(picture: AuditSnapshot, name: str) -> bool:
     if picture.reservations is None or not is_reservation_class(name):
         return False
     return name not in {reservation_class(one) for one in picture.reservations.reservations}
 
 
-def _without_lease(provider: Provider, name: str, used: int) -> Finding:
+def _without_lease(provider: AuditedProvider, name: str, used: int) -> Finding:
     return Finding(
-        Kind.OWNERLESS_INVENTORY,
+        FindingKind.OWNERLESS_INVENTORY,
         provider.uuid,
         provider.name,
         f"no lease has the reservation of {name}",
         f"nothing while {used} are in use" if used else "takes this inventory out",
-        None if used else Action.DROP_INVENTORY,
+        None if used else Repair.DROP_INVENTORY,
         is_safe=not used,
         resource_class=name,
     )
 
 
-def lost(picture: Picture) -> list[tuple[str, str, int]]:
+def lost(picture: AuditSnapshot) -> list[tuple[str, str, int]]:
     """(hypervisor hostname, reservation that runs, its slots there), of those that Placement does not offer."""
     if picture.reservations is None:
         return []
@@ -228,7 +228,7 @@ def lost(picture: Picture) -> list[tuple[str, str, int]]:
     ]
 
 
-def _lost_inventories(picture: Picture) -> Iterator[Finding]:
+def _lost_inventories(picture: AuditSnapshot) -> Iterator[Finding]:
     by_name = {provider.name: provider for provider in picture.providers.values()}
     for host, reservation, slots in lost(picture):
         ours, root, name = by_name.get(reservation_provider(host)), by_name.get(host), reservation_class(reservation)
@@ -239,12 +239,12 @@ def _lost_inventories(picture: Picture) -> Iterator[Finding]:
         elif ours is not None and ours.parent_uuid != root.uuid:
             obstacle = f"nothing: the provider is not below {host}'s ({root.uuid}); set its parent, then audit again"
         yield Finding(
-            Kind.LOST_INVENTORY,
+            FindingKind.LOST_INVENTORY,
             reservation,
             reservation_provider(host),
             why,
             obstacle or f"offers {slots} {name} there",
-            None if obstacle else Action.MAKE_INVENTORY,
+            None if obstacle else Repair.MAKE_INVENTORY,
             is_safe=obstacle is None,
             resource_class=name,
             host=host,
@@ -254,7 +254,7 @@ def _lost_inventories(picture: Picture) -> Iterator[Finding]:
 # --- consumers --------------------------------------------------------------------------------------------------
 
 
-def _unknown_consumer(picture: Picture, consumer: Consumer) -> Finding:
+def _unknown_consumer(picture: AuditSnapshot, consumer: AuditedConsumer) -> Finding:
     has_device = picture.accelerators is not None and consumer.uuid in picture.accelerators.instances
     is_servers = consumer.type == SERVER_TYPE
     if has_device:
@@ -268,29 +268,29 @@ def _unknown_consumer(picture: Picture, consumer: Consumer) -> Finding:
         why = f"no service that was asked knows it, and it {said}"
         advice = "nothing: it may be another service's; with --also UUID releases it"
     return Finding(
-        Kind.UNKNOWN_CONSUMER,
+        FindingKind.UNKNOWN_CONSUMER,
         consumer.uuid,
         names_of(picture, consumer.allocations),
         why,
         advice,
-        None if has_device else Action.RELEASE,
+        None if has_device else Repair.RELEASE,
         is_safe=is_servers and not has_device,
     )
 
 
-def _incomplete_consumers(picture: Picture) -> Iterator[Finding]:
+def _incomplete_consumers(picture: AuditSnapshot) -> Iterator[Finding]:
     """Those that compute knows: it also knows whose they are. The others are unknown consumers already."""
     for uuid, consumer in sorted(picture.consumers.items()):
         if not consumer.is_incomplete or picture.compute is None or uuid not in picture.compute.servers:
             continue
         owner = picture.compute.owners.get(uuid)
         yield Finding(
-            Kind.INCOMPLETE_CONSUMER,
+            FindingKind.INCOMPLETE_CONSUMER,
             uuid,
             names_of(picture, consumer.allocations),
             "nobody said whose it is",
             "nothing: compute did not say" if owner is None else f"gives it to project {owner.project_id}",
-            None if owner is None else Action.SET_OWNER,
+            None if owner is None else Repair.SET_OWNER,
             is_safe=owner is not None,
             owner=owner,
         )

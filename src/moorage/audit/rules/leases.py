@@ -6,12 +6,12 @@ Only leases that are ACTIVE are judged by what they lack. What is left of leases
 
 from collections.abc import Iterator, Mapping
 
-from moorage.audit.model import Action, Compute, Finding, Kind, Picture, Provider, Reservations
+from moorage.audit.model import AuditedProvider, AuditSnapshot, Compute, Finding, FindingKind, Repair, Reservations
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class, reservation_flavor, reservation_provider
 
 
-def lease_findings(picture: Picture) -> Iterator[Finding]:
+def lease_findings(picture: AuditSnapshot) -> Iterator[Finding]:
     if picture.reservations is None:
         return
     yield from _wrong_slots(picture)
@@ -24,7 +24,7 @@ def lease_findings(picture: Picture) -> Iterator[Finding]:
 # --- slots ------------------------------------------------------------------------------------------------------
 
 
-def wrong_slots(picture: Picture) -> Iterator[tuple[Provider, str, str, int]]:
+def wrong_slots(picture: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, str, int]]:
     """(reservation provider, hypervisor hostname, reservation that runs, its slots there) where another number is offered."""
     if picture.reservations is None:
         return
@@ -46,20 +46,20 @@ def is_right(inventory: Inventory, planned: int, used: int) -> bool:
     return inventory.total == planned or (planned == 0 and inventory.total == used)
 
 
-def _wrong_slots(picture: Picture) -> Iterator[Finding]:
+def _wrong_slots(picture: AuditSnapshot) -> Iterator[Finding]:
     for provider, host, reservation, planned in wrong_slots(picture):
         name = reservation_class(reservation)
         used = provider.used.get(name, 0)
         can_be_set = used <= planned
         yield Finding(
-            Kind.WRONG_SLOTS,
+            FindingKind.WRONG_SLOTS,
             reservation,
             provider.name,
             f"{provider.inventories[name].total} slots are offered there, and the lease has {planned}",
             (f"offers {planned} there" if planned else "takes the inventory out")
             if can_be_set
             else f"nothing: {used} are in use; delete {used - planned} of its servers there",
-            Action.SET_SLOTS if can_be_set else None,
+            Repair.SET_SLOTS if can_be_set else None,
             is_safe=can_be_set,
             resource_class=name,
             host=host,
@@ -72,18 +72,18 @@ def _wrong_slots(picture: Picture) -> Iterator[Finding]:
 def _flavors(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
     for uuid in sorted(compute.reservation_flavors - reservations.reservations):
         yield Finding(
-            Kind.FLAVOR_WITHOUT_LEASE,
+            FindingKind.FLAVOR_WITHOUT_LEASE,
             uuid,
             reservation_flavor(uuid),
             "no lease has this reservation",
             "deletes the flavor, unless servers have it",
-            Action.DELETE_FLAVOR,
+            Repair.DELETE_FLAVOR,
             is_safe=True,
         )
     for uuid, flavor in sorted(reservations.flavors.items()):
         if flavor.projects is None:
             yield Finding(
-                Kind.LEASE_WITHOUT_FLAVOR,
+                FindingKind.LEASE_WITHOUT_FLAVOR,
                 uuid,
                 reservation_flavor(uuid),
                 f"it runs for project {flavor.project_id}, and its flavor is gone",
@@ -91,12 +91,12 @@ def _flavors(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
             )
         elif flavor.project_id not in flavor.projects:
             yield Finding(
-                Kind.LEASE_WITHOUT_ACCESS,
+                FindingKind.LEASE_WITHOUT_ACCESS,
                 uuid,
                 reservation_flavor(uuid),
                 f"it runs for project {flavor.project_id}, which may not use its flavor",
                 "gives the project access to it",
-                Action.GRANT_ACCESS,
+                Repair.GRANT_ACCESS,
                 is_safe=True,
             )
 
@@ -108,7 +108,7 @@ def _aggregates(reservations: Reservations, compute: Compute) -> Iterator[Findin
     for aggregate in sorted(compute.aggregates, key=lambda one: one.name):
         if aggregate.is_lent and aggregate.name not in reservations.reservations:
             yield Finding(
-                Kind.AGGREGATE_WITHOUT_LEASE,
+                FindingKind.AGGREGATE_WITHOUT_LEASE,
                 aggregate.name,
                 ", ".join(sorted(aggregate.hosts)),
                 "no lease has this reservation",
@@ -120,19 +120,19 @@ def _pool(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
     for host, service in sorted(reservations.services.items()):
         if service not in reservations.in_aggregates:
             yield Finding(
-                Kind.HOST_OUTSIDE_POOL,
+                FindingKind.HOST_OUTSIDE_POOL,
                 service,
                 host,
                 f"it is reserved, and neither lent nor in {reservations.pool}",
                 f"puts it into {reservations.pool}",
-                Action.JOIN_POOL,
+                Repair.JOIN_POOL,
                 is_safe=True,
                 host=host,
             )
     known = set(reservations.services.values())
     for stranger in sorted(_hosts_in(reservations.pool, compute) - known):
         yield Finding(
-            Kind.STRANGER_IN_POOL,
+            FindingKind.STRANGER_IN_POOL,
             stranger,
             reservations.pool,
             "reservations do not know it" + ("" if _has(compute.nodes, stranger) else ", nor does compute"),

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from moorage.audit.model import Picture, Provider
+from moorage.audit.model import AuditedProvider, AuditSnapshot
 
 
-def roots(providers: Mapping[str, Provider]) -> dict[str, str]:
+def roots(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
     """{provider: the root that its parents lead to}; one in a loop, or below one, is its own."""
     found: dict[str, str] = {}
     for uuid in providers:
@@ -17,7 +17,7 @@ def roots(providers: Mapping[str, Provider]) -> dict[str, str]:
     return found
 
 
-def names_of(picture: Picture, uuids: Iterable[str]) -> str:
+def names_of(picture: AuditSnapshot, uuids: Iterable[str]) -> str:
     """Of providers, for people."""
     return listed(sorted(picture.providers[uuid].name if uuid in picture.providers else uuid for uuid in uuids))
 

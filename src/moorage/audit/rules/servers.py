@@ -9,7 +9,16 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
 
-from moorage.audit.model import Action, Compute, Finding, Kind, Picture, Provider, Resources, Server
+from moorage.audit.model import (
+    AuditedProvider,
+    AuditedServer,
+    AuditSnapshot,
+    Compute,
+    Finding,
+    FindingKind,
+    Repair,
+    Resources,
+)
 from moorage.audit.rules.roots import names_of, roots
 
 #: An image may ask for dedicated processors where the flavor does not: they are as many.
@@ -20,7 +29,7 @@ _OWN_CLASSES = frozenset({*_PROCESSORS, "MEMORY_MB", "DISK_GB"})
 _Holding = Mapping[str, Resources]
 
 
-def doubtful(picture: Picture, grace: timedelta) -> frozenset[str]:
+def doubtful(picture: AuditSnapshot, grace: timedelta) -> frozenset[str]:
     """Servers that seem to hold something else than they should: to be looked at again."""
     held: dict[str, dict[str, Resources]] = {}
     for provider in picture.providers.values():
@@ -29,7 +38,7 @@ def doubtful(picture: Picture, grace: timedelta) -> frozenset[str]:
     return frozenset(finding.subject for finding in _all(picture, grace, held))
 
 
-def disagreements(picture: Picture, grace: timedelta) -> Iterator[Finding]:
+def disagreements(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
     """Of those that are doubtful, by what they were found to hold when they were looked at again."""
     suspected = doubtful(picture, grace)
     held = {uuid: picture.consumers[uuid].allocations for uuid in suspected if uuid in picture.consumers}
@@ -40,7 +49,7 @@ def disagreements(picture: Picture, grace: timedelta) -> Iterator[Finding]:
 
 
 def _all(
-    picture: Picture, grace: timedelta, held: Mapping[str, _Holding], only: frozenset[str] | None = None
+    picture: AuditSnapshot, grace: timedelta, held: Mapping[str, _Holding], only: frozenset[str] | None = None
 ) -> Iterator[Finding]:
     compute = picture.compute
     if compute is None:
@@ -54,18 +63,18 @@ def _all(
 
 
 class _Hosts:
-    def __init__(self, picture: Picture, compute: Compute) -> None:
+    def __init__(self, picture: AuditSnapshot, compute: Compute) -> None:
         self._picture = picture
         self._compute = compute
         self._root = roots(picture.providers)
 
-    def finding(self, uuid: str, server: Server, held: _Holding) -> Finding | None:
+    def finding(self, uuid: str, server: AuditedServer, held: _Holding) -> Finding | None:
         """What is wrong about what the server holds, the worst of it."""
         if server.node is None:
             return self._on_none(uuid, held) if held else None
         if server.node not in self._compute.nodes:
             return Finding(
-                Kind.SERVER_WITHOUT_HOST,
+                FindingKind.SERVER_WITHOUT_HOST,
                 uuid,
                 server.node,
                 "compute says it is there, and knows no such hypervisor",
@@ -79,32 +88,32 @@ class _Hosts:
     def _on_none(self, uuid: str, held: _Holding) -> Finding:
         has_device = self._has_device(uuid)
         return Finding(
-            Kind.ALLOCATION_ELSEWHERE,
+            FindingKind.ALLOCATION_ELSEWHERE,
             uuid,
             names_of(self._picture, held),
             "it is on no host, and holds something",
             "nothing: free the device first" if has_device else "nothing; with --also UUID releases it",
-            None if has_device else Action.SET_HOLDING,
+            None if has_device else Repair.SET_HOLDING,
             holding={},
         )
 
-    def _wrong(self, server: Server, root: str, held: _Holding) -> tuple[Kind, str] | None:
+    def _wrong(self, server: AuditedServer, root: str, held: _Holding) -> tuple[FindingKind, str] | None:
         if not held:
-            return Kind.SERVER_WITHOUT_ALLOCATION, "it is there, and holds nothing"
+            return FindingKind.SERVER_WITHOUT_ALLOCATION, "it is there, and holds nothing"
         hypervisors = self._compute.hypervisors
         if other := [place for place in held if (its := self._root.get(place)) != root and its in hypervisors]:
             return (
-                Kind.ALLOCATION_ELSEWHERE,
+                FindingKind.ALLOCATION_ELSEWHERE,
                 f"it is on {server.node}, and holds something on {names_of(self._picture, other)}",
             )
         if server.wanted is not None and (text := _differences(server.wanted, _total(held), server.is_plain)):
-            return Kind.WRONG_AMOUNTS, text
+            return FindingKind.WRONG_AMOUNTS, text
         return None
 
-    def _about(self, kind: Kind, uuid: str, server: Server, held: _Holding, why: str) -> Finding:
+    def _about(self, kind: FindingKind, uuid: str, server: AuditedServer, held: _Holding, why: str) -> Finding:
         """A server that holds nothing gets what is its own; what others may rest on is changed only by name."""
         holding = self._right_holding(uuid, server, held)
-        is_safe = kind is Kind.SERVER_WITHOUT_ALLOCATION
+        is_safe = kind is FindingKind.SERVER_WITHOUT_ALLOCATION
         if holding is None:
             advice = "nothing: where its parts belong is not known here; migrate it, or shelve and unshelve it"
         else:
@@ -116,12 +125,12 @@ class _Hosts:
             server.node or "",
             why,
             advice,
-            None if holding is None else Action.SET_HOLDING,
+            None if holding is None else Repair.SET_HOLDING,
             is_safe=is_safe and holding is not None,
             holding=holding,
         )
 
-    def _right_holding(self, uuid: str, server: Server, held: _Holding) -> _Holding | None:
+    def _right_holding(self, uuid: str, server: AuditedServer, held: _Holding) -> _Holding | None:
         """What the flavor says, where its host offers it; None where that is not the whole, or not the only way."""
         if server.wanted is None or not server.is_plain or self._has_device(uuid) or server.node is None:
             return None
@@ -137,8 +146,8 @@ class _Hosts:
         return holding
 
     @cached_property
-    def _trees(self) -> dict[str, list[Provider]]:
-        trees: dict[str, list[Provider]] = {}
+    def _trees(self) -> dict[str, list[AuditedProvider]]:
+        trees: dict[str, list[AuditedProvider]] = {}
         for provider in self._picture.providers.values():
             trees.setdefault(self._root[provider.uuid], []).append(provider)
         return trees

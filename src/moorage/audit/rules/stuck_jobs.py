@@ -6,13 +6,13 @@ No API shows jobs; what waits for them does. Jobs themselves are counted by age 
 from collections.abc import Iterator
 from datetime import timedelta
 
-from moorage.audit.model import Accelerators, Compute, Finding, Kind, Picture
+from moorage.audit.model import AuditedAccelerators, AuditSnapshot, Compute, Finding, FindingKind
 
 #: What takes no longer than this where somebody does it, and where its host is away may still go on by itself.
 LONG = timedelta(hours=1)
 
 
-def stuck_work(picture: Picture, grace: timedelta) -> Iterator[Finding]:
+def stuck_work(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
     if picture.compute is None:
         return
     patience = max(grace, LONG)
@@ -21,13 +21,13 @@ def stuck_work(picture: Picture, grace: timedelta) -> Iterator[Finding]:
         yield from _requests(picture, picture.accelerators, picture.compute, patience)
 
 
-def _servers(picture: Picture, compute: Compute, patience: timedelta) -> Iterator[Finding]:
+def _servers(picture: AuditSnapshot, compute: Compute, patience: timedelta) -> Iterator[Finding]:
     for uuid, busy in sorted(compute.busy.items()):
         away = _away(compute, busy.node)
         if picture.now - busy.since < patience or away is None:
             continue
         yield Finding(
-            Kind.STUCK_SERVER,
+            FindingKind.STUCK_SERVER,
             uuid,
             busy.node or "",
             f"it is {busy.task} since {busy.since:%Y-%m-%d %H:%M} UTC or longer, and {away}",
@@ -37,13 +37,15 @@ def _servers(picture: Picture, compute: Compute, patience: timedelta) -> Iterato
         )
 
 
-def _requests(picture: Picture, accelerators: Accelerators, compute: Compute, patience: timedelta) -> Iterator[Finding]:
+def _requests(
+    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, patience: timedelta
+) -> Iterator[Finding]:
     for one in sorted(accelerators.requests, key=lambda one: one.uuid):
         if not one.is_waiting or picture.now - one.changed_at < patience:
             continue
         away = _away(compute, one.host) or "it does not say whether it is"
         yield Finding(
-            Kind.STUCK_REQUEST,
+            FindingKind.STUCK_REQUEST,
             one.uuid,
             one.host,
             f"it is to be bound since {one.changed_at:%Y-%m-%d %H:%M} UTC, and {away}",

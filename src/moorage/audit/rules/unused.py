@@ -6,7 +6,7 @@ or trait that a flavor or a device profile names stays: without it a request for
 
 from collections.abc import Iterator
 
-from moorage.audit.model import Action, Finding, Kind, Picture
+from moorage.audit.model import AuditSnapshot, Finding, FindingKind, Repair
 from moorage.core.names import (
     is_accelerator_class,
     is_bitstream_trait,
@@ -15,7 +15,7 @@ from moorage.core.names import (
 )
 
 
-def unused_names(picture: Picture) -> Iterator[Finding]:
+def unused_names(picture: AuditSnapshot) -> Iterator[Finding]:
     """Nothing without compute, accelerators and reservations: one that is not asked may need it."""
     names = picture.names
     if names is None or None in (picture.compute, picture.accelerators) or picture.reservations is None:
@@ -25,12 +25,12 @@ def unused_names(picture: Picture) -> Iterator[Finding]:
     reserved = {reservation_class(one) for one in picture.reservations.reservations}
     ours = {name for name in names.classes if is_reservation_class(name) or is_accelerator_class(name)}
     for name in sorted(ours - offered - held - reserved - names.asked_for):
-        yield _finding(Kind.UNUSED_CLASS, name, "no provider offers it", Action.DELETE_CLASS)
+        yield _finding(FindingKind.UNUSED_CLASS, name, "no provider offers it", Repair.DELETE_CLASS)
     for name in sorted(filter(is_bitstream_trait, names.traits - names.asked_for)):
-        yield _finding(Kind.UNUSED_TRAIT, name, "no provider has it", Action.DELETE_TRAIT)
+        yield _finding(FindingKind.UNUSED_TRAIT, name, "no provider has it", Repair.DELETE_TRAIT)
 
 
-def _finding(kind: Kind, name: str, why: str, action: Action) -> Finding:
+def _finding(kind: FindingKind, name: str, why: str, action: Repair) -> Finding:
     return Finding(
         kind, name, "Placement", f"{why}, and no lease, flavor or device profile asks for it", "deletes it", action,
         is_safe=True,

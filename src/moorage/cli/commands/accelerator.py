@@ -8,7 +8,7 @@ import click
 import orjson
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.model.device_history import Event
+from moorage.accelerator.model.device_history import DeviceEvent
 from moorage.cli.output import printable
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
@@ -31,7 +31,7 @@ def accelerator() -> None:
 @click.option("--handle", metavar="PCI", help="Only of this attach handle: 0000:3b:00.1.")
 @click.option("--instance", metavar="UUID", help="Only what was done for this server.")
 @click.option("--project", metavar="ID", help="Only what was done for this project.")
-@click.option("--event", type=click.Choice([event.value for event in Event]), help="Only this.")
+@click.option("--event", type=click.Choice([event.value for event in DeviceEvent]), help="Only this.")
 @click.option("--since", metavar="TIME", help="From this time on: 2026-03-01T09:30:00Z.")
 @click.option("--until", metavar="TIME", help="Before this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print each record as JSON, on a line of its own.")
@@ -67,7 +67,7 @@ def _said(record: dict[str, Any]) -> str:
         lines.append(f"    for {whom}")
     if record["sha512"]:
         lines.append(f"    image {record['image_id'] or 'unknown'}, sha512 {record['sha512'][:16]}...")
-    elif record["event"] == Event.PROGRAM:
+    elif record["event"] == DeviceEvent.PROGRAM:
         lines.append("    the blank")
     if record["reason"]:
         lines.append(f"    {record['reason']}")

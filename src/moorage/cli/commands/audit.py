@@ -10,9 +10,9 @@ from textwrap import wrap
 import click
 
 from moorage.audit.collector import Services, read
-from moorage.audit.healing import Healer, Outcome
-from moorage.audit.journal import Receipt
-from moorage.audit.model import Finding, Picture
+from moorage.audit.healing import Healer, RepairOutcome
+from moorage.audit.journal import RepairJournal
+from moorage.audit.model import AuditSnapshot, Finding
 from moorage.audit.rules import findings
 from moorage.cli.output import console, printable, progress, table
 from moorage.cli.services import endpoints
@@ -92,12 +92,12 @@ def _audit(
     with progress("reading") as show:
         picture = read(services, clock, show, names=names)
     found = findings.decide(picture, grace)
-    outcomes: list[Outcome] = []
+    outcomes: list[RepairOutcome] = []
     path = receipt_path or Path(f"moorage-audit-{clock.now():%Y%m%dT%H%M%SZ}.jsonl")
     if strangers := also - {finding.subject for finding in found if finding.action is not None}:
         raise Invalid(f"nothing can be mended about {', '.join(sorted(strangers))}: no finding names it")
     if fix and any(one.action is not None and (one.is_safe or one.subject in also) for one in found):
-        receipt = Receipt(path)
+        receipt = RepairJournal(path)
         try:
             outcomes = Healer(services, clock, grace, receipt).heal(picture, found, also)
         except MoorageError as error:
@@ -114,7 +114,12 @@ def _audit(
 
 class _Report:
     def __init__(
-        self, picture: Picture, found: Sequence[Finding], outcomes: Sequence[Outcome], receipt: Path, young: int
+        self,
+        picture: AuditSnapshot,
+        found: Sequence[Finding],
+        outcomes: Sequence[RepairOutcome],
+        receipt: Path,
+        young: int,
     ) -> None:
         self._picture = picture
         self._found = found

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from moorage.cli.bench_clients import Kind, Work, sampled
+from moorage.cli.bench_clients import BenchKind, BenchWork, sampled
 from moorage.cli.output import console, json_option, progress, table
 from moorage.cli.services import Endpoints, endpoints, plane_endpoints
 from moorage.cli.state import config_option
@@ -81,18 +81,18 @@ def measured(there: Endpoints, seconds: float, clients: int, tell: Callable[[str
         raise StartError("there is no placement service: neither in the catalogue nor in the configuration")
     with _provider(placement) as (provider, name):
         tell("candidates", 0, 3)
-        yield _timed("candidates", there, Work(Kind.CANDIDATES, provider, name), seconds, clients)
+        yield _timed("candidates", there, BenchWork(BenchKind.CANDIDATES, provider, name), seconds, clients)
         tell("claims", 1, 3)
-        yield _timed("claims, each released", there, Work(Kind.CLAIMS, provider, name), seconds, clients)
+        yield _timed("claims, each released", there, BenchWork(BenchKind.CLAIMS, provider, name), seconds, clients)
     tell("leases", 2, 3)
     what = "leases, each deleted"
     try:
-        yield _timed(what, there, Work(Kind.LEASES), seconds, clients)
+        yield _timed(what, there, BenchWork(BenchKind.LEASES), seconds, clients)
     except MoorageError as error:
         yield Figure(what, reason=error.message)
 
 
-def _timed(what: str, there: Endpoints, work: Work, seconds: float, clients: int) -> Figure:
+def _timed(what: str, there: Endpoints, work: BenchWork, seconds: float, clients: int) -> Figure:
     took = sampled(there, work, seconds, clients)
     ordered = sorted(each for one in took for each in one)
     half, most = (ordered[min(len(ordered) - 1, int(len(ordered) * share))] * 1e3 for share in (0.5, 0.99))

@@ -16,7 +16,7 @@ from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.migrations import Standing
-from moorage.db.upgrades import Phase, Step, plan, run
+from moorage.db.upgrades import Phase, UpgradeStep, plan, run
 
 #: What is done without being named: nobody has to stop for it.
 ONLINE = (Phase.EXPAND, Phase.MIGRATE)
@@ -55,7 +55,7 @@ def upgrade(
     """
     config = open_config(config_path)
     wanted = [Phase(phase) for phase in phases] or list(ONLINE)
-    shown: list[Step] = []
+    shown: list[UpgradeStep] = []
     with progress("upgrading") as tell:
         for service, engine in _engines(config, services):
             if is_plan:
@@ -89,7 +89,7 @@ def _engines(config: Config, services: Sequence[str]) -> Iterator[tuple[str, Eng
                 yield service, engine
 
 
-def _show(steps: Sequence[Step], *, is_plan: bool) -> None:
+def _show(steps: Sequence[UpgradeStep], *, is_plan: bool) -> None:
     out = console()
     if not steps:
         out.print("Nothing is left to do." if is_plan else "Nothing was left to do.")

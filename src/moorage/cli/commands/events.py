@@ -14,7 +14,7 @@ from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.placement.client.change_feed import follow
-from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient
 
@@ -29,7 +29,7 @@ PAGE = 500
     "--kind",
     "kinds",
     multiple=True,
-    type=click.Choice([kind.value for kind in Kind]),
+    type=click.Choice([kind.value for kind in SubjectKind]),
     help="Only these kinds. Repeatable.",
 )
 @click.option(
@@ -88,8 +88,8 @@ def line(entry: dict[str, Any]) -> str:
 
 
 _WITHOUT_DOCUMENT: dict[str, str] = {
-    Kind.NAMES: "resource classes or traits were added or removed",
-    Kind.EVERYTHING: "anything may have changed: read it again",
+    SubjectKind.NAMES: "resource classes or traits were added or removed",
+    SubjectKind.EVERYTHING: "anything may have changed: read it again",
 }
 
 

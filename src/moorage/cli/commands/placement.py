@@ -12,7 +12,7 @@ from moorage.core.ids import RandomIds
 from moorage.db import migrations
 from moorage.placement.importing.importer import import_into, rehearse
 from moorage.placement.importing.placement_db import reading
-from moorage.placement.importing.rules import Kind
+from moorage.placement.importing.rules import ImportFindingKind
 from moorage.placement.importing.target import check_empty
 from moorage.placement.service.service import PlacementService
 
@@ -51,4 +51,4 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
             migrations.upgrade(target, "placement")
             PlacementService(target, clock, RandomIds()).start()
             receipt = import_into(target, peer, clock.now(), noted=noted, progress=show)
-    importing.show(receipt, Kind, "placement", findings_path, dry_run=dry_run, as_json=as_json)
+    importing.show(receipt, ImportFindingKind, "placement", findings_path, dry_run=dry_run, as_json=as_json)

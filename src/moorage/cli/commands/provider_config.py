@@ -13,7 +13,7 @@ from typing import Any, ParamSpec
 import click
 
 from moorage.agent.provider_config.installation import replaced
-from moorage.agent.provider_config.load import ProviderFiles, Report, check_all, check_contents, refusal
+from moorage.agent.provider_config.load import LoadReport, ProviderFiles, check_all, check_contents, refusal
 from moorage.agent.provider_config.load import sample as shipped_sample
 from moorage.agent.provider_config.load import schema as formal_schema
 from moorage.cli.output import console, printable, table
@@ -212,7 +212,7 @@ class _Agent:
         return document
 
 
-def _report(report: Report) -> dict[str, Any]:
+def _report(report: LoadReport) -> dict[str, Any]:
     faults = [
         {
             "file": fault.file,

@@ -13,10 +13,10 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.importing import Receipt
+from moorage.db.importing import ImportReceipt
 from moorage.reservation.importing.blazar_db import reading
 from moorage.reservation.importing.importer import check_empty, import_into, rehearse
-from moorage.reservation.importing.rules.leases import Kind
+from moorage.reservation.importing.rules.leases import ImportFindingKind
 
 #: Takes away what only an older system's reservations need.
 _LAST_REVISION = "0099"
@@ -67,7 +67,7 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
         importing.check_other(config, "reservation", target.url, peer.url)
         if dry_run:
             importing.check_target(target, "reservation", check_empty)
-            work: Callable[..., Receipt] = rehearse
+            work: Callable[..., ImportReceipt] = rehearse
         else:
             migrations.upgrade(target, "reservation")
             work = partial(import_into, target)
@@ -80,4 +80,4 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
             noted=noted,
             progress=show,
         )
-    importing.show(receipt, Kind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)
+    importing.show(receipt, ImportFindingKind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)

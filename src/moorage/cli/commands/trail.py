@@ -13,7 +13,7 @@ from moorage.cli.output import printable
 from moorage.cli.state import config_option, open_config, seconds
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.telemetry.trail_reading import Reading, Wanted
+from moorage.telemetry.trail_reading import TrailFilter, TrailReader
 
 
 @click.command()
@@ -52,8 +52,8 @@ def trail(
         if not config.trail.path:
             raise StartError(f"{config.source}: [trail] path is empty: the trail goes to syslog alone")
         path = config.state / config.trail.path
-    wanted = Wanted(since=_moment(since), until=_moment(until), **filters)
-    reading = Reading(path, wanted)
+    wanted = TrailFilter(since=_moment(since), until=_moment(until), **filters)
+    reading = TrailReader(path, wanted)
     found = reading.follow(sleep=time.sleep, from_now=since is None) if follows else reading.kept()
     try:
         with contextlib.suppress(KeyboardInterrupt):

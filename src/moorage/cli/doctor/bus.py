@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterator
 
-from moorage.cli.doctor.finding import Finding, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, fine, warning
 from moorage.config import Config
 from moorage.core.errors import MoorageError
 from moorage.jobs.wakeups import try_link
 
 
-def check(config: Config) -> Iterator[Finding]:
+def check(config: Config) -> Iterator[CheckFinding]:
     url = config.plane.hints
     if not url:
         yield fine("bus", "no bus: hints stay in this process, others poll")

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 
 #: So far apart, heartbeats and job leases begin to be judged wrongly; and here tokens and leases of a minute are void.
 APART_S, FAR_APART_S = 2.0, 20.0
@@ -10,7 +10,7 @@ APART_S, FAR_APART_S = 2.0, 20.0
 
 def judged(
     check: str, where: str, there: datetime, before: datetime, after: datetime, *, precision_s: float
-) -> Finding:
+) -> CheckFinding:
     """`there` was read between `before` and `after` of our own clock, and is cut off to `precision_s`."""
     ahead = max(0.0, (there - after).total_seconds())
     behind = max(0.0, (before - there).total_seconds() - precision_s)

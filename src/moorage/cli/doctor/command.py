@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from moorage.cli.doctor import bus, databases, endpoints, files, policy, software
-from moorage.cli.doctor.finding import Finding, Severity
+from moorage.cli.doctor.finding import CheckFinding, Severity
 from moorage.cli.exit_codes import Exit
 from moorage.cli.output import console, json_option, progress, table
 from moorage.cli.state import config_option, open_config
@@ -18,7 +18,7 @@ from moorage.core.clock import SystemClock
 _EXITS = {Severity.FINE: Exit.DONE, Severity.WARNING: Exit.REFUSED, Severity.BROKEN: Exit.BROKEN}
 
 
-def checks() -> dict[str, Callable[[Config], Iterable[Finding]]]:
+def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
     clock = SystemClock()
     return {
         "versions": software.check,
@@ -41,7 +41,7 @@ def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
     clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
     """
     config = open_config(config_path)
-    found: list[Finding] = []
+    found: list[CheckFinding] = []
     to_do = checks()
     with progress("looking") as show:
         for done, (name, run) in enumerate(to_do.items()):
@@ -55,7 +55,7 @@ def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
     sys.exit(_EXITS[worst])
 
 
-def _document(finding: Finding) -> dict[str, str]:
+def _document(finding: CheckFinding) -> dict[str, str]:
     return {
         "severity": finding.severity.name.lower(),
         "check": finding.check,
@@ -65,7 +65,7 @@ def _document(finding: Finding) -> dict[str, str]:
     }
 
 
-def _show(found: list[Finding], *, shows_all: bool) -> None:
+def _show(found: list[CheckFinding], *, shows_all: bool) -> None:
     out = console()
     shown = [one for one in sorted(found, key=lambda one: -one.severity) if shows_all or one.severity]
     if shown:

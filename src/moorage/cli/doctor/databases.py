@@ -8,7 +8,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, make_url
 
 from moorage.cli.doctor.clocks import judged
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
@@ -34,12 +34,12 @@ _MARIADB = {
 }
 
 
-def check(config: Config, clock: Clock) -> Iterator[Finding]:
+def check(config: Config, clock: Clock) -> Iterator[CheckFinding]:
     for service, url in config.database_urls().items():
         yield from _database(service, url, clock)
 
 
-def _database(service: str, url: str, clock: Clock) -> Iterator[Finding]:
+def _database(service: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
     name, shown = f"database:{service}", make_url(url).render_as_string(hide_password=True)
     path = Path(make_url(url).database or "")
     if url.startswith("sqlite") and not path.exists():
@@ -62,7 +62,7 @@ def _database(service: str, url: str, clock: Clock) -> Iterator[Finding]:
         engine.dispose()
 
 
-def _sound(name: str, shown: str, connection: Connection) -> Iterator[Finding]:
+def _sound(name: str, shown: str, connection: Connection) -> Iterator[CheckFinding]:
     match dialect_name(connection):
         case "sqlite":
             mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
@@ -91,7 +91,7 @@ def _sound(name: str, shown: str, connection: Connection) -> Iterator[Finding]:
             yield from _settings(name, shown, _MARIADB, settings)
 
 
-def _server(name: str, shown: str, kind: str, label: str, version: str) -> Iterator[Finding]:
+def _server(name: str, shown: str, kind: str, label: str, version: str) -> Iterator[CheckFinding]:
     least = LEAST.get(kind, (8,))
     numbers = tuple(
         int(part) for part in version.split("-", maxsplit=1)[0].split(" ", maxsplit=1)[0].split(".") if part.isdigit()
@@ -103,14 +103,16 @@ def _server(name: str, shown: str, kind: str, label: str, version: str) -> Itera
         yield fine(name, f"{label} {version}", shown)
 
 
-def _isolated(name: str, shown: str, isolation: str) -> Iterator[Finding]:
+def _isolated(name: str, shown: str, isolation: str) -> Iterator[CheckFinding]:
     """Ours says READ COMMITTED when it connects; something between may take it away."""
     if isolation.replace("-", " ").lower() != "read committed":
         remedy = "let no proxy in between change it: conditional writes rest on READ COMMITTED"
         yield broken(name, f"transactions are isolated as {isolation}", shown, remedy)
 
 
-def _settings(name: str, shown: str, wanted: dict[str, tuple[str, str]], there: dict[str, str]) -> Iterator[Finding]:
+def _settings(
+    name: str, shown: str, wanted: dict[str, tuple[str, str]], there: dict[str, str]
+) -> Iterator[CheckFinding]:
     for setting, (value, what_follows) in wanted.items():
         found = there.get(setting)
         if found is None:
@@ -122,7 +124,7 @@ def _settings(name: str, shown: str, wanted: dict[str, tuple[str, str]], there: 
             )
 
 
-def _server_clock(name: str, shown: str, connection: Connection, clock: Clock) -> Iterator[Finding]:
+def _server_clock(name: str, shown: str, connection: Connection, clock: Clock) -> Iterator[CheckFinding]:
     ask = "SELECT clock_timestamp()" if dialect_name(connection) == "postgresql" else "SELECT UTC_TIMESTAMP(6)"
     before = clock.now()
     there: datetime = connection.exec_driver_sql(ask).scalar_one()
@@ -130,7 +132,7 @@ def _server_clock(name: str, shown: str, connection: Connection, clock: Clock) -
     yield judged(name, shown, there, before, clock.now(), precision_s=0.0)
 
 
-def _schema(name: str, shown: str, engine: Engine, service: str) -> Finding:
+def _schema(name: str, shown: str, engine: Engine, service: str) -> CheckFinding:
     now, newest = migrations.current(engine, service), migrations.head(service)
     match migrations.standing(engine, service):
         case Standing.EMPTY:

@@ -8,7 +8,7 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from moorage.cli.doctor.clocks import judged
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.cli.services import urls_of
 from moorage.cli.state import is_in_use
 from moorage.config import Config
@@ -21,7 +21,7 @@ TIMEOUT_S = 5.0
 RENEW = timedelta(days=21)
 
 
-def check(config: Config, clock: Clock) -> Iterator[Finding]:
+def check(config: Config, clock: Clock) -> Iterator[CheckFinding]:
     runs_here = is_in_use(config.state)
     for name, url in addresses(config).items():
         is_own = url.startswith((config.base_url, config.url))
@@ -44,7 +44,7 @@ def addresses(config: Config) -> dict[str, str]:
     return {name: url for name, url in found.items() if url}
 
 
-def _endpoint(name: str, url: str, clock: Clock) -> Iterator[Finding]:
+def _endpoint(name: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
     check_name = f"endpoint:{name}"
     before = clock.now()
     try:
@@ -66,7 +66,7 @@ def _path(url: str) -> str:
     return "" if url.endswith("/v3") else "/healthcheck"
 
 
-def _certificate(url: str, now: datetime) -> Finding:
+def _certificate(url: str, now: datetime) -> CheckFinding:
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 443}"
     try:

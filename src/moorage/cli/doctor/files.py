@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
 #: Whoever can read or write one of these is admin, sees everybody's data, or makes revoked tokens good again.
@@ -26,7 +26,7 @@ LOW = (1 << 30, 0.05)
 FULL = (64 << 20, 0.005)
 
 
-def check(config: Config) -> Iterator[Finding]:
+def check(config: Config) -> Iterator[CheckFinding]:
     state = config.state
     if not state.is_dir():
         yield warning("state", "there is no state directory yet", state, "the first start of `moorage up` makes it")
@@ -42,7 +42,7 @@ def check(config: Config) -> Iterator[Finding]:
         yield shared_disk(config.images, _sqlite_files(config), mounted())
 
 
-def _directory(state: Path) -> Iterator[Finding]:
+def _directory(state: Path) -> Iterator[CheckFinding]:
     there = state.stat()
     if there.st_uid != os.geteuid():
         yield warning(
@@ -55,7 +55,7 @@ def _directory(state: Path) -> Iterator[Finding]:
         yield broken("files", "this user may not write into the state directory", state, f"chown or chmod {state}")
 
 
-def _secrets(config: Config) -> Iterator[Finding]:
+def _secrets(config: Config) -> Iterator[CheckFinding]:
     users = config.identity.users_file
     paths = [config.state / name for name in SECRETS] + ([Path(users)] if users else [])
     paths += [path for path in _sqlite_files(config) if path.parent == config.state]
@@ -75,7 +75,7 @@ def _secrets(config: Config) -> Iterator[Finding]:
             )
 
 
-def _configuration(config: Config) -> Iterator[Finding]:
+def _configuration(config: Config) -> Iterator[CheckFinding]:
     """A file with passwords in it is a secret, too."""
     if not config.source.exists():
         return
@@ -92,7 +92,7 @@ def _configuration(config: Config) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _provider_configuration(config: Config) -> Iterator[Finding]:
+def _provider_configuration(config: Config) -> Iterator[CheckFinding]:
     if "agent" not in config.runs:
         return
     from moorage.agent.provider_config.load import ProviderFiles, check_all
@@ -118,7 +118,7 @@ def _places(config: Config) -> list[Path]:
     return list(found.values())
 
 
-def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> Finding:
+def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> CheckFinding:
     """Whether images are on the disk of a database though one of `disks` has more room. Members decide how much they upload;
     quotas bound it, and [image] keep_free_gb.
     """
@@ -153,13 +153,13 @@ def _sqlite_files(config: Config) -> list[Path]:
     return [Path(url.database or "") for url in urls if url.get_backend_name() == "sqlite"]
 
 
-def _room(place: Path) -> Finding:
+def _room(place: Path) -> CheckFinding:
     disk = os.statvfs(place)
     free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
     return judged_room(place, free, total, disk.f_favail if disk.f_files else 1)
 
 
-def judged_room(place: Path, free: int, total: int, free_files: int) -> Finding:
+def judged_room(place: Path, free: int, total: int, free_files: int) -> CheckFinding:
     """`free` and `total` in bytes."""
     said = f"{free / (1 << 30):.1f} of {total / (1 << 30):.1f} GiB free"
     remedy = "make room: without it every write is refused with 503"

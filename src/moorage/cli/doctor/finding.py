@@ -13,7 +13,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """`check` is a word for programs; `remedy` is empty where nothing is to be done."""
 
     severity: Severity
@@ -23,13 +23,13 @@ class Finding:
     remedy: str = ""
 
 
-def fine(check: str, what: str, where: object = "") -> Finding:
-    return Finding(Severity.FINE, check, what, str(where))
+def fine(check: str, what: str, where: object = "") -> CheckFinding:
+    return CheckFinding(Severity.FINE, check, what, str(where))
 
 
-def warning(check: str, what: str, where: object, remedy: str) -> Finding:
-    return Finding(Severity.WARNING, check, what, str(where), remedy)
+def warning(check: str, what: str, where: object, remedy: str) -> CheckFinding:
+    return CheckFinding(Severity.WARNING, check, what, str(where), remedy)
 
 
-def broken(check: str, what: str, where: object, remedy: str) -> Finding:
-    return Finding(Severity.BROKEN, check, what, str(where), remedy)
+def broken(check: str, what: str, where: object, remedy: str) -> CheckFinding:
+    return CheckFinding(Severity.BROKEN, check, what, str(where), remedy)

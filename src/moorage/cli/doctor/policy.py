@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from ipaddress import ip_address
 
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
 
-def check(config: Config) -> Iterator[Finding]:
+def check(config: Config) -> Iterator[CheckFinding]:
     found = [*_callers(config), *_what_they_may(config), *_onlookers(config)]
     yield from found
     if not found:
         yield fine("policy", f"identity {config.identity.mode}, placement's policy {config.placement.policy}")
 
 
-def _callers(config: Config) -> Iterator[Finding]:
+def _callers(config: Config) -> Iterator[CheckFinding]:
     identity, where = config.identity, f"{config.source} [identity]"
     is_open = not _is_loopback(config.server.address)
     if identity.mode == "none" and is_open:
@@ -34,13 +34,13 @@ def _callers(config: Config) -> Iterator[Finding]:
             yield broken("policy", "there is no password to log in to Keystone with", where, "set password")
 
 
-def _what_they_may(config: Config) -> Iterator[Finding]:
+def _what_they_may(config: Config) -> Iterator[CheckFinding]:
     if config.placement.policy == "open" and "placement" in config.runs:
         where = f"{config.source} [placement]"
         yield warning("policy", "every user with a project may change Placement", where, "set policy to new")
 
 
-def _onlookers(config: Config) -> Iterator[Finding]:
+def _onlookers(config: Config) -> Iterator[CheckFinding]:
     where = f"{config.source} [server]"
     origins = [origin.strip() for origin in config.server.cors_origins.split(",") if origin.strip()]
     for origin in origins:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from importlib import metadata
 
-from moorage.cli.doctor.finding import Finding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
 LEAST_PYTHON = (3, 11)
@@ -18,7 +18,7 @@ _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extr
 _BOUND = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9.]+)")
 
 
-def check(config: Config) -> Iterator[Finding]:
+def check(config: Config) -> Iterator[CheckFinding]:
     if sys.version_info < LEAST_PYTHON:
         yield broken("python", f"Python {platform.python_version()} is too old", sys.executable, "use 3.11 or newer")
     else:
@@ -30,7 +30,7 @@ def check(config: Config) -> Iterator[Finding]:
     yield from _packages(metadata.version("moorage"), metadata.requires("moorage") or [], extras_of(config))
 
 
-def _packages(version: str, requirements: list[str], extras: frozenset[str]) -> Iterator[Finding]:
+def _packages(version: str, requirements: list[str], extras: frozenset[str]) -> Iterator[CheckFinding]:
     wrong = list(_wrong_packages(requirements, extras))
     yield from wrong
     if not wrong:
@@ -38,7 +38,7 @@ def _packages(version: str, requirements: list[str], extras: frozenset[str]) -> 
         yield fine("packages", f"moorage {version}{with_extras}, {len(requirements)} requirements met or not in use")
 
 
-def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator[Finding]:
+def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator[CheckFinding]:
     for text in requirements:
         found = _REQUIREMENT.match(text)
         if found is None or (found[3] and found[3] not in extras):

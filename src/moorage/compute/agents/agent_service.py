@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.agents.heartbeats import Heartbeats
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job, situation
-from moorage.compute.model.lifecycle import Operation, Outcome
+from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
@@ -29,7 +29,7 @@ from moorage.core.ids import Ids
 from moorage.core.names import check_no_queue
 from moorage.db.single_reads import Asker
 from moorage.db.transactions import in_transaction
-from moorage.jobs.job_api import Report, is_of_host
+from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import Provider
@@ -123,7 +123,7 @@ class AgentService:
             def given_up(connection: Connection, job: Job) -> None:
                 # Its worker died each time; nobody knows how far it came.
                 result = {**(job.result or {}), "is_left": True}
-                told.extend(self.follow(connection, job, Report("failed", job.epoch, result)))
+                told.extend(self.follow(connection, job, JobReport("failed", job.epoch, result)))
 
             return server_store.HOST_JOBS.claim(
                 connection,
@@ -148,7 +148,7 @@ class AgentService:
         host_store.beat(connection, [name], self._clock.now())
         return host.report
 
-    def report(self, job_id: str, report: Report, *, host: str | None = None) -> None:
+    def report(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
         """Take note and lead the server to its next state, once however often it is reported.
 
         `host`: whose agent reports; None: a service does. Raises `NotFound` for the job of another one, and `Conflict` ``jobs.fenced`` when somebody else has the job by now.
@@ -177,7 +177,7 @@ class AgentService:
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
 
-    def follow(self, connection: Connection, job: Job, report: Report) -> list[str]:
+    def follow(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         """What follows from a report on a job that is ended, in its transaction. Answers the queues to hint at after the
         commit.
         """
@@ -187,7 +187,7 @@ class AgentService:
             return self._follow_move(connection, job, report)
         return self._follow_operation(connection, job, report)
 
-    def _follow_operation(self, connection: Connection, job: Job, report: Report) -> list[str]:
+    def _follow_operation(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         operation = lifecycle.BY_KIND[job.kind]
         server = server_store.lock_server(connection, job.key)
         now = self._clock.now()
@@ -234,7 +234,7 @@ class AgentService:
         server_store.HOST_JOBS.enqueue(connection, offload, now)
         return job.queue
 
-    def _follow_move(self, connection: Connection, job: Job, report: Report) -> list[str]:
+    def _follow_move(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         move = move_store.move(connection, job.payload["move_id"])
         server = None if move is None else server_store.lock_server(connection, move.server_id)
         told: list[str] = []
@@ -254,12 +254,12 @@ class AgentService:
         return self._moves.leave_behind(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
 
 
-def _leaves_something(report: Report) -> bool:
+def _leaves_something(report: JobReport) -> bool:
     """Whether the host says that it could not undo what it had begun."""
     return report.error is not None and bool(report.result.get("is_left"))
 
 
-def _frees(operation: Operation, report: Report) -> bool:
+def _frees(operation: Operation, report: JobReport) -> bool:
     """Whether nothing of the server is left on its host, so that its allocation must go too."""
     if operation is lifecycle.CREATE:
         return report.error is not None
@@ -267,7 +267,7 @@ def _frees(operation: Operation, report: Report) -> bool:
 
 
 def _changes(
-    server: Server, operation: Operation, outcome: Outcome, report: Report, host: str, now: datetime
+    server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
     if outcome.power is not None:
@@ -288,7 +288,7 @@ def _changes(
 
 
 def _failed(
-    server: Server, operation: Operation, outcome: Outcome, report: Report, host: str, now: datetime
+    server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if operation is lifecycle.SHELVE:

@@ -23,7 +23,7 @@ _KINDS = ("instance_uuid", "image_type", "backup_type")
 
 
 @dataclass(frozen=True)
-class Disk:
+class ServerDisk:
     disk_format: str
     properties: Mapping[str, str]
     size_bytes: int
@@ -70,7 +70,7 @@ class DiskImageService:
         ids |= {image for payload in payloads for image in (payload["server"].get("image_id"), payload.get("image_id"))}
         return frozenset(image for image in ids if image)
 
-    def upload(self, host: str, image_id: str, disk: Disk, chunks: Iterator[bytes]) -> None:
+    def upload(self, host: str, image_id: str, disk: ServerDisk, chunks: Iterator[bytes]) -> None:
         """Raises `NotFound` where no job that this host works on orders the image."""
         writer, job = self._ordered(host, image_id)
         image, view = job.payload["image"], OwnerView(_server_of(job)["project_id"])

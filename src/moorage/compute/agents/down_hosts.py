@@ -30,7 +30,7 @@ from moorage.compute.store import move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
-from moorage.jobs.job_api import Report
+from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.wakeups import Hints
 
@@ -120,7 +120,7 @@ class DeadHostsDuty:
         return [*told, *self._follow(connection, job, "failed", {"error": error, "code": HOST_DOWN_CODE})]
 
     def _follow(self, connection: Connection, job: Job, state: str, result: dict[str, str]) -> list[str]:
-        return [job.queue, *self._agents.follow(connection, job, Report(state, job.epoch, result))]
+        return [job.queue, *self._agents.follow(connection, job, JobReport(state, job.epoch, result))]
 
     # ------------------------------------------------------------------------------------ moves
 

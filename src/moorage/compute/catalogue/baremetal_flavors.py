@@ -26,7 +26,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound
 from moorage.core.names import is_custom, is_reservation_class
 from moorage.db.transactions import in_transaction, read
-from moorage.placement.client.placement_client import SERVER_TYPE, Holder, Inventory, PlacementClient
+from moorage.placement.client.placement_client import SERVER_TYPE, Consumer, Inventory, PlacementClient
 from moorage.scheduler.flavor_resources import request_for
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ HYPERVISOR_TYPE = "ironic"
 PAGE = 100
 
 
-class Outcome(StrEnum):
+class FlavorMigrationOutcome(StrEnum):
     DONE = "migrated"
     HEALED = "allocation healed"
     ALREADY = "already migrated"
@@ -45,12 +45,12 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class Step:
+class FlavorMigrationStep:
     """What was, or in a dry run would be, done about the server of one node."""
 
     node: str
     server_id: str
-    outcome: Outcome
+    outcome: FlavorMigrationOutcome
     resource_class: str = ""
     note: str = ""
 
@@ -61,7 +61,9 @@ class BareMetal:
         self._clock = clock
         self._placement = placement
 
-    def migrate(self, *, dry_run: bool, after: str = "", limit: int = PAGE) -> tuple[list[Step], str | None]:
+    def migrate(
+        self, *, dry_run: bool, after: str = "", limit: int = PAGE
+    ) -> tuple[list[FlavorMigrationStep], str | None]:
         """(what was done for the servers of the next `limit` nodes, the last of these nodes; None: there are no more).
 
         Nodes without a server are passed over. One node that fails does not keep the others.
@@ -73,27 +75,38 @@ class BareMetal:
         steps = [self._step(host, server, dry_run=dry_run) for host, server in servers]
         return steps, nodes[-1].name if len(nodes) == limit else None
 
-    def _step(self, host: Host, server: Server, *, dry_run: bool) -> Step:
+    def _step(self, host: Host, server: Server, *, dry_run: bool) -> FlavorMigrationStep:
         try:
             return self._migrated(host, server, dry_run=dry_run)
         except (ConcurrentUpdate, Invalid, NotFound) as error:
             log.warning("a bare-metal server was not migrated", extra={"server": server.id, "reason": error.message})
-            return Step(host.name, server.id, Outcome.REFUSED, note=error.message)
+            return FlavorMigrationStep(host.name, server.id, FlavorMigrationOutcome.REFUSED, note=error.message)
 
-    def _migrated(self, host: Host, server: Server, *, dry_run: bool) -> Step:
+    def _migrated(self, host: Host, server: Server, *, dry_run: bool) -> FlavorMigrationStep:
         node = host.report.provider_uuid
         _, inventories = self._placement.inventories(node)
         resource_class = class_of(inventories)
         if resource_class is None:
             log.warning("a node has no resource class", extra={"host": host.name, "server": server.id})
-            return Step(host.name, server.id, Outcome.NO_CLASS, note="set the node's resource class, then run it again")
+            return FlavorMigrationStep(
+                host.name,
+                server.id,
+                FlavorMigrationOutcome.NO_CLASS,
+                note="set the node's resource class, then run it again",
+            )
         flavor = with_class(server.flavor, resource_class)
         is_new = flavor is not server.flavor
         if is_new and not dry_run:
             in_transaction(self._engine, lambda connection: self._save(connection, server.id, resource_class))
         was_healed = self._heal(server, flavor, node, inventories, dry_run=dry_run)
-        outcome = Outcome.DONE if is_new else Outcome.HEALED if was_healed else Outcome.ALREADY
-        return Step(host.name, server.id, outcome, resource_class)
+        outcome = (
+            FlavorMigrationOutcome.DONE
+            if is_new
+            else FlavorMigrationOutcome.HEALED
+            if was_healed
+            else FlavorMigrationOutcome.ALREADY
+        )
+        return FlavorMigrationStep(host.name, server.id, outcome, resource_class)
 
     def _save(self, connection: Connection, server_id: str, resource_class: str) -> None:
         server = server_store.lock_server(connection, server_id)
@@ -107,7 +120,7 @@ class BareMetal:
         """Whether what it holds on the node was not what its flavor asks for."""
         holder = self._placement.holder(server.id)
         if holder is None:
-            holder = Holder(server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self._clock.now())
+            holder = Consumer(server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self._clock.now())
         wanted = amounts_of(flavor, inventories)
         if dict(holder.allocations.get(node, {})) == wanted:
             return False
@@ -133,7 +146,7 @@ class BareMetalDuty:
             while after is not None:
                 steps, after = self._bare_metal.migrate(dry_run=False, after=after)
                 for step in steps:
-                    if step.outcome in (Outcome.DONE, Outcome.HEALED):
+                    if step.outcome in (FlavorMigrationOutcome.DONE, FlavorMigrationOutcome.HEALED):
                         log.info("bare metal", extra={"server": step.server_id, "outcome": step.outcome.value})
         except MoorageError as error:
             log.warning("bare-metal servers are looked at later", extra={"reason": error.message})

@@ -54,7 +54,7 @@ class Hypervisor:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ComputeNode:
     """A hypervisor. Its uuid is that of its resource provider, too."""
 
     uuid: str
@@ -140,10 +140,10 @@ class ComputeClient(HostJobsClient):
             raise
         return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
 
-    def nodes(self) -> dict[str, Node]:
+    def nodes(self) -> dict[str, ComputeNode]:
         """{hypervisor hostname: what it is} of all."""
         rows = self._rows("/v2.1/os-hypervisors", "hypervisors")
-        return {row["hypervisor_hostname"]: Node(str(row["id"]), row["state"] == "up") for row in rows}
+        return {row["hypervisor_hostname"]: ComputeNode(str(row["id"]), row["state"] == "up") for row in rows}
 
     def hosts_up(self) -> dict[str, bool]:
         """{name of a compute service's host: it lives and takes servers}"""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from moorage.compute.model.lifecycle import Operation, Situation
+from moorage.compute.model.lifecycle import Operation, ServerSituation
 from moorage.compute.model.servers import Flavor, Placed, Server
 from moorage.jobs.model import NewJob
 
@@ -91,8 +91,8 @@ def flavor_document(flavor: Flavor) -> dict[str, Any]:
     }
 
 
-def situation(server: Server) -> Situation:
-    return Situation(
+def situation(server: Server) -> ServerSituation:
+    return ServerSituation(
         server.id,
         server.vm_state,
         server.task_state,

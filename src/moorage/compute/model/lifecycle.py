@@ -17,7 +17,7 @@ from moorage.core.errors import Conflict, Forbidden
 from moorage.core.states import table
 
 
-class Accelerators(StrEnum):
+class AcceleratorAction(StrEnum):
     """What an operation does with the accelerators that are attached to the server."""
 
     ATTACHED = "attached"
@@ -51,7 +51,7 @@ class Operation:
     allowed: frozenset[VmState]
     task: TaskState | None  #: None: nobody sees that it goes on, and it changes nothing
     ends: VmState
-    accelerators: Accelerators
+    accelerators: AcceleratorAction
     code: int = 202  #: of the answer
     #: States that it leaves as they are, instead of `ends`.
     stays: frozenset[VmState] = frozenset()
@@ -74,18 +74,18 @@ _ACTIVE, _STOPPED, _PAUSED, _ERROR = VmState.ACTIVE, VmState.STOPPED, VmState.PA
 _SUSPENDED, _RESCUED, _RESIZED = VmState.SUSPENDED, VmState.RESCUED, VmState.RESIZED
 _ANY = frozenset(VmState) - {VmState.DELETED}
 _WITH_A_DISK = frozenset({_ACTIVE, _STOPPED, _PAUSED, _SUSPENDED})
-_KEPT = Accelerators.KEPT
+_KEPT = AcceleratorAction.KEPT
 
 CREATE = Operation(
     name="create", key="POST /servers", kind="build", event="compute__do_build_and_run_instance",
     allowed=frozenset({VmState.BUILDING}), task=TaskState.SPAWNING, ends=_ACTIVE, fails=_ERROR,
-    accelerators=Accelerators.ATTACHED, needs_launch=False, needs_host=False,
+    accelerators=AcceleratorAction.ATTACHED, needs_launch=False, needs_host=False,
     host_dies=HostDies.ELSEWHERE,
 )  # fmt: skip
 DELETE = Operation(
     name="delete", key="DELETE, forceDelete", kind="destroy", event="compute_terminate_instance", code=204,
     allowed=_ANY, task=TaskState.DELETING, tolerates=frozenset(TaskState), ends=VmState.DELETED, fails=_ERROR,
-    accelerators=Accelerators.RELEASED, needs_launch=False, needs_host=False,
+    accelerators=AcceleratorAction.RELEASED, needs_launch=False, needs_host=False,
     host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
 #: A deletion where the operator keeps deleted servers for a while. They hold what they held, for a restored one
@@ -176,7 +176,7 @@ SHELVE = Operation(
 SHELVE_OFFLOAD = Operation(
     name="shelveOffload", key="shelveOffload", kind="offload", event="compute_shelve_offload_instance",
     allowed=frozenset({VmState.SHELVED}), task=TaskState.SHELVING_OFFLOADING, ends=VmState.SHELVED_OFFLOADED,
-    accelerators=Accelerators.RELEASED,
+    accelerators=AcceleratorAction.RELEASED,
     host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
 UNSHELVE = Operation(
@@ -186,19 +186,19 @@ UNSHELVE = Operation(
 UNSHELVE_OFFLOADED = Operation(
     name="unshelve", key="unshelve (offloaded)", kind="", event="compute_unshelve_instance",
     allowed=frozenset({VmState.SHELVED_OFFLOADED}), task=TaskState.UNSHELVING, ends=_ACTIVE,
-    accelerators=Accelerators.ATTACHED, needs_host=False,
+    accelerators=AcceleratorAction.ATTACHED, needs_host=False,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 RESIZE = Operation(
     name="resize", key="resize", kind="", event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
-    accelerators=Accelerators.REATTACHED, capability="snapshot",
+    accelerators=AcceleratorAction.REATTACHED, capability="snapshot",
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 MIGRATE = Operation(
     name="migrate", key="migrate", kind="", event="compute_prep_resize",
     allowed=frozenset({_ACTIVE, _STOPPED}), task=TaskState.RESIZE_PREP, ends=_RESIZED,
-    accelerators=Accelerators.REATTACHED, capability="snapshot",
+    accelerators=AcceleratorAction.REATTACHED, capability="snapshot",
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 CONFIRM_RESIZE = Operation(
@@ -209,19 +209,19 @@ CONFIRM_RESIZE = Operation(
 REVERT_RESIZE = Operation(
     name="revertResize", key="revertResize", kind="", event="compute_revert_resize",
     allowed=frozenset({_RESIZED}), task=TaskState.RESIZE_REVERTING, ends=_ACTIVE,
-    accelerators=Accelerators.REATTACHED,
+    accelerators=AcceleratorAction.REATTACHED,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 EVACUATE = Operation(
     name="evacuate", key="evacuate", kind="", event="compute_rebuild_instance", code=200,
     allowed=frozenset({_ACTIVE, _STOPPED, _ERROR}), task=TaskState.REBUILDING, tolerates=frozenset(TaskState),
-    ends=_STOPPED, fails=_ERROR, accelerators=Accelerators.REATTACHED,
+    ends=_STOPPED, fails=_ERROR, accelerators=AcceleratorAction.REATTACHED,
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 LIVE_MIGRATE = Operation(
     name="os-migrateLive", key="os-migrateLive", kind="", event="compute_live_migration",
     allowed=frozenset({_ACTIVE, _PAUSED}), task=TaskState.MIGRATING, ends=_ACTIVE, stays=frozenset({_PAUSED}),
-    accelerators=Accelerators.REFUSED, capability="live-migration",
+    accelerators=AcceleratorAction.REFUSED, capability="live-migration",
     host_dies=HostDies.MOVES,
 )  # fmt: skip
 
@@ -261,7 +261,7 @@ POWER_STATES: Mapping[VmState, int] = {
 
 
 @dataclass(frozen=True)
-class Situation:
+class ServerSituation:
     """As much of a server as decides what may be done to it."""
 
     id: str
@@ -274,7 +274,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OperationOutcome:
     """The state after a report from the host. `power` None: as it was."""
 
     vm_state: VmState
@@ -282,7 +282,7 @@ class Outcome:
     power: int | None
 
 
-def check(operation: Operation, server: Situation, caller: Caller) -> None:
+def check(operation: Operation, server: ServerSituation, caller: Caller) -> None:
     """Raises `Conflict` when `operation` may not begin now, `Forbidden` when it never may."""
     check_lock(operation, server, caller)
     if server.vm_state not in operation.allowed:
@@ -293,7 +293,7 @@ def check(operation: Operation, server: Situation, caller: Caller) -> None:
         raise Conflict(f"Instance {server.id} is not ready: it is on no host")
     if not server.is_launched and operation.needs_launch:
         raise _wrong_state(operation.name, server.id, "launched_at", "None")
-    if server.has_accelerators and operation.accelerators is Accelerators.REFUSED:
+    if server.has_accelerators and operation.accelerators is AcceleratorAction.REFUSED:
         raise Forbidden(
             f"Cannot '{operation.name}' instance {server.id}: it has accelerators, and what is in them cannot go along. "
             "Migrate it cold.",
@@ -301,18 +301,18 @@ def check(operation: Operation, server: Situation, caller: Caller) -> None:
         )
 
 
-def check_lock(operation: Operation, server: Situation, caller: Caller) -> None:
+def check_lock(operation: Operation, server: ServerSituation, caller: Caller) -> None:
     if server.locked_by is not None and not caller.is_admin and not operation.ignores_lock:
         raise Conflict(f"Instance {server.id} is locked")
 
 
-def check_unlock(server: Situation, caller: Caller, *, may_override: bool) -> None:
+def check_unlock(server: ServerSituation, caller: Caller, *, may_override: bool) -> None:
     """The owner does not undo an administrator's lock."""
     if server.locked_by is Locker.ADMIN and not may_override:
         raise Forbidden("Policy doesn't allow os_compute_api:os-lock-server:unlock:unlock_override to be performed.")
 
 
-def after_report(operation: Operation, server: Situation, *, succeeded: bool) -> Outcome | None:
+def after_report(operation: Operation, server: ServerSituation, *, succeeded: bool) -> OperationOutcome | None:
     """Where the report on `operation` leads; None: nowhere, something else has begun since.
 
     A report on anything but the destruction changes nothing while the server is being deleted: the job that
@@ -321,13 +321,13 @@ def after_report(operation: Operation, server: Situation, *, succeeded: bool) ->
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None
     if succeeded and operation is DELETE:
-        return Outcome(server.vm_state, TaskState.DELETING, None)  # DELETED when its allocation is given back
+        return OperationOutcome(server.vm_state, TaskState.DELETING, None)  # DELETED when its allocation is given back
     if server.task_state is not operation.task:
         return None
     if succeeded:
         after = operation.after(server.vm_state)
-        return Outcome(after, None, POWER_STATES.get(after))
-    return Outcome(operation.fails or server.vm_state, None, None)
+        return OperationOutcome(after, None, POWER_STATES.get(after))
+    return OperationOutcome(operation.fails or server.vm_state, None, None)
 
 
 def status(vm_state: VmState, task_state: TaskState | None) -> str:

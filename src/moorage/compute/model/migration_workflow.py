@@ -78,7 +78,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Step:
+class MigrationStep:
     name: str  #: and the kind of its job
     where: Where
     status: str
@@ -96,28 +96,28 @@ _PREP, _OUT, _IN, _BACK = (
     TaskState.RESIZE_FINISH,
     TaskState.RESIZE_REVERTING,
 )
-_GIVE_BACK = Step("give-back", Where.HERE, "error", None, None)
-_SETTLE = Step("settle", Where.HERE, "", None, None)
+_GIVE_BACK = MigrationStep("give-back", Where.HERE, "error", None, None)
+_SETTLE = MigrationStep("settle", Where.HERE, "", None, None)
 #: Of a server that is deleted on its way there, or back: what may be of it where it is not goes.
-_DROP = Step("drop", Where.ELSEWHERE, "error", "settle", "drop", without="settle")
+_DROP = MigrationStep("drop", Where.ELSEWHERE, "error", "settle", "drop", without="settle")
 
 _COLD = (
-    Step("place", Where.HERE, "pre-migrating", "move-out", "give-back", _PREP),
-    Step("move-out", Where.SOURCE, "migrating", "move-in", "give-back", _OUT),
-    Step("move-in", Where.DESTINATION, "post-migrating", None, "move-back", _IN, without="move-back"),
-    Step("move-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
+    MigrationStep("place", Where.HERE, "pre-migrating", "move-out", "give-back", _PREP),
+    MigrationStep("move-out", Where.SOURCE, "migrating", "move-in", "give-back", _OUT),
+    MigrationStep("move-in", Where.DESTINATION, "post-migrating", None, "move-back", _IN, without="move-back"),
+    MigrationStep("move-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
     _GIVE_BACK,
-    Step("clean", Where.SOURCE, "confirming", "settle", "clean"),
+    MigrationStep("clean", Where.SOURCE, "confirming", "settle", "clean"),
     _SETTLE,
     _DROP,
-    Step("unmake", Where.DESTINATION, "reverting", "swap", None, _BACK, without="swap"),
-    Step("swap", Where.HERE, "reverting", "go-back", None, _BACK),
-    Step("go-back", Where.SOURCE, "reverting", "settle", None, _BACK),
+    MigrationStep("unmake", Where.DESTINATION, "reverting", "swap", None, _BACK, without="swap"),
+    MigrationStep("swap", Where.HERE, "reverting", "go-back", None, _BACK),
+    MigrationStep("go-back", Where.SOURCE, "reverting", "settle", None, _BACK),
     # In place of move-in, move-back, unmake and go-back, where both flavors are on one host.
-    Step("remake", Where.SOURCE, "post-migrating", None, "remake-back", _IN),
-    Step("remake-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
-    Step("strip", Where.SOURCE, "reverting", "swap", None, _BACK),
-    Step("return", Where.SOURCE, "reverting", "settle", None, _BACK),
+    MigrationStep("remake", Where.SOURCE, "post-migrating", None, "remake-back", _IN),
+    MigrationStep("remake-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
+    MigrationStep("strip", Where.SOURCE, "reverting", "swap", None, _BACK),
+    MigrationStep("return", Where.SOURCE, "reverting", "settle", None, _BACK),
 )
 #: {step: what is done instead of it in a move that does not leave its host}. Nothing is left to clean at another place.
 _IN_PLACE: Mapping[str, str] = {
@@ -129,27 +129,31 @@ _IN_PLACE: Mapping[str, str] = {
     "drop": "settle",
 }
 _LIVE = (
-    Step("place", Where.HERE, "preparing", "receive", "give-back", TaskState.MIGRATING),
-    Step("receive", Where.DESTINATION, "preparing", "hand-over", "give-back", TaskState.MIGRATING, without="give-back"),
-    Step("hand-over", Where.SOURCE, "running", "take-over", "unmake", TaskState.MIGRATING),
-    Step("take-over", Where.DESTINATION, "running", "settle", None, TaskState.MIGRATING),
-    Step("unmake", Where.DESTINATION, "failed", "give-back", None, TaskState.MIGRATING, without="give-back"),
+    MigrationStep("place", Where.HERE, "preparing", "receive", "give-back", TaskState.MIGRATING),
+    MigrationStep(
+        "receive", Where.DESTINATION, "preparing", "hand-over", "give-back", TaskState.MIGRATING, without="give-back"
+    ),
+    MigrationStep("hand-over", Where.SOURCE, "running", "take-over", "unmake", TaskState.MIGRATING),
+    MigrationStep("take-over", Where.DESTINATION, "running", "settle", None, TaskState.MIGRATING),
+    MigrationStep("unmake", Where.DESTINATION, "failed", "give-back", None, TaskState.MIGRATING, without="give-back"),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
 )
 _SPAWN = TaskState.REBUILD_SPAWNING
 _EVACUATION = (
-    Step("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.REBUILDING),
-    Step("build-again", Where.DESTINATION, "pre-migrating", None, "give-back", _SPAWN, without="give-back"),
-    Step("give-back", Where.HERE, "failed", None, None),
-    Step("clean", Where.SOURCE, "done", "settle", "clean"),
+    MigrationStep("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.REBUILDING),
+    MigrationStep("build-again", Where.DESTINATION, "pre-migrating", None, "give-back", _SPAWN, without="give-back"),
+    MigrationStep("give-back", Where.HERE, "failed", None, None),
+    MigrationStep("clean", Where.SOURCE, "done", "settle", "clean"),
     _SETTLE,
     _DROP,
 )
 _UNSHELVE = (
-    Step("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.UNSHELVING),
-    Step("build-again", Where.DESTINATION, "migrating", "settle", "give-back", TaskState.SPAWNING, without="give-back"),
+    MigrationStep("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.UNSHELVING),
+    MigrationStep(
+        "build-again", Where.DESTINATION, "migrating", "settle", "give-back", TaskState.SPAWNING, without="give-back"
+    ),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
@@ -157,12 +161,12 @@ _UNSHELVE = (
 
 #: Of what is not to come back.
 _BEHIND = (
-    Step("keep", Where.HERE, "pre-migrating", "clean", None),
-    Step("clean", Where.SOURCE, "done", "settle", "clean"),
+    MigrationStep("keep", Where.HERE, "pre-migrating", "clean", None),
+    MigrationStep("clean", Where.SOURCE, "done", "settle", "clean"),
     _SETTLE,
 )
 
-STEPS: Mapping[MoveKind, Mapping[str, Step]] = {
+STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
     kind: {step.name: step for step in steps}
     for kind, steps in (
         (MoveKind.RESIZE, _COLD),
@@ -238,7 +242,7 @@ EVENTS: Mapping[str, str] = {
 }
 
 
-def next_step(move: Move, *, succeeded: bool) -> Step | None:
+def next_step(move: Move, *, succeeded: bool) -> MigrationStep | None:
     """What comes after the step that the move is in."""
     if move.step is None:
         return None
@@ -249,7 +253,7 @@ def next_step(move: Move, *, succeeded: bool) -> Step | None:
     return None if name is None else step_of(move, name)
 
 
-def step_of(move: Move, name: str) -> Step:
+def step_of(move: Move, name: str) -> MigrationStep:
     """The step called so, or what is done in its place in a move that stays on its host."""
     return STEPS[move.kind][_IN_PLACE.get(name, name) if is_in_place(move) else name]
 
@@ -258,7 +262,7 @@ def is_in_place(move: Move) -> bool:
     return move.kind is MoveKind.RESIZE and move.dest_host == move.source_host
 
 
-def host_of(move: Move, step: Step, server_host: str | None) -> str | None:
+def host_of(move: Move, step: MigrationStep, server_host: str | None) -> str | None:
     """Whose job it is; None: our own. `server_host`: where the server is."""
     elsewhere = move.dest_host if move.dest_host != server_host else move.source_host
     hosts = {Where.SOURCE: move.source_host, Where.DESTINATION: move.dest_host, Where.ELSEWHERE: elsewhere}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.scheduler.server_groups import Policy
+from moorage.scheduler.server_groups import GroupPolicy
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,7 @@ class ServerGroup:
     name: str
     project_id: str
     user_id: str
-    policy: Policy
+    policy: GroupPolicy
     rules: Mapping[str, int]
     created_at: datetime
     members: tuple[str, ...] = ()

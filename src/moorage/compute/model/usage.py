@@ -15,7 +15,7 @@ _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Usage:
+class ServerUsage:
     """Amounts times hours."""
 
     hours: float
@@ -39,9 +39,9 @@ def hours(server: Server, since: datetime, until: datetime) -> float:
     return max(0.0, (end - begin).total_seconds() / 3600)
 
 
-def usage(servers: Iterable[Server], since: datetime, until: datetime) -> Usage:
+def usage(servers: Iterable[Server], since: datetime, until: datetime) -> ServerUsage:
     counted = [(server.flavor, hours(server, since, until)) for server in servers]
-    return Usage(
+    return ServerUsage(
         hours=sum(time for _, time in counted),
         vcpus=sum(flavor.vcpus * time for flavor, time in counted),
         memory_mb=sum(flavor.ram_mb * time for flavor, time in counted),

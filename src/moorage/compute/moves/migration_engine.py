@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job
-from moorage.compute.model.migration_workflow import EVENTS, STEPS, Move, MoveKind, Step, Where
+from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, Where
 from moorage.compute.model.servers import JOB_RELEASE, MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
@@ -96,7 +96,7 @@ class MoveProgress:
             return [self.begin(connection, move, server, following.name, apart=apart)]
         return [] if error is None else self._stops(connection, move, server, step, error)
 
-    def _stops(self, connection: Connection, move: Move, server: Server, step: Step, error: str) -> list[str]:
+    def _stops(self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str) -> list[str]:
         """Nothing leads on from this failure: the server is in ERROR, there where it is. What else there is of it is left to
         its deletion, but for what has nothing any more to go back to. Answers whom to hint at.
         """
@@ -278,7 +278,7 @@ class MoveProgress:
             back |= {"vm_state": state, "task_state": None, "power_state": lifecycle.POWER_STATES.get(state)}
         server_store.update_server(connection, server.id, self._clock.now(), **back)
 
-    def _host_job(self, move: Move, server: Server, step: Step, host: str) -> NewJob:
+    def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
         """The order of a step: the server as it is to be there."""
         details = move.details
         arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}

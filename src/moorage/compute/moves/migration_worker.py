@@ -20,7 +20,7 @@ from moorage.compute.requests.server_request import ImageWriter
 from moorage.compute.scheduling.build_job import last_paragraph
 from moorage.compute.scheduling.host_selection import Placer
 from moorage.compute.scheduling.job_worker import MAX_ATTEMPTS, OwnJobs
-from moorage.compute.scheduling.selection import NoHost, Place
+from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, RemoteError, Unavailable
@@ -110,7 +110,7 @@ class MovingDuty:
                 log.info("placed again: something changed at the last moment", extra={"server": server.id})
         raise always_late()
 
-    def _placed(self, job: Job, place: Place | NoHost) -> list[str]:
+    def _placed(self, job: Job, place: Selection | NoHost) -> list[str]:
         """Raises `LateObjection`."""
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
@@ -127,7 +127,7 @@ class MovingDuty:
 
         return self._done(job, work)
 
-    def _find(self, job: Job, move: Move, server: Server, *, again: bool) -> Place | NoHost:
+    def _find(self, job: Job, move: Move, server: Server, *, again: bool) -> Selection | NoHost:
         if job.attempt > MAX_ATTEMPTS:
             return NoHost.because("Whoever looked for one died each time, or Placement did not answer.")
         self._placer.prepare()

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.server_request import Image
+from moorage.compute.requests.server_request import ImageFacts
 from moorage.core.errors import Invalid
 from moorage.scheduler.device_profiles import specs_of_profile
 from moorage.scheduler.flavor_resources import PROFILE_KEY
@@ -21,7 +21,7 @@ class ProfileLookup(Protocol):
         ...
 
 
-def check_size(image: Image, flavor: Flavor) -> None:
+def check_size(image: ImageFacts, flavor: Flavor) -> None:
     """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 is as large as the image."""
     if flavor.ram_mb < image.min_ram_mb:
         raise Invalid(

@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, Invalid, NotFound, OverQuota, Unavailable
 from moorage.core.ids import Ids, is_uuid
 from moorage.db.transactions import in_transaction, read
-from moorage.scheduler.server_groups import Policy, objection
+from moorage.scheduler.server_groups import GroupPolicy, objection
 
 #: Placements of one server that its group objected to at the last moment, before whoever places it waits a little.
 LATE_CHECKS = 8
@@ -42,8 +42,8 @@ class GroupService:
         self._ids = ids
         self._quotas = quotas
 
-    def create(self, caller: Caller, name: str, policy: Policy, rules: Mapping[str, int]) -> ServerGroup:
-        if rules and policy is not Policy.ANTI_AFFINITY:
+    def create(self, caller: Caller, name: str, policy: GroupPolicy, rules: Mapping[str, int]) -> ServerGroup:
+        if rules and policy is not GroupPolicy.ANTI_AFFINITY:
             raise Invalid(f"The rule max_server_per_host is for the policy anti-affinity only; this one is {policy}.")
         group = ServerGroup(
             self._ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self._clock.now()

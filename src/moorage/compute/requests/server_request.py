@@ -21,7 +21,7 @@ SAVED_STATE_PROPERTY = "accel:saved_state"
 _NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
 
 
-class Image(Protocol):
+class ImageFacts(Protocol):
     """What of an image matters here (`moorage.images.base.ImageRecord`)."""
 
     @property
@@ -43,7 +43,7 @@ class Image(Protocol):
 
 
 class ImageLookup(Protocol):
-    def get(self, view: View, image_id: str) -> Image | None: ...
+    def get(self, view: View, image_id: str) -> ImageFacts | None: ...
 
 
 class ImageWriter(Protocol):
@@ -77,7 +77,7 @@ class NewServer:
     disk_config: str | None = None
 
 
-def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> Image | None:
+def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageFacts | None:
     """The image, for a server of that project; None where no image service is configured.
 
     Raises `Invalid` for one that the caller or the project cannot use: the caller asks now, with its own rights, and the
@@ -102,7 +102,7 @@ def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, im
     return image
 
 
-def _may_use(images: ImageLookup, project_id: str, image: Image) -> bool:
+def _may_use(images: ImageLookup, project_id: str, image: ImageFacts) -> bool:
     """An administrator sees images that the project does not. What the record says itself is not asked again."""
     if image.visibility in ("public", "community") or image.owner == project_id:
         return True

@@ -23,13 +23,13 @@ from moorage.compute.model.servers import Fault, Server, VmState
 from moorage.compute.requests.group_service import LATE_CHECKS, LateObjection, always_late
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
-from moorage.compute.scheduling.candidate_search import Shared
-from moorage.compute.scheduling.commit_selection import Assigning, Order, waits_for_host
+from moorage.compute.scheduling.candidate_search import SharedAnswers
+from moorage.compute.scheduling.commit_selection import Assigning, BuildOrder, waits_for_host
 from moorage.compute.scheduling.host_selection import Newcomer, Outcome, Placer
 from moorage.compute.scheduling.placement_request import is_about_others
-from moorage.compute.scheduling.selection import NoHost, Place
+from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, server_store
-from moorage.compute.store.meters import Meters, Scheduled, outcome_of
+from moorage.compute.store.meters import ComputeMeters, Scheduled, outcome_of
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, RemoteError, Unavailable
 from moorage.core.ids import Ids
@@ -42,19 +42,19 @@ log = logging.getLogger(__name__)
 
 
 #: Where the servers of an order go, or why one of them goes nowhere.
-Placement = list[tuple[Server, Place]] | NoHost
+Placement = list[tuple[Server, Selection]] | NoHost
 
 
 @dataclass
-class Draft:
+class BuildDraft:
     """An order, those of its servers that wait for a host, and what came of looking for some, if that was done."""
 
-    order: Order
+    order: BuildOrder
     waiting: Sequence[Server]
     outcome: Outcome | None = None
 
     @property
-    def places(self) -> list[tuple[Server, Place]] | None:
+    def places(self) -> list[tuple[Server, Selection]] | None:
         """Where all of them go, if they were placed."""
         if self.outcome is None or isinstance(self.outcome, (NoHost, MoorageError)):
             return None
@@ -67,7 +67,9 @@ class Draft:
 
 
 class Scheduling:
-    def __init__(self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints, meters: Meters) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints, meters: ComputeMeters
+    ) -> None:
         self._engine = engine
         self._clock = clock
         self._placer = placer
@@ -75,17 +77,21 @@ class Scheduling:
         self._assigning = Assigning(engine, clock, ids, hints)
 
     def drafts(
-        self, jobs: Sequence[Job], shared: Shared, check_turn: Callable[[Job], None], may_claim: Callable[[], bool]
-    ) -> list[Draft]:
+        self,
+        jobs: Sequence[Job],
+        shared: SharedAnswers,
+        check_turn: Callable[[Job], None],
+        may_claim: Callable[[], bool],
+    ) -> list[BuildDraft]:
         """One for each job, in their order, with hosts for those of its servers that were claimed for together.
 
         `may_claim`: asked before the claim, whether these jobs are still ours.
         """
-        orders = [Order.of(job) for job in jobs]
+        orders = [BuildOrder.of(job) for job in jobs]
         wanted = [server_id for order in orders for server_id in order.actions]
         with read(self._engine) as connection:
             found = server_store.servers_by_id(connection, wanted)
-        drafts = [Draft(order, _waiting(order, found)) for order in orders]
+        drafts = [BuildDraft(order, _waiting(order, found)) for order in orders]
         together = [draft for draft in drafts if draft.is_plain]
         shared.servers = max(1, sum(len(draft.waiting) for draft in drafts))
         if sum(len(draft.waiting) for draft in together) > 1:
@@ -94,11 +100,11 @@ class Scheduling:
                 draft.outcome = outcome
         return drafts
 
-    def _newcomers(self, draft: Draft, check_turn: Callable[[Job], None]) -> list[Newcomer]:
+    def _newcomers(self, draft: BuildDraft, check_turn: Callable[[Job], None]) -> list[Newcomer]:
         order = draft.order
         return [Newcomer(one, order.image_properties, partial(check_turn, order.job)) for one in draft.waiting]
 
-    def assign_together(self, drafts: Sequence[Draft]) -> frozenset[str]:
+    def assign_together(self, drafts: Sequence[BuildDraft]) -> frozenset[str]:
         """Ids of the jobs that are done: those for whose servers hosts were claimed together. None, where one of them
         stood in the way of the others: then each is built by itself.
         """
@@ -119,7 +125,7 @@ class Scheduling:
         self._meters.scheduled(Scheduled.PLACED, sum(len(draft.waiting) for draft in placed))
         return frozenset(draft.order.job.id for draft in placed)
 
-    def build(self, draft: Draft, shared: Shared, check_turn: Callable[[], None]) -> None:
+    def build(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
         """Raises `Unavailable` where Placement does not answer: the job is to be tried again."""
         order, waiting = draft.order, draft.waiting
         if not waiting:
@@ -148,14 +154,14 @@ class Scheduling:
 
     def _places(
         self,
-        order: Order,
+        order: BuildOrder,
         servers: Sequence[Server],
-        shared: Shared,
+        shared: SharedAnswers,
         check_turn: Callable[[], None],
         *,
         again: bool = False,
     ) -> Placement:
-        placed: list[tuple[Server, Place]] = []
+        placed: list[tuple[Server, Selection]] = []
         for server in servers:
             place = self._place(order, server, shared, check_turn, placed, again=again)
             if isinstance(place, NoHost):
@@ -165,14 +171,14 @@ class Scheduling:
 
     def _place(
         self,
-        order: Order,
+        order: BuildOrder,
         server: Server,
-        shared: Shared,
+        shared: SharedAnswers,
         check_turn: Callable[[], None],
-        placed: Sequence[tuple[Server, Place]],
+        placed: Sequence[tuple[Server, Selection]],
         *,
         again: bool,
-    ) -> Place | NoHost:
+    ) -> Selection | NoHost:
         tried = order.tried
         try:
             return self._placer.place(
@@ -188,14 +194,14 @@ class Scheduling:
         except (Invalid, RemoteError) as error:
             return _no_host(error)
 
-    def _message(self, order: Order, no_host: NoHost) -> str:
+    def _message(self, order: BuildOrder, no_host: NoHost) -> str:
         if not order.tried:
             return f"{NO_VALID_HOST} {no_host.reason}"
         return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
 
     def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
         """ERROR with a reason, for all of them; whatever may have been claimed is given back by the next jobs."""
-        order = Order.of(job)
+        order = BuildOrder.of(job)
         details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
 
         def work(connection: Connection) -> None:
@@ -214,7 +220,7 @@ class Scheduling:
         self._meters.scheduled(outcome, len(order.actions))
         log.info("not placed", extra={"server": job.key, "reason": message})
 
-    def _abandon(self, order: Order) -> None:
+    def _abandon(self, order: BuildOrder) -> None:
         """Deleted, or reset by an administrator, before they had a host: they shall hold nothing."""
         job = order.job
 
@@ -226,7 +232,7 @@ class Scheduling:
         in_transaction(self._engine, work)
 
 
-def _waiting(order: Order, found: Mapping[str, Server]) -> list[Server]:
+def _waiting(order: BuildOrder, found: Mapping[str, Server]) -> list[Server]:
     return [found[one] for one in order.actions if one in found and waits_for_host(found[one])]
 
 

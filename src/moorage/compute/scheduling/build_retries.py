@@ -20,7 +20,7 @@ from moorage.compute.model.job_payloads import scheduling_id
 from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Server, TaskState, VmState
 from moorage.compute.scheduling.selection import Alternate
 from moorage.compute.store import scheduling_store, server_store
-from moorage.jobs.job_api import Report
+from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 from moorage.placement.client.placement_client import Candidate
 
@@ -76,7 +76,7 @@ def after_build(
     return True
 
 
-def with_exhaustion(job: Job, report: Report) -> Report:
+def with_exhaustion(job: Job, report: JobReport) -> JobReport:
     """A report of a failure, worded for who has seen others fail before; any other report as it is."""
     if report.error is None or not job.payload.get("tried"):
         return report

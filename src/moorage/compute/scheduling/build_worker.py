@@ -40,12 +40,12 @@ from moorage.compute.model.servers import (
     PowerState,
     VmState,
 )
-from moorage.compute.scheduling.build_job import Draft, Scheduling
-from moorage.compute.scheduling.candidate_search import Shared
+from moorage.compute.scheduling.build_job import BuildDraft, Scheduling
+from moorage.compute.scheduling.candidate_search import SharedAnswers
 from moorage.compute.scheduling.host_selection import Placer
 from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, LEASE_S, MAX_ATTEMPTS, OwnJobs
 from moorage.compute.store import action_store, host_store, move_store, server_store
-from moorage.compute.store.meters import Meters, Scheduled
+from moorage.compute.store.meters import ComputeMeters, Scheduled
 from moorage.core.clock import Clock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids
@@ -53,7 +53,7 @@ from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import Job
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
-from moorage.scheduler.options import SchedulerOptions
+from moorage.scheduler.options import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +82,17 @@ class BuildDuty:
         *,
         worker: str | None = None,
         poll_s: float | None = 5.0,
-        options: SchedulerOptions | None = None,
-        meters: Meters | None = None,
+        options: SchedulerSettings | None = None,
+        meters: ComputeMeters | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._placement = placement
         self._placer = Placer(engine, placement, hosts, options)
-        self._scheduling = Scheduling(engine, clock, ids, self._placer, hints, meters or Meters(CollectorRegistry()))
+        self._scheduling = Scheduling(
+            engine, clock, ids, self._placer, hints, meters or ComputeMeters(CollectorRegistry())
+        )
         self._jobs = OwnJobs(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
         self._has_prepared = False
         self._work: dict[str, Callable[[Job], None]] = {
@@ -125,7 +127,7 @@ class BuildDuty:
 
     def _run_builds(self, jobs: Sequence[Job], claimed_at: datetime) -> None:
         """Those that stand behind one another: what comes before them, a release for example, is done by now."""
-        shared = Shared()
+        shared = SharedAnswers()
         drafts = self._scheduling.drafts(jobs, shared, self._jobs.extend, lambda: not self._is_late(claimed_at))
         done = frozenset() if self._is_late(claimed_at) else self._scheduling.assign_together(drafts)
         for draft in drafts:
@@ -153,7 +155,7 @@ class BuildDuty:
 
     # ------------------------------------------------------------------------------------------- jobs
 
-    def _build(self, draft: Draft, shared: Shared, job: Job) -> None:
+    def _build(self, draft: BuildDraft, shared: SharedAnswers, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
             message = "The server could not be scheduled: its builder died each time."
             self._scheduling.fail(job, message, "", Scheduled.GAVE_UP)

@@ -7,25 +7,25 @@ a claim comes.
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from moorage.compute.store.scheduling_store import Situation
+from moorage.compute.store.scheduling_store import UnusualHosts
 from moorage.placement.client.placement_client import Candidate, Candidates, Summary
-from moorage.scheduler.hosts import HostView
-from moorage.scheduler.options import SchedulerOptions
-from moorage.scheduler.select import Contest
-from moorage.scheduler.weighers import Facts, Task, carries, is_accelerator
+from moorage.scheduler.hosts import HostState
+from moorage.scheduler.options import SchedulerSettings
+from moorage.scheduler.select import HostRanking
+from moorage.scheduler.weighers import Facts, WeigherInput, carries, is_accelerator
 
 
-class Offers:
+class CandidatePool:
     """`functions`: what accelerators shall carry, see `weighers.wanted_functions`."""
 
     def __init__(
         self,
         candidates: Candidates,
         summaries: Mapping[str, Summary],
-        situation: Situation,
-        task: Task,
+        situation: UnusualHosts,
+        task: WeigherInput,
         functions: frozenset[str],
-        options: SchedulerOptions,
+        options: SchedulerSettings,
     ) -> None:
         self._candidates = candidates
         self._summaries = summaries
@@ -36,11 +36,13 @@ class Offers:
         #: roots of hosts where a device carries a wanted function
         self._carriers = frozenset(one.root_provider_uuid for one in summaries.values() if self._carries(one))
         #: {root: host}, as far as they were looked at
-        self.views: dict[str, HostView | None] = {}
+        self.views: dict[str, HostState | None] = {}
         #: {root: its tree}, where weighers of other packages may ask for it
         self._trees = _trees(summaries) if options.weighers else {}
         roots = [candidates.root(at) for at in range(len(candidates))]
-        self.contest = Contest(roots, self._facts, task, options.multipliers, situation.multipliers, options.weighers)
+        self.contest = HostRanking(
+            roots, self._facts, task, options.multipliers, situation.multipliers, options.weighers
+        )
 
     def __len__(self) -> int:
         """Candidates."""

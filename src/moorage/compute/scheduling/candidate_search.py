@@ -14,19 +14,19 @@ from itertools import islice
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.hosts.host_service import HostService
-from moorage.compute.scheduling.candidate_pool import Offers
-from moorage.compute.scheduling.placement_request import Asked
+from moorage.compute.scheduling.candidate_pool import CandidatePool
+from moorage.compute.scheduling.placement_request import PlacementRequest
 from moorage.compute.scheduling.selection import Alternate, NoHost
 from moorage.compute.store import scheduling_store
-from moorage.compute.store.scheduling_store import Situation
+from moorage.compute.store.scheduling_store import UnusualHosts
 from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
 from moorage.db.transactions import read
 from moorage.placement.client.placement_client import Explanation, PlacementClient
 from moorage.scheduler.filters import UNKNOWN_HOST, rejects
-from moorage.scheduler.hosts import HostView, Wanted
-from moorage.scheduler.options import SchedulerOptions
-from moorage.scheduler.reasons import Count, Reasons
+from moorage.scheduler.hosts import HostState, ServerRequirements
+from moorage.scheduler.options import SchedulerSettings
+from moorage.scheduler.reasons import Reasons, RejectionCount
 from moorage.scheduler.weighers import WEIGHERS, prefers_room
 
 #: Claims of one round before candidates are fetched anew, and how many rounds there are.
@@ -44,20 +44,20 @@ _FIRST_LOOK = 8
 
 
 @dataclass
-class Shared:
+class SharedAnswers:
     """Answers of Placement that servers which wait together share, by query. `servers`: how many they are."""
 
     servers: int = 1
-    offers: dict[str, Offers] = field(default_factory=dict)
+    offers: dict[str, CandidatePool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Pick:
+class ClaimTarget:
     """Where to claim. `further`: the hosts that come after it, if a build fails there."""
 
     target: Alternate
     further: Iterator[Alternate]
-    offers: Offers | None = None
+    offers: CandidatePool | None = None
     at: int = 0
 
     def returned(self) -> None:
@@ -67,13 +67,13 @@ class Pick:
 
 
 #: What is to be claimed; asked for the next one when the last was refused. At the end, why there is none.
-Picks = Generator[Pick, None, NoHost]
-Walk = Iterator[tuple[HostView, Sequence[int]]]
+Picks = Generator[ClaimTarget, None, NoHost]
+Walk = Iterator[tuple[HostState, Sequence[int]]]
 
 
 class Searcher:
     def __init__(
-        self, engine: Engine, placement: PlacementClient, hosts: HostService, options: SchedulerOptions
+        self, engine: Engine, placement: PlacementClient, hosts: HostService, options: SchedulerSettings
     ) -> None:
         self._engine = engine
         self._placement = placement
@@ -82,19 +82,19 @@ class Searcher:
 
     def picks(
         self,
-        asked: Asked,
+        asked: PlacementRequest,
         refused: Mapping[str, int],
         *,
         alternates: Sequence[Alternate] = (),
-        shared: Shared | None = None,
+        shared: SharedAnswers | None = None,
         before_round: Callable[[], None],
     ) -> Picks:
         """`alternates`: of a former selection, first of all. `refused`: {host: claims that others were quicker with},
         kept by the caller. `before_round` is called before candidates are fetched another time.
         """
         for number, alternate in self._possible(alternates, asked.wanted):
-            yield Pick(alternate, iter(alternates[number + 1 :]))
-        shared = shared or Shared()
+            yield ClaimTarget(alternate, iter(alternates[number + 1 :]))
+        shared = shared or SharedAnswers()
         if (offers := shared.offers.get(asked.text)) is not None:
             yield from self._picks_of(offers, asked, shared.servers, {})
         for round_number in range(ROUNDS):
@@ -105,7 +105,7 @@ class Searcher:
                 return found
         return NoHost(Reasons(asked.text, refused_claims=refused))
 
-    def why(self, asked: Asked) -> tuple[tuple[str, ...], NoHost]:
+    def why(self, asked: PlacementRequest) -> tuple[tuple[str, ...], NoHost]:
         """(hosts that would take it, the best first; what was counted on the way). Nothing is claimed."""
         offers = self._offers(asked, self._situation(), self._options.max_placement_results + asked.ruled_out, None)
         if not len(offers):
@@ -114,7 +114,9 @@ class Searcher:
         open_ones = [view.name for view, _ in self._walk(offers, asked.wanted, 1, rejected)]
         return tuple(open_ones), NoHost(Reasons(asked.text, self._counts(asked), rejected=rejected))
 
-    def _round(self, asked: Asked, shared: Shared, number: int) -> Generator[Pick, None, NoHost | None]:
+    def _round(
+        self, asked: PlacementRequest, shared: SharedAnswers, number: int
+    ) -> Generator[ClaimTarget, None, NoHost | None]:
         """None when others were quicker all the time."""
         rejected: dict[str, tuple[str, str]] = {}
         situation = self._situation()
@@ -133,7 +135,7 @@ class Searcher:
                 break
         return NoHost(Reasons(asked.text, rejected=rejected))
 
-    def _limits(self, asked: Asked, servers: int, *, few: bool) -> Iterator[int | None]:
+    def _limits(self, asked: PlacementRequest, servers: int, *, few: bool) -> Iterator[int | None]:
         """How many candidates are compared: at first, and then if the filters leave none of so many. None: all."""
         sample, most = max(self._options.sample_size, SHARE * servers), self._options.max_placement_results
         if not asked.is_drawn_to_hosts:
@@ -142,19 +144,21 @@ class Searcher:
             yield most + asked.ruled_out
         yield None
 
-    def _situation(self) -> Situation:
+    def _situation(self) -> UnusualHosts:
         with read(self._engine) as connection:
             return scheduling_store.situation(connection, {*WEIGHERS, *self._options.weighers})
 
-    def _offers(self, asked: Asked, situation: Situation, limit: int | None, sample: str | None) -> Offers:
+    def _offers(
+        self, asked: PlacementRequest, situation: UnusualHosts, limit: int | None, sample: str | None
+    ) -> CandidatePool:
         query = asked.query if limit is None else [*asked.query, ("limit", str(limit))]
         candidates, summaries = self._placement.candidates(query, sample=sample)
         functions = asked.wanted.functions
-        return Offers(candidates, summaries, situation, asked.task, functions, self._options)
+        return CandidatePool(candidates, summaries, situation, asked.task, functions, self._options)
 
     def _picks_of(
-        self, offers: Offers, asked: Asked, servers: int, rejected: dict[str, tuple[str, str]]
-    ) -> Generator[Pick, None, int]:
+        self, offers: CandidatePool, asked: PlacementRequest, servers: int, rejected: dict[str, tuple[str, str]]
+    ) -> Generator[ClaimTarget, None, int]:
         """The best that can be had of `candidate_pool`; how many there were."""
         picks = 0
         walk = self._walk(offers, asked.wanted, servers, rejected)
@@ -167,12 +171,14 @@ class Searcher:
                 picks += 1
                 offers.claimed(at)
                 target = Alternate(view.name, view.root_uuid, offers.candidate(at))
-                pick = Pick(target, _rest(offers, walk), offers, at)
+                pick = ClaimTarget(target, _rest(offers, walk), offers, at)
                 yield pick
                 pick.returned()
         return picks
 
-    def _walk(self, offers: Offers, wanted: Wanted, servers: int, rejected: dict[str, tuple[str, str]]) -> Walk:
+    def _walk(
+        self, offers: CandidatePool, wanted: ServerRequirements, servers: int, rejected: dict[str, tuple[str, str]]
+    ) -> Walk:
         """(host, its candidates) of those that the filters leave, the best first; the others go into `rejected`."""
         order = offers.contest.order(wanted.server_id, wanted.group, subset=self._options.host_subset_size)
         look = _FIRST_LOOK * servers
@@ -188,7 +194,7 @@ class Searcher:
                 else:
                     yield view, offers.of_host(root)
 
-    def _look_at(self, offers: Offers, roots: Sequence[str], look: int) -> None:
+    def _look_at(self, offers: CandidatePool, roots: Sequence[str], look: int) -> None:
         """At all that are offered where those are few: the next server looks at others of them."""
         if unseen := [root for root in roots if root not in offers.views]:
             if len(offers.contest.roots) <= look:
@@ -196,11 +202,11 @@ class Searcher:
             with read(self._engine) as connection:
                 offers.views.update(self._views(connection, unseen))
 
-    def _views(self, connection: Connection, roots: Sequence[str]) -> dict[str, HostView | None]:
+    def _views(self, connection: Connection, roots: Sequence[str]) -> dict[str, HostState | None]:
         found = scheduling_store.views_of(connection, roots, self._hosts.is_heard)
         return {root: found.get(root) for root in roots}
 
-    def _possible(self, alternates: Sequence[Alternate], wanted: Wanted) -> list[tuple[int, Alternate]]:
+    def _possible(self, alternates: Sequence[Alternate], wanted: ServerRequirements) -> list[tuple[int, Alternate]]:
         """Those that are still open, with their numbers."""
         if not alternates:
             return []
@@ -214,7 +220,7 @@ class Searcher:
 
     # ------------------------------------------------------------------------------------------ reasons
 
-    def _no_candidates(self, asked: Asked) -> NoHost:
+    def _no_candidates(self, asked: PlacementRequest) -> NoHost:
         """Why Placement has none; without its extension (a real Placement), as much as is known."""
         explanation = self._explained(asked)
         if explanation is None:
@@ -231,25 +237,25 @@ class Searcher:
             )
         )
 
-    def _counts(self, asked: Asked) -> tuple[Count, ...]:
+    def _counts(self, asked: PlacementRequest) -> tuple[RejectionCount, ...]:
         return _counts(self._explained(asked), asked.meanings)
 
-    def _explained(self, asked: Asked) -> Explanation | None:
+    def _explained(self, asked: PlacementRequest) -> Explanation | None:
         try:
             return self._placement.explain(asked.query)
         except (NotFound, RemoteError):
             return None
 
 
-def _rest(offers: Offers, walk: Walk) -> Iterator[Alternate]:
+def _rest(offers: CandidatePool, walk: Walk) -> Iterator[Alternate]:
     return (Alternate(view.name, view.root_uuid, offers.candidate(positions[0])) for view, positions in walk)
 
 
-def _counts(explanation: Explanation | None, meanings: Mapping[str, str]) -> tuple[Count, ...]:
+def _counts(explanation: Explanation | None, meanings: Mapping[str, str]) -> tuple[RejectionCount, ...]:
     def worded(constraint: str) -> str:
         return next(
             (words for uuid, words in meanings.items() if uuid in constraint), _WORDS.get(constraint, constraint)
         )
 
     steps = () if explanation is None else explanation.steps
-    return tuple(Count(worded(step.constraint), step.before, step.after, step.removed) for step in steps)
+    return tuple(RejectionCount(worded(step.constraint), step.before, step.after, step.removed) for step in steps)

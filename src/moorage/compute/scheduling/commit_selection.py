@@ -18,7 +18,7 @@ from moorage.compute.model.servers import BUILD_QUEUE, JOB_RELEASE, Server, Task
 from moorage.compute.requests.group_service import late_check
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
-from moorage.compute.scheduling.selection import Place
+from moorage.compute.scheduling.selection import Selection
 from moorage.compute.store import action_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
@@ -32,14 +32,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Order:
+class BuildOrder:
     """What a job asks for: servers, each with its action; more than one are placed together or not at all."""
 
     job: Job
     actions: dict[str, str]  #: {server id: action id}
 
     @classmethod
-    def of(cls, job: Job) -> "Order":
+    def of(cls, job: Job) -> "BuildOrder":
         together = job.payload.get("servers") or [{"id": job.key, "action_id": job.payload["action_id"]}]
         return cls(job, {one["id"]: one["action_id"] for one in together})
 
@@ -54,7 +54,7 @@ class Order:
 
 
 #: An order, and the places of those of its servers that waited.
-Settled = tuple[Order, Sequence[tuple[Server, Place]]]
+Settled = tuple[BuildOrder, Sequence[tuple[Server, Selection]]]
 
 
 class Assigning:
@@ -74,7 +74,7 @@ class Assigning:
         for host in {place.host for place in given.values()}:
             self._hints.send(host)
 
-    def _assign(self, connection: Connection, settled: Sequence[Settled]) -> dict[str, Place]:
+    def _assign(self, connection: Connection, settled: Sequence[Settled]) -> dict[str, Selection]:
         """The places that were given, by server."""
         now = self._clock.now()
         ended = [
@@ -83,7 +83,7 @@ class Assigning:
         server_store.BUILD_JOBS.finish_all(connection, ended, now)
         every = {server.id: (order, place) for order, places in settled for server, place in places}
         locked = server_store.lock_servers(connection, every)
-        given: dict[str, Place] = {}
+        given: dict[str, Selection] = {}
         jobs: list[NewJob] = []
         targets: list[tuple[Server, str]] = []
         for server_id, (order, place) in every.items():
@@ -104,7 +104,7 @@ class Assigning:
             server_store.HOST_JOBS.enqueue_all(connection, jobs, now)
         return given
 
-    def enqueue_release(self, connection: Connection, order: Order, server_id: str) -> None:
+    def enqueue_release(self, connection: Connection, order: BuildOrder, server_id: str) -> None:
         payload = {
             "request_id": order.job.payload["request_id"],
             "action_id": order.actions[server_id],
@@ -118,7 +118,7 @@ def waits_for_host(server: Server) -> bool:
     return server.vm_state is VmState.BUILDING and server.task_state is TaskState.SCHEDULING
 
 
-def _host_job(order: Order, server: Server, place: Place) -> NewJob:
+def _host_job(order: BuildOrder, server: Server, place: Selection) -> NewJob:
     ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
     if (
         PAYLOAD in order.job.payload and tracing.tracer() is not None

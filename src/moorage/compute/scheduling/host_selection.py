@@ -20,13 +20,13 @@ from sqlalchemy import Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import Flavor, Placed, Server
-from moorage.compute.scheduling.candidate_search import Pick, Picks, Searcher, Shared
-from moorage.compute.scheduling.placement_request import Asking, Changes
-from moorage.compute.scheduling.selection import Alternate, NoHost, Place
+from moorage.compute.scheduling.candidate_search import ClaimTarget, Picks, Searcher, SharedAnswers
+from moorage.compute.scheduling.placement_request import PlacementRequests, RequestChanges
+from moorage.compute.scheduling.selection import Alternate, NoHost, Selection
 from moorage.core.errors import Conflict, MoorageError, RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT, RESERVED_REGION_TRAIT
 from moorage.placement.client.placement_client import Claim, PlacementClient
-from moorage.scheduler.options import SchedulerOptions
+from moorage.scheduler.options import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Newcomer:
 
 
 #: A place for each of the servers that are placed together or not at all; or why not; or what has gone wrong.
-Outcome = Sequence[Place] | NoHost | MoorageError
+Outcome = Sequence[Selection] | NoHost | MoorageError
 
 
 class Placer:
@@ -52,11 +52,11 @@ class Placer:
         engine: Engine,
         placement: PlacementClient,
         hosts: HostService,
-        options: SchedulerOptions | None = None,
+        options: SchedulerSettings | None = None,
     ) -> None:
         self._placement = placement
-        self._options = options or SchedulerOptions()
-        self._asking = Asking(engine, self._options)
+        self._options = options or SchedulerSettings()
+        self._asking = PlacementRequests(engine, self._options)
         self._searcher = Searcher(engine, placement, hosts, self._options)
         self._is_prepared = False
 
@@ -80,8 +80,8 @@ class Placer:
         beside: Sequence[str] = (),
         may_hold_something: bool = False,
         check_turn: Callable[[], None] = lambda: None,
-        shared: Shared | None = None,
-    ) -> Place | NoHost:
+        shared: SharedAnswers | None = None,
+    ) -> Selection | NoHost:
         """Choose a host for `server` and claim there for `consumer`, or tell why there is none.
 
         `flavor`, `only_host`, `not_hosts`, `beside`: see `asked.Changes`. `consumer`: who holds the claim, the server
@@ -95,7 +95,7 @@ class Placer:
         Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil,
         `Unavailable` when it does not answer: that is no lack of hosts, try again later.
         """
-        asked = self._asking.asked(server, image_properties, Changes(flavor, only_host, not_hosts, beside))
+        asked = self._asking.asked(server, image_properties, RequestChanges(flavor, only_host, not_hosts, beside))
         if isinstance(asked, NoHost):
             return asked
         claimant = _Claimant(self._placement, server, consumer or server.id, check_turn)
@@ -110,7 +110,7 @@ class Placer:
         return self._claimed(claimant, picks, _next(picks))
 
     def place_together(
-        self, orders: Sequence[Sequence[Newcomer]], shared: Shared, may_claim: Callable[[], bool]
+        self, orders: Sequence[Sequence[Newcomer]], shared: SharedAnswers, may_claim: Callable[[], bool]
     ) -> list[Outcome | None]:
         """Hosts for the servers of several orders, all claimed in one request; by order. Of one order all get one or
         none does, and what one of them cannot have does not concern the others.
@@ -137,16 +137,18 @@ class Placer:
     ) -> tuple[tuple[str, ...], NoHost]:
         """(hosts that would take `server`, the best first; what was counted on the way). Nothing is claimed."""
         self.prepare()
-        asked = self._asking.asked(server, image_properties, Changes(not_hosts=not_hosts or {}))
+        asked = self._asking.asked(server, image_properties, RequestChanges(not_hosts=not_hosts or {}))
         return ((), asked) if isinstance(asked, NoHost) else self._searcher.why(asked)
 
-    def _begin(self, newcomers: Sequence[Newcomer], shared: Shared) -> "list[_Begun] | NoHost | MoorageError | None":
+    def _begin(
+        self, newcomers: Sequence[Newcomer], shared: SharedAnswers
+    ) -> "list[_Begun] | NoHost | MoorageError | None":
         """The first pick of each; nothing stays taken where one of them has none."""
         begun: list[_Begun] = []
         try:
             for one in newcomers:
                 claimant = _Claimant(self._placement, one.server, one.server.id, one.check_turn)
-                asked = self._asking.asked(one.server, one.image_properties, Changes())
+                asked = self._asking.asked(one.server, one.image_properties, RequestChanges())
                 if isinstance(asked, NoHost):
                     return _returned(begun, asked)
                 offers = shared.offers.get(asked.text)
@@ -177,7 +179,7 @@ class Placer:
         return True
 
     def _ended(self, begun: Sequence["_Begun"], *, granted: bool) -> Outcome:
-        places: list[Place] = []
+        places: list[Selection] = []
         try:
             for one in begun:
                 place = self._place_at(one.claimant, one.pick) if granted else self._claimed(*one.parts)
@@ -188,7 +190,7 @@ class Placer:
             return error
         return places
 
-    def _claimed(self, claimant: "_Claimant", picks: Picks, pick: Pick | NoHost) -> Place | NoHost:
+    def _claimed(self, claimant: "_Claimant", picks: Picks, pick: ClaimTarget | NoHost) -> Selection | NoHost:
         """The first of `pick` and those that follow which is granted."""
         while not isinstance(pick, NoHost):
             if claimant.take(pick):
@@ -196,11 +198,11 @@ class Placer:
             pick = _next(picks)
         return pick
 
-    def _place_at(self, claimant: "_Claimant", pick: Pick) -> Place:
+    def _place_at(self, claimant: "_Claimant", pick: ClaimTarget) -> Selection:
         target = pick.target
         placed = Placed(target.candidate.mappings, target.candidate.allocations)
         further = tuple(islice(pick.further, self._options.max_attempts - 1))
-        return Place(target.host, placed, sum(claimant.refused.values()) + 1, target.root_uuid, further)
+        return Selection(target.host, placed, sum(claimant.refused.values()) + 1, target.root_uuid, further)
 
 
 class _Claimant:
@@ -216,10 +218,10 @@ class _Claimant:
         #: {host: claims that others were quicker with}
         self.refused: Counter[str] = Counter()
 
-    def claim(self, pick: Pick) -> Claim:
+    def claim(self, pick: ClaimTarget) -> Claim:
         return Claim(pick.target.candidate, self._server.project_id, self._server.user_id)
 
-    def take(self, pick: Pick) -> bool:
+    def take(self, pick: ClaimTarget) -> bool:
         try:
             self._placement.claim(self.consumer, pick.target.candidate, self._server.project_id, self._server.user_id)
         except Conflict:
@@ -241,14 +243,14 @@ class _Begun:
 
     claimant: _Claimant
     picks: Picks
-    pick: Pick
+    pick: ClaimTarget
 
     @property
-    def parts(self) -> tuple[_Claimant, Picks, Pick]:
+    def parts(self) -> tuple[_Claimant, Picks, ClaimTarget]:
         return self.claimant, self.picks, self.pick
 
 
-def _next(picks: Picks) -> Pick | NoHost:
+def _next(picks: Picks) -> ClaimTarget | NoHost:
     try:
         return next(picks)
     except StopIteration as end:

@@ -12,20 +12,20 @@ from moorage.compute.scheduling.selection import NoHost
 from moorage.compute.store import group_store, host_store, scheduling_store, server_store
 from moorage.core.ids import is_uuid
 from moorage.db.transactions import read
-from moorage.scheduler.candidate_query import Narrowing, Query, query_for
+from moorage.scheduler.candidate_query import Query, SearchScope, query_for
 from moorage.scheduler.flavor_resources import FlavorFields, ResourceRequest, request_for
-from moorage.scheduler.hosts import Wanted
+from moorage.scheduler.hosts import ServerRequirements
 from moorage.scheduler.image_needs import architecture, hypervisor_type
-from moorage.scheduler.options import SchedulerOptions
+from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import Closed, OlderReservation, member_of, older_reservation
 from moorage.scheduler.reasons import Reasons
-from moorage.scheduler.server_groups import Group, Policy
+from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView
 from moorage.scheduler.server_groups import only_host as only_host_of
-from moorage.scheduler.weighers import Task, is_accelerator, wanted_functions
+from moorage.scheduler.weighers import WeigherInput, is_accelerator, wanted_functions
 
 
 @dataclass(frozen=True)
-class Changes:
+class RequestChanges:
     """How the search for a host differs from that for a new server.
 
     `flavor`: what the server is to be from now on (a resize). `only_host`: on this one or none; otherwise the host that
@@ -40,12 +40,12 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementRequest:
     """`query` has no limit: how many candidates are compared is `candidate_search`'s matter."""
 
     query: Query
-    wanted: Wanted
-    task: Task
+    wanted: ServerRequirements
+    task: WeigherInput
     #: {uuid in the query: what it is there for}, for who must not see uuids of hosts and aggregates
     meanings: Mapping[str, str]
     #: hosts that are closed to this server alone: they must not use up the candidates
@@ -65,7 +65,7 @@ class _Circumstances:
     `beside`, `apart`: hosts of the servers that it is to be with, and away from. `beside_root`: where that is one host.
     """
 
-    group: Group | None = None
+    group: ServerGroupView | None = None
     in_tree: str | None = None
     members: Mapping[str, str] | Closed = field(default_factory=dict)
     beside: frozenset[str] | None = None
@@ -73,14 +73,16 @@ class _Circumstances:
     apart: frozenset[str] = frozenset()
 
 
-class Asking:
-    def __init__(self, engine: Engine, options: SchedulerOptions) -> None:
+class PlacementRequests:
+    def __init__(self, engine: Engine, options: SchedulerSettings) -> None:
         self._engine = engine
         self._options = options
         #: The last request, and what it was made of: servers that wait together mostly ask for the same.
         self._last: tuple[FlavorFields, Mapping[str, str], ResourceRequest] | None = None
 
-    def asked(self, server: Server, image_properties: Mapping[str, str], changes: Changes) -> Asked | NoHost:
+    def asked(
+        self, server: Server, image_properties: Mapping[str, str], changes: RequestChanges
+    ) -> PlacementRequest | NoHost:
         """What `server` asks for, or why that is nowhere before anybody is asked.
 
         Raises `Invalid` for a flavor that Placement could never fulfil.
@@ -102,7 +104,7 @@ class Asking:
                 in_tree, meaning = only_host_of(group), "the host of its server group"
         if in_tree is None and found.beside_root is not None:
             in_tree, meaning = found.beside_root, "the host of the server that same_host names"
-        wanted = Wanted(
+        wanted = ServerRequirements(
             server.id, server.wanted_zone, host, not_hosts, found.beside, group,
             architecture(image_properties), hypervisor_type(image_properties),
             wanted_functions(flavor.extra_specs) or wanted_functions(_hints(image_properties)),
@@ -112,10 +114,10 @@ class Asking:
         meanings = _meanings(found.members)
         if in_tree is not None:
             meanings[in_tree] = meaning
-        return Asked(
-            query_for(request, Narrowing(in_tree, tuple(found.members), reservation is not None)),
+        return PlacementRequest(
+            query_for(request, SearchScope(in_tree, tuple(found.members), reservation is not None)),
             wanted,
-            Task(devices),
+            WeigherInput(devices),
             meanings,
             ruled_out=len(not_hosts) + (len(group.members) if group else 0),
             is_drawn_to_hosts=in_tree is None and (found.beside is not None or _is_drawn_by(group)),
@@ -177,8 +179,8 @@ def _hosts_of(connection: Connection, named: Sequence[str], project_id: str) -> 
     return frozenset(server_store.hosts_of_servers(connection, [one for one in named if is_uuid(one)], project_id))
 
 
-def _is_drawn_by(group: Group | None) -> bool:
-    return group is not None and group.policy is Policy.SOFT_AFFINITY and bool(group.members)
+def _is_drawn_by(group: ServerGroupView | None) -> bool:
+    return group is not None and group.policy is GroupPolicy.SOFT_AFFINITY and bool(group.members)
 
 
 def _meanings(members: Mapping[str, str]) -> dict[str, str]:

@@ -17,7 +17,7 @@ class Alternate:
 
 
 @dataclass(frozen=True)
-class Place:
+class Selection:
     host: str
     placed: Placed
     claims: int  #: how many were tried, this one included

@@ -18,7 +18,7 @@ from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.placement_names import KnownNames
 from moorage.compute.requests.quota_service import QuotaService, of_flavor
 from moorage.compute.requests.server_request import (
-    Image,
+    ImageFacts,
     ImageLookup,
     NewServer,
     fields_of,
@@ -130,7 +130,7 @@ class CreateService:
 
     def _looked_up(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
-    ) -> tuple[Image | None, Flavor, str | None, str | None, dict[str, str]]:
+    ) -> tuple[ImageFacts | None, Flavor, str | None, str | None, dict[str, str]]:
         """(image, flavor, zone, host, what the image asks of the host), all of which can be had."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
         needs = {} if image is None else image_needs(image.properties)
@@ -147,7 +147,7 @@ class CreateService:
             self._names.check(*request.names)
         return image, flavor, zone, host, needs
 
-    def _image(self, caller: Caller, image_id: str | None) -> Image | None:
+    def _image(self, caller: Caller, image_id: str | None) -> ImageFacts | None:
         """Raises `Invalid` for one that the caller cannot use."""
         if image_id is None:
             raise Invalid("Invalid imageRef provided: a server starts from an image here, volumes are not offered.")

@@ -18,7 +18,7 @@ from moorage.compute.model.servers import Server, VmState
 from moorage.compute.moves.migration_engine import MoveProgress
 from moorage.compute.requests.flavor_resolution import check_size
 from moorage.compute.requests.host_commands import Telling
-from moorage.compute.requests.server_request import Image, ImageLookup, ImageWriter, usable_image
+from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter, usable_image
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.servers.rebuilding import objection
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
@@ -140,7 +140,7 @@ class OperateService:
         with read(self._engine) as connection:
             return visible(server_store.server(connection, server_id), caller, server_id).project_id
 
-    def _check_fits(self, caller: Caller, server_id: str, image: Image) -> None:
+    def _check_fits(self, caller: Caller, server_id: str, image: ImageFacts) -> None:
         """Outside of any transaction, as Placement is asked."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)

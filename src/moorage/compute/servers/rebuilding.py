@@ -6,12 +6,12 @@ from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.server_request import fields_of
 from moorage.scheduler.filters import runs_the_image
 from moorage.scheduler.flavor_resources import ResourceRequest, request_for
-from moorage.scheduler.hosts import HostView, Wanted
+from moorage.scheduler.hosts import HostState, ServerRequirements
 from moorage.scheduler.image_needs import architecture, hypervisor_type, image_needs
 
 
 def objection(
-    flavor: Flavor, before: Mapping[str, str], after: Mapping[str, str], host: HostView, traits: frozenset[str]
+    flavor: Flavor, before: Mapping[str, str], after: Mapping[str, str], host: HostState, traits: frozenset[str]
 ) -> str | None:
     """`before`, `after`: properties of the images; `traits`: of the providers that the server holds something of, and of
     its host. Raises `Invalid` where `after` and the flavor contradict each other.
@@ -26,7 +26,9 @@ def objection(
             return f"it requires {', '.join(missing)}, which the host of the server does not have"
         if unwanted := sorted(set(plain.forbidden) & traits):
             return f"it forbids {', '.join(unwanted)}, which the host of the server has"
-    return runs_the_image(host, Wanted("", architecture=architecture(needs), hypervisor_type=hypervisor_type(needs)))
+    return runs_the_image(
+        host, ServerRequirements("", architecture=architecture(needs), hypervisor_type=hypervisor_type(needs))
+    )
 
 
 def _amounts(request: ResourceRequest) -> dict[str, int]:

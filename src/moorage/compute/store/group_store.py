@@ -23,7 +23,7 @@ from moorage.compute.model.server_group import ServerGroup
 from moorage.compute.model.servers import VmState
 from moorage.compute.store.tables import hosts, moves, server_group_members, server_groups, servers
 from moorage.core.ids import is_uuid
-from moorage.scheduler.server_groups import Group, Policy
+from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView
 
 _INSERT = insert(server_groups)
 _ALL = select(server_groups).order_by(server_groups.c.number)
@@ -113,7 +113,9 @@ def join(connection: Connection, group_id: str, server_id: str) -> None:
     connection.execute(_JOIN, {"group_id": group_id, "server_id": server_id})
 
 
-def view_of(connection: Connection, server_id: str, *, lock: bool = False, hinted: object = None) -> Group | None:
+def view_of(
+    connection: Connection, server_id: str, *, lock: bool = False, hinted: object = None
+) -> ServerGroupView | None:
     """The server's group as the scheduler sees it: where the others are, and those that move will or may be. None for a
     server in no group; of one that is not there the group that is `hinted`.
     """
@@ -123,11 +125,11 @@ def view_of(connection: Connection, server_id: str, *, lock: bool = False, hinte
         row = connection.execute(_BY_ID, {"of_id": hinted}).one_or_none()
     if row is None:
         return None
-    policy = Policy(row.policy)
-    statement = _MAY_BE if policy is Policy.ANTI_AFFINITY else _WILL_BE
+    policy = GroupPolicy(row.policy)
+    statement = _MAY_BE if policy is GroupPolicy.ANTI_AFFINITY else _WILL_BE
     places = connection.execute(statement, {"of_group": row.id, "but": server_id})
     members = {place.provider_uuid: place.here for place in places}
-    return Group(policy, members, int(row.rules.get("max_server_per_host", 1)))
+    return ServerGroupView(policy, members, int(row.rules.get("max_server_per_host", 1)))
 
 
 def _with_members(connection: Connection, rows: Iterable[Row[Any]]) -> list[ServerGroup]:
@@ -137,7 +139,7 @@ def _with_members(connection: Connection, rows: Iterable[Row[Any]]) -> list[Serv
         members.setdefault(member.group_id, []).append(member.id)
     return [
         ServerGroup(
-            row.id, row.name, row.project_id, row.user_id, Policy(row.policy), row.rules, row.created_at,
+            row.id, row.name, row.project_id, row.user_id, GroupPolicy(row.policy), row.rules, row.created_at,
             tuple(members.get(row.id, ())),
         )
         for row in rows

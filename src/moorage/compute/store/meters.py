@@ -47,7 +47,7 @@ def outcome_of(reasons: Reasons) -> Scheduled:
     return Scheduled.NO_CAPACITY if reasons.counts or not reasons.note else Scheduled.REFUSED
 
 
-class Meters:
+class ComputeMeters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._scheduled = Counter(
             "moorage_compute_scheduled",

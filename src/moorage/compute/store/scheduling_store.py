@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from moorage.compute.model.servers import DEFAULT_ZONE
 from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
-from moorage.scheduler.hosts import HostView
+from moorage.scheduler.hosts import HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
@@ -61,7 +61,7 @@ AT_ONCE = 50
 
 
 @dataclass(frozen=True)
-class Situation:
+class UnusualHosts:
     """Of all hosts, what is not usual, by root. It is little, however many hosts there are."""
 
     open_jobs: dict[str, int]
@@ -71,9 +71,9 @@ class Situation:
 
 def views_of(
     connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
-) -> dict[str, HostView]:
+) -> dict[str, HostState]:
     """{root: its host}; trees that are no hosts of ours are not there. `is_up`: (forced down?, heard of at)."""
-    found: dict[str, HostView] = {}
+    found: dict[str, HostState] = {}
     for some in _chunks(roots):
         for row in connection.execute(_BY_ROOTS, {"roots": some}):
             known, metadata = found.get(row.provider_uuid), row.of_aggregate or {}
@@ -87,7 +87,7 @@ def views_of(
     return found
 
 
-def _in_aggregate(host: HostView, metadata: Mapping[str, str]) -> HostView:
+def _in_aggregate(host: HostState, metadata: Mapping[str, str]) -> HostState:
     """A host is in several aggregates, and what each of them says holds."""
     values = {key: host.metadata.get(key, frozenset()) | {value} for key, value in metadata.items()}
     return replace(host, zone=metadata.get(ZONE_KEY) or host.zone, metadata={**host.metadata, **values})
@@ -95,10 +95,10 @@ def _in_aggregate(host: HostView, metadata: Mapping[str, str]) -> HostView:
 
 def host_view(
     name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
-) -> HostView:
+) -> HostState:
     """`kind`: of its hypervisor. One that is simulated does for images of any kind."""
     arch = cpu_info.get("arch")
-    return HostView(
+    return HostState(
         name=name,
         root_uuid=root,
         zone=zone,
@@ -120,9 +120,9 @@ def aggregate_views(connection: Connection) -> list[AggregateView]:
     return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
 
 
-def situation(connection: Connection, weighers: Collection[str] = WEIGHERS) -> Situation:
+def situation(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
     """`weighers`: whose multipliers count."""
-    return Situation(
+    return UnusualHosts(
         {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},
         {row.provider_uuid: row.number for row in connection.execute(_FAILURES)},
         _multipliers(connection, weighers),

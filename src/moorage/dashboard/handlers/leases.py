@@ -66,7 +66,7 @@ def change(visit: Visit, lease_id: str) -> Page | Reply:
     return redirect(visit, f"/leases/{lease.id}")
 
 
-def _rehearsed(visit: Visit, lease: view.Shown, typed: Mapping[str, str]) -> Page:
+def _rehearsed(visit: Visit, lease: view.LeasePage, typed: Mapping[str, str]) -> Page:
     try:
         body = _changes(lease, _typed(lease), typed)
         path = f"{_path(lease.id)}/dry-run"
@@ -78,7 +78,7 @@ def _rehearsed(visit: Visit, lease: view.Shown, typed: Mapping[str, str]) -> Pag
 
 def _change(
     visit: Visit,
-    lease: view.Shown,
+    lease: view.LeasePage,
     typed: Mapping[str, str],
     *,
     trouble: MoorageError | None = None,
@@ -94,14 +94,14 @@ def _change(
     return Page("lease_change.html", f"Change {lease.name}", values, 200 if trouble is None else status_shown(trouble))
 
 
-def _typed(lease: view.Shown) -> dict[str, str]:
+def _typed(lease: view.LeasePage) -> dict[str, str]:
     amounts = {f"amount-{each.id}": str(each.amount) for each in lease.reservations if each.amount is not None}
     dates = {"start_date": form.field_date(lease.start), "end_date": form.field_date(lease.end)}
     before_end = "" if lease.before_end is None else form.field_date(lease.before_end)
     return {"name": lease.name, **dates, **amounts, "before_end_date": before_end, **lease.typed_actions}
 
 
-def _changes(lease: view.Shown, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
+def _changes(lease: view.LeasePage, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
     """Only what differs is sent. Raises `Invalid`."""
     body: dict[str, Any] = {"name": typed["name"]} if typed["name"] != before["name"] else {}
     for name, field in (("start_date", "Start"), ("end_date", "End")):

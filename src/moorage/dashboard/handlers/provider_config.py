@@ -43,7 +43,7 @@ def order(visit: Visit) -> Reply | Page:
     except RemoteError as error:
         if error.status not in (400, 409):
             raise
-        typed = view.Answer("", what, is_waiting=False, error=(words_of(error),), files=tuple(files.items()))
+        typed = view.AgentAnswer("", what, is_waiting=False, error=(words_of(error),), files=tuple(files.items()))
         return _page(visit, host, answer=typed, status=error.status)
     return redirect(visit, "/provider-config?" + urlencode({"host": host, "order": made["id"]}))
 
@@ -63,7 +63,7 @@ def _page(
     visit: Visit,
     host: str,
     *,
-    answer: view.Answer | None = None,
+    answer: view.AgentAnswer | None = None,
     hosts: list[str] | None = None,
     next_page: str = "",
     status: int = 200,

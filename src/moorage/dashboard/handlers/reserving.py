@@ -58,7 +58,7 @@ def _done(visit: Visit, typed: Mapping[str, str]) -> Page | Reply:
     return redirect(visit, f"/leases/{lease['id']}")
 
 
-def _rehearsed(client: ServiceClient, wish: form.Wish) -> list[Mapping[str, Any]]:
+def _rehearsed(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str, Any]]:
     """What each lease would get. Raises `RemoteError`."""
     if wish.times > 1:
         path, body = "/v1/leases/series/dry-run", wish.series_body

@@ -87,7 +87,7 @@ def ticks(shown: Window) -> list[Tick]:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class UtilisationCell:
     """One step of one class. `level` 0 is empty, 5 is full."""
 
     start: datetime
@@ -104,7 +104,7 @@ class HeatRow:
     words: str
     kind: str
     capacity: int
-    cells: Sequence[Cell]
+    cells: Sequence[UtilisationCell]
 
 
 def heat(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
@@ -129,13 +129,13 @@ def _row(name: str, capacity: int, used: Sequence[int], steps: Sequence[datetime
                    capacity, cells)  # fmt: skip
 
 
-def _cell(start: datetime, end: datetime, used: int, capacity: int) -> Cell:
+def _cell(start: datetime, end: datetime, used: int, capacity: int) -> UtilisationCell:
     percent = min(100, round(100 * used / capacity)) if capacity else 100
     # What is used at all is not shown as empty, and what is not full not as full.
     percent = max(1, percent) if used else percent
     percent = min(99, percent) if used < capacity else percent
     level = 5 if percent == 100 else 0 if percent == 0 else 1 + percent // 25
-    return Cell(start, end, used, max(0, capacity - used), percent, level)
+    return UtilisationCell(start, end, used, max(0, capacity - used), percent, level)
 
 
 def kind_of(name: str) -> str:
@@ -155,7 +155,7 @@ def _order(name: str) -> tuple[int, int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class CalendarPeriod:
     """Something from `start` to `end` that has a name; `lease_id` leads to its page."""
 
     lease_id: str
@@ -166,18 +166,18 @@ class Period:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class PeriodBar:
     """A period in a window: `x` and `width` in percent, `lane` from 0 at the top."""
 
-    period: Period
+    period: CalendarPeriod
     x: float
     width: float
     lane: int
 
 
-def bars(periods: Iterable[Period], shown: Window) -> tuple[list[Bar], int]:
+def bars(periods: Iterable[CalendarPeriod], shown: Window) -> tuple[list[PeriodBar], int]:
     """(those that meet the window, how many had no lane left), none above another in one lane."""
-    found: list[Bar] = []
+    found: list[PeriodBar] = []
     ends: list[datetime] = []
     left_out = 0
     for period in sorted(periods, key=lambda each: (each.start, each.end)):
@@ -189,7 +189,7 @@ def bars(periods: Iterable[Period], shown: Window) -> tuple[list[Bar], int]:
             continue
         ends[lane:lane + 1] = [period.end]  # fmt: skip
         x = shown.percent(period.start)
-        found.append(Bar(period, x, round(max(shown.percent(period.end) - x, 0.4), 3), lane))
+        found.append(PeriodBar(period, x, round(max(shown.percent(period.end) - x, 0.4), 3), lane))
     return found, left_out
 
 
@@ -199,18 +199,20 @@ class Track:
 
     name: str
     note: str
-    bars: Sequence[Bar]
+    bars: Sequence[PeriodBar]
     lanes: int
     left_out: int
 
 
-def track(name: str, note: str, periods: Iterable[Period], shown: Window) -> Track:
+def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: Window) -> Track:
     found, left_out = bars(periods, shown)
     return Track(name, note, found, 1 + max((bar.lane for bar in found), default=0), left_out)
 
 
-def of_lease(lease: Mapping[str, Any]) -> Period:
-    return Period(lease["id"], lease["name"], lease["status"], moment(lease["start_date"]), moment(lease["end_date"]))
+def of_lease(lease: Mapping[str, Any]) -> CalendarPeriod:
+    return CalendarPeriod(
+        lease["id"], lease["name"], lease["status"], moment(lease["start_date"]), moment(lease["end_date"])
+    )
 
 
 def of_hosts(
@@ -225,7 +227,7 @@ def of_hosts(
             key = (slot["lease_id"], slot["start_date"], slot["end_date"])
             counts[key] = counts.get(key, 0) + 1
         periods = [
-            Period(
+            CalendarPeriod(
                 lease, f"lease {lease[:8]}" + (f", {count} slots" if count > 1 else ""), "", moment(start), moment(end)
             )
             for (lease, start, end), count in counts.items()
@@ -236,7 +238,7 @@ def of_hosts(
 
 
 def of_projects(leases: Sequence[Mapping[str, Any]], names: Mapping[str, str], shown: Window) -> list[Track]:
-    by_project: dict[str, list[Period]] = {}
+    by_project: dict[str, list[CalendarPeriod]] = {}
     for lease in leases:
         by_project.setdefault(lease["project_id"], []).append(of_lease(lease))
     return [

@@ -41,7 +41,7 @@ class Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SuggestedChange:
     """`query`: changed so, for looking again; empty where only words are known."""
 
     host: str
@@ -57,7 +57,7 @@ class Funnel:
     hosts: tuple[str, ...] = ()  #: that would take it, best first; for administrators
     rejected: tuple[tuple[str, int], ...] = ()  #: why the scheduler refused how many
     closest: tuple[Near, ...] = ()
-    change: Change | None = None
+    change: SuggestedChange | None = None
     query: str = ""
 
 
@@ -76,7 +76,7 @@ def of_query(document: Document, query: str) -> Funnel:
     return Funnel(
         document["text"], bool(document["candidates"]), tuple(stages),
         closest=tuple(Near(one["provider"], tuple(one["lacks"])) for one in document["closest"]),
-        change=change and Change(change["provider"], tuple(change["parts"]), change["query"]), query=query,
+        change=change and SuggestedChange(change["provider"], tuple(change["parts"]), change["query"]), query=query,
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def of_server(document: Document) -> Funnel:
         tuple(Stage(condition, before, after, considered) for condition, before, after in counts),
         tuple(document.get("host_names", ())), tuple(sorted(document["rejected"].items())),
         tuple(_near(line) for line in document.get("closest", ())),
-        Change("", (change,)) if change else None, document.get("query", ""),
+        SuggestedChange("", (change,)) if change else None, document.get("query", ""),
     )  # fmt: skip
 
 
@@ -107,14 +107,14 @@ def _near(line: str) -> Near:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PastedQuery:
     """What was pasted: a query of placement's, or extra specs with the sizes beside them."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     extra_specs: tuple[tuple[str, str], ...] = ()
 
 
-def parsed(text: str) -> Asked:
+def parsed(text: str) -> PastedQuery:
     """A query on one line (``resources=VCPU:4&required=...``, with or without what stands before its ``?``), or extra specs,
     one on each line (``resources:VCPU=4``). Raises `ValueError` with a sentence that names the part that is neither.
     """
@@ -124,8 +124,8 @@ def parsed(text: str) -> Asked:
             "nothing was typed; write a query like resources=VCPU:4,MEMORY_MB:1024, or extra specs, one on a line"
         )
     if len(lines) == 1 and _is_query(lines[0]):
-        return Asked(pairs=_pairs(lines[0]))
-    return Asked(extra_specs=tuple(_spec(line) for line in lines))
+        return PastedQuery(pairs=_pairs(lines[0]))
+    return PastedQuery(extra_specs=tuple(_spec(line) for line in lines))
 
 
 def _is_query(line: str) -> bool:

@@ -34,7 +34,7 @@ _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LeaseForm:
     """A lease that somebody wants. Without a start: now. More than one of `times` is a series."""
 
     name: str
@@ -77,14 +77,14 @@ class Wish:
         return body | {"latest_start": body.get("earliest_start", api_date(now + timedelta(minutes=1)))}
 
 
-def wish(typed: Mapping[str, str], now: datetime) -> Wish:
+def wish(typed: Mapping[str, str], now: datetime) -> LeaseForm:
     """Raises `Invalid` naming the field."""
     start, end = period(typed, now)
     name = typed.get("name", "") or "lease"
     times, every_days = number(typed, "times", "Times"), number(typed, "every_days", "Every so many days")
     if not times:
         raise Invalid("Times: at least once")
-    return Wish(name, start, end, reservation(typed), before_end(typed), times, every_days)
+    return LeaseForm(name, start, end, reservation(typed), before_end(typed), times, every_days)
 
 
 def period(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:

@@ -35,7 +35,7 @@ _REMOVAL = ("Delete", "Delete it and what runs on it")
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ReservationSummary:
     """One reservation in words."""
 
     id: str
@@ -46,7 +46,7 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class EndAction:
+class EndActionRow:
     """Something that is done before the end, and what has become of it."""
 
     words: str
@@ -58,7 +58,7 @@ class EndAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class LeasePage:
     id: str
     name: str
     status: str
@@ -67,9 +67,9 @@ class Shown:
     end: datetime
     project_id: str
     degraded: bool
-    reservations: Sequence[Held]
+    reservations: Sequence[ReservationSummary]
     before_end: datetime | None
-    before_end_actions: Sequence[EndAction]
+    before_end_actions: Sequence[EndActionRow]
     typed_actions: Mapping[str, str]  #: as the form has them
     can_move: bool  #: its start, too
     can_change: bool
@@ -77,9 +77,9 @@ class Shown:
     removal: tuple[str, str]
 
 
-def shown(lease: Mapping[str, Any]) -> Shown:
+def shown(lease: Mapping[str, Any]) -> LeasePage:
     status = lease["status"]
-    return Shown(
+    return LeasePage(
         id=lease["id"],
         name=lease["name"],
         status=status,
@@ -101,16 +101,16 @@ def shown(lease: Mapping[str, Any]) -> Shown:
     )
 
 
-def _action(action: Mapping[str, Any]) -> EndAction:
+def _action(action: Mapping[str, Any]) -> EndActionRow:
     kind, status = action["action"], action["status"]
     target = action.get("to") or action.get("url") or ""
-    return EndAction(
+    return EndActionRow(
         _ACTIONS.get(kind, kind), target, status, COLOURS.get(status, ""), action["attempts"], action["error"]
     )
 
 
-def _held(reservation: Mapping[str, Any]) -> Held:
-    return Held(
+def _held(reservation: Mapping[str, Any]) -> ReservationSummary:
+    return ReservationSummary(
         reservation["id"], TYPES.get(reservation["resource_type"], reservation["resource_type"]), facts_of(reservation),
         reservation["status"], reservation.get("amount") if reservation["resource_type"] != "physical:host" else None,
     )  # fmt: skip
@@ -158,7 +158,7 @@ def hold(document: Mapping[str, Any]) -> HoldShown:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LeaseStepRow:
     words: str
     done: int
     total: int
@@ -169,19 +169,19 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class LeaseEventRow:
     words: str
     time: datetime
     state: str
     colour: str
     attempts: int
     error: str | None
-    steps: Sequence[Step]
+    steps: Sequence[LeaseStepRow]
 
 
-def timeline(rows: Sequence[Mapping[str, Any]]) -> list[Happening]:
+def timeline(rows: Sequence[Mapping[str, Any]]) -> list[LeaseEventRow]:
     return [
-        Happening(
+        LeaseEventRow(
             words=_EVENTS.get(row["event_type"], row["event_type"]),
             time=moment(row["time"]),
             state=_STATES.get(row["status"], row["status"]),
@@ -194,7 +194,7 @@ def timeline(rows: Sequence[Mapping[str, Any]]) -> list[Happening]:
     ]
 
 
-def _step(step: Mapping[str, Any]) -> Step:
+def _step(step: Mapping[str, Any]) -> LeaseStepRow:
     if step["failed"]:
         state, colour = "given up", "bad"
     elif step["done"] == step["total"]:
@@ -202,4 +202,4 @@ def _step(step: Mapping[str, Any]) -> Step:
     else:
         state, colour = ("tried again" if step["attempts"] else "to do"), "warn" if step["attempts"] else ""
     words = step["kind"].replace("_", " ").capitalize()
-    return Step(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])
+    return LeaseStepRow(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])

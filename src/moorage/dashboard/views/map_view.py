@@ -26,7 +26,7 @@ _DISABLED, _KEPT, _SHARES = "COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class UsageBar:
     """One class: `used` of `capacity`, and what is kept back. Widths are in percent of the whole."""
 
     name: str
@@ -64,7 +64,7 @@ class Part:
 
     name: str
     trees: int
-    bars: tuple[Bar, ...]
+    bars: tuple[UsageBar, ...]
     uuid: str
     zone: str  #: empty where it is of none
 
@@ -73,7 +73,7 @@ class Part:
 class Overview:
     trees: int
     providers: int
-    bars: tuple[Bar, ...]
+    bars: tuple[UsageBar, ...]
     left_out: int
     aggregates: tuple[Part, ...]
     aggregates_left_out: int
@@ -99,10 +99,10 @@ def overview(survey: Document, aggregates: Iterable[Document] = ()) -> Overview:
     )
 
 
-def bars_of(document: Document) -> tuple[Bar, ...]:
+def bars_of(document: Document) -> tuple[UsageBar, ...]:
     """Of sums by class: the usual ones first."""
     rows = [
-        Bar(one["name"], one["used"], one["capacity"], providers=one["providers"])
+        UsageBar(one["name"], one["used"], one["capacity"], providers=one["providers"])
         for one in document["resource_classes"]
     ]
     return tuple(sorted(rows, key=lambda bar: _class_order(bar.name)))
@@ -119,7 +119,7 @@ class HostRow:
     name: str
     kind: str
     providers: int
-    bars: tuple[Bar, ...]
+    bars: tuple[UsageBar, ...]
     more: int  #: classes that are not shown here
     flags: tuple["Flag", ...]
 
@@ -150,7 +150,7 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
-class Handle:
+class HandleView:
     """A way into a device: who has it, or why nobody can."""
 
     address: str
@@ -162,7 +162,7 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ConsumerRow:
     """A consumer, and what it holds of one provider. `kind`: server, migration, or what its writer called it."""
 
     consumer: str
@@ -183,23 +183,23 @@ class Lent:
 
 
 @dataclass
-class Node:
+class TreeNode:
     """A provider of the tree, or a card that stands for those of its regions (no `uuid` then)."""
 
     uuid: str
     label: str
     name: str
     kind: str
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[UsageBar, ...] = ()
     flags: tuple[Flag, ...] = ()
     functions: tuple[str, ...] = ()
     bitstream: str = ""
     device: str = ""  #: uuid, in the accelerator service
     traits: tuple[str, ...] = ()
-    handles: tuple[Handle, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    handles: tuple[HandleView, ...] = ()
+    holders: tuple[ConsumerRow, ...] = ()
     leases: tuple[Lent, ...] = ()  #: of the root
-    children: list["Node"] = field(default_factory=list)
+    children: list["TreeNode"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Around:
     slots: Sequence[Document] = ()
 
 
-def tree(document: Document, around: Around) -> Node:
+def tree(document: Document, around: Around) -> TreeNode:
     """The root. Children are in the order of their names; regions of one card are below it."""
     by_parent: dict[str | None, list[Document]] = defaultdict(list)
     known = {one["uuid"] for one in document["providers"]}
@@ -222,7 +222,7 @@ def tree(document: Document, around: Around) -> Node:
     holders, handles = _holders(document.get("holders") or (), around.servers), _by_provider(around.handles)
     leases = {reservation_class(one["id"]): str(one["lease_id"]) for one in around.slots}
 
-    def grown(one: Document) -> Node:
+    def grown(one: Document) -> TreeNode:
         node = _node(one, handles.get(one["uuid"], ()))
         node.holders = tuple(holders.get(one["uuid"], ()))
         node.bars = tuple(replace(bar, lease=leases.get(bar.name, "")) for bar in node.bars)
@@ -250,7 +250,7 @@ def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
     return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
 
 
-def every(node: Node) -> Iterable[Node]:
+def every(node: TreeNode) -> Iterable[TreeNode]:
     yield node
     for child in node.children:
         yield from every(child)
@@ -269,12 +269,12 @@ def kind_of(name: str, traits: frozenset[str], *, is_root: bool) -> str:
     return next((kind for kind, holds in kinds.items() if holds), "provider")
 
 
-def _node(one: Document, handles: Sequence[Document]) -> Node:
+def _node(one: Document, handles: Sequence[Document]) -> TreeNode:
     traits = frozenset(one["traits"])
     bars = _bars(one)
     functions = [match["uuid"].replace("_", "-").lower() for trait in traits if (match := _FUNCTION.search(trait))]
     first = handles[0] if handles else {}
-    return Node(
+    return TreeNode(
         one["uuid"], one["name"], one["name"], kind_of(one["name"], traits, is_root=not one["parent_provider_uuid"]),
         bars, (*_trait_flags(traits), *_over(bars), *_device_flags(first), *_kept_back(bars, handles)),
         tuple(sorted(functions)), first.get("bitstream_id") or "", first.get("device_uuid") or "",
@@ -282,13 +282,15 @@ def _node(one: Document, handles: Sequence[Document]) -> Node:
     )  # fmt: skip
 
 
-def _bars(provider: Document) -> tuple[Bar, ...]:
+def _bars(provider: Document) -> tuple[UsageBar, ...]:
     found = []
     for name, inventory in provider["inventories"].items():
         ratio = inventory["allocation_ratio"]
         capacity = int((inventory["total"] - inventory["reserved"]) * ratio)
         whole = int(inventory["total"] * ratio)
-        found.append(Bar(name, provider["usages"].get(name, 0), max(0, capacity), max(0, min(whole, whole - capacity))))
+        found.append(
+            UsageBar(name, provider["usages"].get(name, 0), max(0, capacity), max(0, min(whole, whole - capacity)))
+        )
     return tuple(sorted(found, key=lambda bar: _class_order(bar.name)))
 
 
@@ -301,7 +303,7 @@ def _trait_flags(traits: frozenset[str]) -> list[Flag]:
     return flags
 
 
-def _over(bars: Iterable[Bar]) -> list[Flag]:
+def _over(bars: Iterable[UsageBar]) -> list[Flag]:
     return [
         Flag(f"{bar.name} overdrawn", "bad", f"{bar.used} are held of {bar.capacity}") for bar in bars if bar.is_over
     ]
@@ -316,7 +318,7 @@ def _device_flags(handle: Document) -> list[Flag]:
     return flags
 
 
-def _kept_back(bars: Iterable[Bar], handles: Sequence[Document]) -> list[Flag]:
+def _kept_back(bars: Iterable[UsageBar], handles: Sequence[Document]) -> list[Flag]:
     """What is reserved without a handle that says why."""
     if any(handle["state"] in _TONES for handle in handles):
         return []
@@ -327,9 +329,9 @@ _TONES = {"dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
 _STATE_TONES = {"free": "good", **_TONES}
 
 
-def _handle(handle: Document) -> Handle:
+def _handle(handle: Document) -> HandleView:
     state = handle["state"]
-    return Handle(
+    return HandleView(
         handle["handle"], state, _STATE_TONES.get(state, ""), handle["reason"] or _WHY.get(state, ""),
         handle["instance_uuid"] or "", handle["request_uuid"] or "",
     )  # fmt: skip
@@ -349,15 +351,15 @@ def _by_provider(handles: Iterable[Document]) -> dict[str, list[Document]]:
     return found
 
 
-def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[str, list[Holder]]:
+def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[str, list[ConsumerRow]]:
     """By provider."""
-    found: dict[str, list[Holder]] = defaultdict(list)
+    found: dict[str, list[ConsumerRow]] = defaultdict(list)
     for one in holders:
         consumer, kind = one["consumer"], (one["consumer_type"] or "unknown").lower()
         for provider, amounts in one["allocations"].items():
             ordered = sorted(amounts, key=_class_order)
             found[provider].append(
-                Holder(
+                ConsumerRow(
                     consumer,
                     servers.get(consumer, ""),
                     "server" if kind == "instance" else kind,
@@ -368,10 +370,10 @@ def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[st
     return found
 
 
-def _by_card(nodes: list[Node]) -> list[Node]:
+def _by_card(nodes: list[TreeNode]) -> list[TreeNode]:
     """Regions of one card, below a node for the card."""
-    cards: dict[str, Node] = {}
-    placed: list[Node] = []
+    cards: dict[str, TreeNode] = {}
+    placed: list[TreeNode] = []
     for node in nodes:
         match = _REGION.match(node.name) if node.kind == "region" else None
         if match is None:
@@ -379,13 +381,13 @@ def _by_card(nodes: list[Node]) -> list[Node]:
             continue
         card = cards.get(match["device"])
         if card is None:
-            card = cards[match["device"]] = Node("", match["device"], match["device"], "device", device=node.device)
+            card = cards[match["device"]] = TreeNode("", match["device"], match["device"], "device", device=node.device)
             placed.append(card)
         card.children.append(node)
     return placed
 
 
-def _label(node: Node, root: str) -> str:
+def _label(node: TreeNode, root: str) -> str:
     """Without what its parents say already."""
     region = _REGION.match(node.name) if node.kind == "region" else None
     if region is not None:

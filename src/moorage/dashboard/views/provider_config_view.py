@@ -11,26 +11,26 @@ _USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "
 
 
 @dataclass(frozen=True, slots=True)
-class User:
+class AffectedConsumer:
     consumer: str
     server: str  #: its name; empty where it is no server
     amount: int
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProviderChange:
     what: str
     before: str
     after: str
     note: str = ""  #: what becomes of those who hold it
-    users: tuple[User, ...] = ()
+    users: tuple[AffectedConsumer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ChangedProvider:
     uuid: str
     name: str
-    changes: tuple[Change, ...]
+    changes: tuple[ProviderChange, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FileSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AgentAnswer:
     """`is_waiting`: nothing is known yet. `error`: why it was refused. `files`: what the form shows."""
 
     order: str
@@ -58,17 +58,17 @@ class Answer:
     files: tuple[tuple[str, str], ...] = ()
 
 
-def answer(order: Document) -> Answer:
+def answer(order: Document) -> AgentAnswer:
     sent = tuple(sorted(order["files"].items()))
     if order["state"] == "waiting":
-        return Answer(order["id"], order["do"], is_waiting=True, files=sent)
+        return AgentAnswer(order["id"], order["do"], is_waiting=True, files=sent)
     result = order["result"]
     if order["state"] == "failed":
         error = str(result.get("error") or "the host gave no reason")
-        return Answer(order["id"], order["do"], is_waiting=False, error=tuple(error.splitlines()), files=sent)
+        return AgentAnswer(order["id"], order["do"], is_waiting=False, error=tuple(error.splitlines()), files=sent)
     state, outcome = result["state"], result["outcome"]
     in_force = _file_set(state["in_force"])
-    return Answer(
+    return AgentAnswer(
         order["id"], order["do"], is_waiting=False,
         changed=None if outcome is None else tuple(_provider(one) for one in outcome["providers"]),
         warnings=() if outcome is None else tuple(outcome["warnings"]),
@@ -86,22 +86,22 @@ def _file_set(document: Document | None) -> FileSet | None:
 def _provider(one: Document) -> ChangedProvider:
     changes = []
     if one["is_created"]:
-        changes.append(Change("the provider is made", "", ""))
+        changes.append(ProviderChange("the provider is made", "", ""))
     if one["is_removed"]:
-        changes.append(Change("the provider is removed", "", ""))
+        changes.append(ProviderChange("the provider is removed", "", ""))
     changes += [_class(row) for row in one["classes"]]
-    changes += [Change(f"add trait {trait}", "", "") for trait in one["traits_added"]]
-    changes += [Change(f"remove trait {trait}", "", "") for trait in one["traits_removed"]]
+    changes += [ProviderChange(f"add trait {trait}", "", "") for trait in one["traits_added"]]
+    changes += [ProviderChange(f"remove trait {trait}", "", "") for trait in one["traits_removed"]]
     return ChangedProvider(one["uuid"], one["name"], tuple(changes))
 
 
-def _class(row: Document) -> Change:
-    users = tuple(User(one["consumer"], one["server"] or "", one["amount"]) for one in row["users"])
+def _class(row: Document) -> ProviderChange:
+    users = tuple(AffectedConsumer(one["consumer"], one["server"] or "", one["amount"]) for one in row["users"])
     note = ""
     if users:
         stays = "it stays, closed, until they release it" if row["how"] == "close" else "they keep it"
         note = f"{row['used']:,} in use; {stays}"
-    return Change(f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users)
+    return ProviderChange(f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users)
 
 
 def _amounts(inventory: Document | None) -> str:

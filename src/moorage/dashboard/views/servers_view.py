@@ -76,7 +76,7 @@ def reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ActionEventRow:
     """An event of an action."""
 
     name: str
@@ -89,28 +89,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Action:
+class ActionRow:
     name: str
     request_id: str
     started: str
     user: str
     message: str
     is_error: bool
-    steps: tuple[Step, ...]
+    steps: tuple[ActionEventRow, ...]
 
 
-def action(document: Document) -> Action:
+def action(document: Document) -> ActionRow:
     """Of ``instanceAction``; with or without its events."""
     message = document.get("message") or ""
-    return Action(
+    return ActionRow(
         document["action"], document["request_id"], time_text(document["start_time"]), document["user_id"], message,
         bool(message), tuple(_step(one) for one in document.get("events", ())),
     )  # fmt: skip
 
 
-def _step(event: Document) -> Step:
+def _step(event: Document) -> ActionEventRow:
     result = event.get("result") or "running"
-    return Step(
+    return ActionEventRow(
         event["event"], time_text(event["start_time"]), time_text(event.get("finish_time")), result,
         {"Success": "good", "Error": "bad"}.get(result, "warn"), event.get("host") or "", event.get("details") or "",
     )  # fmt: skip
@@ -151,7 +151,7 @@ def _address(at: Document) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class HandleRow:
+class HandleDetails:
     address: str
     state: str
     tone: str
@@ -162,7 +162,7 @@ class HandleRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class RegionRow:
     """A deployable: a card, or a part of one that is loaded by itself."""
 
     name: str
@@ -170,7 +170,7 @@ class Region:
     bitstream: str
     region_type: str
     functions: tuple[str, ...]
-    handles: tuple[HandleRow, ...]
+    handles: tuple[HandleDetails, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class Card:
     title: str  #: type and model
     health: str
     status: str
-    regions: tuple[Region, ...]
+    regions: tuple[RegionRow, ...]
 
 
 _HANDLE_TONES = {"free": "good", "dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
@@ -202,15 +202,15 @@ def _card(regions: Mapping[str, Sequence[Document]]) -> Card:
     )  # fmt: skip
 
 
-def _region(name: str, handles: Sequence[Document]) -> Region:
+def _region(name: str, handles: Sequence[Document]) -> RegionRow:
     first = handles[0]
     attributes = [(key, value) for one in first["attributes"] for key, value in one.items()]
-    return Region(
+    return RegionRow(
         name, first["rp_uuid"] or "", first["bitstream_id"] or "",
         next((value for key, value in attributes if key == "region_type"), ""),
         tuple(value for key, value in attributes if key == "function"),
         tuple(
-            HandleRow(
+            HandleDetails(
                 one["handle"], one["state"], _HANDLE_TONES.get(one["state"], ""), one["reason"] or "",
                 one["instance_uuid"] or "", one["project_id"] or "", one["request_uuid"] or "",
             )
@@ -220,7 +220,7 @@ def _region(name: str, handles: Sequence[Document]) -> Region:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DeviceHistoryRow:
     """An entry of a device's history, in words."""
 
     at: str
@@ -241,9 +241,9 @@ _EVENTS = {
 }  # fmt: skip
 
 
-def records(page: Iterable[Document]) -> tuple[Record, ...]:
+def records(page: Iterable[Document]) -> tuple[DeviceHistoryRow, ...]:
     return tuple(
-        Record(
+        DeviceHistoryRow(
             time_text(one["at"]), f"{_EVENTS.get(one['event'], one['event'])}{'' if one['result'] == 'done' else ': failed'}",
             "bad" if one["result"] != "done" or one["event"] in ("quarantine", "gap") else "",
             one["handle"] or one["deployable"] or one["device"], one["reason"] or "", one["instance_uuid"] or "",

@@ -15,7 +15,7 @@ POST   /moorage/v1/hosts/{host}/tokens      ``{"secret"}`` -> 201 ``{"token", "e
 
 from datetime import datetime
 
-from moorage.identity.hosts import Host
+from moorage.identity.hosts import HostIdentity
 from moorage.identity.service import IdentityService
 from moorage.wire.http import Call, Reply
 
@@ -50,7 +50,7 @@ def log_in(call: Call[IdentityService], host: str) -> Reply:
     return Reply(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
 
 
-def _shown(name: str, host: Host, now: datetime) -> dict[str, object]:
+def _shown(name: str, host: HostIdentity, now: datetime) -> dict[str, object]:
     invitation = host.invitation
     is_invited = invitation is not None and now < invitation.expires_at
     if host.revoked_at is not None:

@@ -5,11 +5,11 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid, Unauthorized
-from moorage.identity.embedded import Identified
+from moorage.identity.embedded import AuthenticatedCaller
 from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
 from moorage.identity.policy import with_implied
-from moorage.identity.service import INTERFACES, Domain, Endpoint, IdentityService, Login, Named
+from moorage.identity.service import INTERFACES, DomainRef, Endpoint, IdentityService, Login, Named
 from moorage.wire.http import Call, Reply
 
 _SUBJECT = "x-subject-token"
@@ -97,7 +97,7 @@ def _login(auth: dict[str, Any]) -> Login:
 
 def _named(row: dict[str, Any]) -> Named:
     domain = row.get("domain", {})
-    return Named(row.get("id"), row.get("name"), Domain(domain.get("id"), domain.get("name")))
+    return Named(row.get("id"), row.get("name"), DomainRef(domain.get("id"), domain.get("name")))
 
 
 def _subject(call: Call[IdentityService]) -> str:
@@ -107,7 +107,7 @@ def _subject(call: Call[IdentityService]) -> str:
     return subject
 
 
-def _judge(call: Call[IdentityService], subject: str) -> Identified:
+def _judge(call: Call[IdentityService], subject: str) -> AuthenticatedCaller:
     return call.service.judge(
         call.caller,
         subject,
@@ -117,7 +117,7 @@ def _judge(call: Call[IdentityService], subject: str) -> Identified:
     )
 
 
-def _document(call: Call[IdentityService], held: Identified) -> dict[str, object]:
+def _document(call: Call[IdentityService], held: AuthenticatedCaller) -> dict[str, object]:
     token: dict[str, object] = {
         "methods": list(held.claims.methods),
         "user": {

@@ -2,9 +2,9 @@
 
 from moorage.placement.api.schemas import allocation, answers, candidate, cloud_summary, event, names, provider
 from moorage.placement.api.schemas.common import TEXT, UUID
-from moorage.wire.openapi import About, Answer, Words
+from moorage.wire.openapi import About, OperationDoc, ResponseDoc
 
-_GONE = {204: Answer("Done; no body.")}
+_GONE = {204: ResponseDoc("Done; no body.")}
 _REPEATED = (
     "`required` (from 1.39) and `member_of` (from 1.24) may be repeated; all of them must hold then. Of other repeated "
     "parameters one counts."
@@ -22,121 +22,129 @@ _GROUPS = {
 }
 
 _PROVIDERS = {
-    "GET /resource_providers": Words(
+    "GET /resource_providers": OperationDoc(
         "List providers, filtered",
-        {200: Answer("Those that pass every filter.", answers.PROVIDERS)},
+        {200: ResponseDoc("Those that pass every filter.", answers.PROVIDERS)},
         query=provider.LIST,
         example={**_WANTED, "name": "host-1"},
         notes=_REPEATED,
     ),
-    "POST /resource_providers": Words(
+    "POST /resource_providers": OperationDoc(
         "Create a provider",
         {
-            200: Answer("Created, from 1.20 on.", answers.CREATED_PROVIDER),
-            201: Answer("Created, until 1.19: `location` says where."),
+            200: ResponseDoc("Created, from 1.20 on.", answers.CREATED_PROVIDER),
+            201: ResponseDoc("Created, until 1.19: `location` says where."),
         },
     ),
-    "GET /resource_providers/{uuid}": Words("Show a provider", {200: Answer("The provider.", answers.PROVIDER)}),
-    "PUT /resource_providers/{uuid}": Words(
-        "Rename a provider, from 1.14 on also give it a parent, from 1.37 on another one",
-        {200: Answer("The provider as it is now.", answers.PROVIDER)},
+    "GET /resource_providers/{uuid}": OperationDoc(
+        "Show a provider", {200: ResponseDoc("The provider.", answers.PROVIDER)}
     ),
-    "DELETE /resource_providers/{uuid}": Words(
+    "PUT /resource_providers/{uuid}": OperationDoc(
+        "Rename a provider, from 1.14 on also give it a parent, from 1.37 on another one",
+        {200: ResponseDoc("The provider as it is now.", answers.PROVIDER)},
+    ),
+    "DELETE /resource_providers/{uuid}": OperationDoc(
         "Delete a provider that has no children and of which nobody holds anything", _GONE
     ),
-    "GET /resource_providers/{uuid}/inventories": Words(
-        "Show what a provider offers", {200: Answer("Its inventories by resource class.", answers.INVENTORIES)}
+    "GET /resource_providers/{uuid}/inventories": OperationDoc(
+        "Show what a provider offers", {200: ResponseDoc("Its inventories by resource class.", answers.INVENTORIES)}
     ),
-    "POST /resource_providers/{uuid}/inventories": Words(
-        "Add one inventory", {201: Answer("Added.", answers.INVENTORY)}
+    "POST /resource_providers/{uuid}/inventories": OperationDoc(
+        "Add one inventory", {201: ResponseDoc("Added.", answers.INVENTORY)}
     ),
-    "PUT /resource_providers/{uuid}/inventories": Words(
-        "Replace all inventories", {200: Answer("As they are now.", answers.INVENTORIES)}, notes=_GENERATION
+    "PUT /resource_providers/{uuid}/inventories": OperationDoc(
+        "Replace all inventories", {200: ResponseDoc("As they are now.", answers.INVENTORIES)}, notes=_GENERATION
     ),
-    "DELETE /resource_providers/{uuid}/inventories": Words(
+    "DELETE /resource_providers/{uuid}/inventories": OperationDoc(
         "Take all inventories away; before 1.5 that method is refused with 405", _GONE, refusals=frozenset({405})
     ),
-    "GET /resource_providers/{uuid}/inventories/{resource_class}": Words(
-        "Show one inventory", {200: Answer("The inventory.", answers.INVENTORY)}
+    "GET /resource_providers/{uuid}/inventories/{resource_class}": OperationDoc(
+        "Show one inventory", {200: ResponseDoc("The inventory.", answers.INVENTORY)}
     ),
-    "PUT /resource_providers/{uuid}/inventories/{resource_class}": Words(
-        "Replace one inventory", {200: Answer("As it is now.", answers.INVENTORY)}, notes=_GENERATION
+    "PUT /resource_providers/{uuid}/inventories/{resource_class}": OperationDoc(
+        "Replace one inventory", {200: ResponseDoc("As it is now.", answers.INVENTORY)}, notes=_GENERATION
     ),
-    "DELETE /resource_providers/{uuid}/inventories/{resource_class}": Words("Take one inventory away", _GONE),
-    "GET /resource_providers/{uuid}/usages": Words(
-        "Show what is held of a provider", {200: Answer("Units by resource class.", answers.PROVIDER_USAGES)}
+    "DELETE /resource_providers/{uuid}/inventories/{resource_class}": OperationDoc("Take one inventory away", _GONE),
+    "GET /resource_providers/{uuid}/usages": OperationDoc(
+        "Show what is held of a provider", {200: ResponseDoc("Units by resource class.", answers.PROVIDER_USAGES)}
     ),
-    "GET /resource_providers/{uuid}/aggregates": Words(
-        "Show a provider's aggregates", {200: Answer("Their uuids.", answers.AGGREGATES)}
+    "GET /resource_providers/{uuid}/aggregates": OperationDoc(
+        "Show a provider's aggregates", {200: ResponseDoc("Their uuids.", answers.AGGREGATES)}
     ),
-    "PUT /resource_providers/{uuid}/aggregates": Words(
+    "PUT /resource_providers/{uuid}/aggregates": OperationDoc(
         "Replace a provider's aggregates",
-        {200: Answer("As they are now.", answers.AGGREGATES)},
+        {200: ResponseDoc("As they are now.", answers.AGGREGATES)},
         notes=f"From 1.19 on: {_GENERATION}",
     ),
-    "GET /resource_providers/{uuid}/traits": Words(
-        "Show a provider's traits", {200: Answer("Their names.", answers.PROVIDER_TRAITS)}
+    "GET /resource_providers/{uuid}/traits": OperationDoc(
+        "Show a provider's traits", {200: ResponseDoc("Their names.", answers.PROVIDER_TRAITS)}
     ),
-    "PUT /resource_providers/{uuid}/traits": Words(
-        "Replace a provider's traits", {200: Answer("As they are now.", answers.PROVIDER_TRAITS)}, notes=_GENERATION
+    "PUT /resource_providers/{uuid}/traits": OperationDoc(
+        "Replace a provider's traits",
+        {200: ResponseDoc("As they are now.", answers.PROVIDER_TRAITS)},
+        notes=_GENERATION,
     ),
-    "DELETE /resource_providers/{uuid}/traits": Words("Take all traits away", _GONE),
-    "GET /resource_providers/{uuid}/allocations": Words(
-        "Show who holds something of a provider", {200: Answer("By consumer.", answers.PROVIDER_ALLOCATIONS)}
+    "DELETE /resource_providers/{uuid}/traits": OperationDoc("Take all traits away", _GONE),
+    "GET /resource_providers/{uuid}/allocations": OperationDoc(
+        "Show who holds something of a provider", {200: ResponseDoc("By consumer.", answers.PROVIDER_ALLOCATIONS)}
     ),
 }
 
 _NAMES = {
-    "GET /resource_classes": Words("List resource classes", {200: Answer("All of them.", answers.RESOURCE_CLASSES)}),
-    "POST /resource_classes": Words("Create a resource class", {201: Answer("Created.")}),
-    "GET /resource_classes/{name}": Words(
-        "Show a resource class", {200: Answer("There it is.", answers.RESOURCE_CLASS)}
+    "GET /resource_classes": OperationDoc(
+        "List resource classes", {200: ResponseDoc("All of them.", answers.RESOURCE_CLASSES)}
     ),
-    "PUT /resource_classes/{name}": Words(
+    "POST /resource_classes": OperationDoc("Create a resource class", {201: ResponseDoc("Created.")}),
+    "GET /resource_classes/{name}": OperationDoc(
+        "Show a resource class", {200: ResponseDoc("There it is.", answers.RESOURCE_CLASS)}
+    ),
+    "PUT /resource_classes/{name}": OperationDoc(
         "Make sure that there is a resource class; until 1.6, rename it",
         {
-            200: Answer("Renamed, until 1.6.", answers.RESOURCE_CLASS),
-            201: Answer("Created, from 1.7 on."),
-            204: Answer("It was there, from 1.7 on."),
+            200: ResponseDoc("Renamed, until 1.6.", answers.RESOURCE_CLASS),
+            201: ResponseDoc("Created, from 1.7 on."),
+            204: ResponseDoc("It was there, from 1.7 on."),
         },
     ),
-    "DELETE /resource_classes/{name}": Words("Delete a custom resource class that nobody uses", _GONE),
-    "GET /traits": Words(
+    "DELETE /resource_classes/{name}": OperationDoc("Delete a custom resource class that nobody uses", _GONE),
+    "GET /traits": OperationDoc(
         "List traits",
-        {200: Answer("Their names.", answers.TRAITS)},
+        {200: ResponseDoc("Their names.", answers.TRAITS)},
         query=names.LIST_TRAITS,
         example={"name": "startswith:CUSTOM_", "associated": "true"},
     ),
-    "GET /traits/{name}": Words("Is there this trait?", {204: Answer("Yes.")}),
-    "PUT /traits/{name}": Words(
-        "Make sure that there is a trait", {201: Answer("Created."), 204: Answer("It was there.")}
+    "GET /traits/{name}": OperationDoc("Is there this trait?", {204: ResponseDoc("Yes.")}),
+    "PUT /traits/{name}": OperationDoc(
+        "Make sure that there is a trait", {201: ResponseDoc("Created."), 204: ResponseDoc("It was there.")}
     ),
-    "DELETE /traits/{name}": Words("Delete a custom trait that no provider has", _GONE),
+    "DELETE /traits/{name}": OperationDoc("Delete a custom trait that no provider has", _GONE),
 }
 
 _ALLOCATIONS = {
-    "GET /allocations/{consumer_uuid}": Words(
-        "Show what a consumer holds", {200: Answer("By provider.", answers.CONSUMER_ALLOCATIONS)}
+    "GET /allocations/{consumer_uuid}": OperationDoc(
+        "Show what a consumer holds", {200: ResponseDoc("By provider.", answers.CONSUMER_ALLOCATIONS)}
     ),
-    "PUT /allocations/{consumer_uuid}": Words(
+    "PUT /allocations/{consumer_uuid}": OperationDoc(
         "Replace what a consumer holds",
         _GONE,
         notes="Refused with 409 when something does not fit, or when `consumer_generation` (from 1.28) is not the "
         "consumer's: null for one that holds nothing yet.",
     ),
-    "DELETE /allocations/{consumer_uuid}": Words("Give back all that a consumer holds", _GONE),
-    "POST /allocations": Words("Replace what several consumers hold: all of it or nothing", _GONE),
-    "POST /reshaper": Words("Move inventories and what is held of them between providers: all of it or nothing", _GONE),
-    "GET /usages": Words(
+    "DELETE /allocations/{consumer_uuid}": OperationDoc("Give back all that a consumer holds", _GONE),
+    "POST /allocations": OperationDoc("Replace what several consumers hold: all of it or nothing", _GONE),
+    "POST /reshaper": OperationDoc(
+        "Move inventories and what is held of them between providers: all of it or nothing", _GONE
+    ),
+    "GET /usages": OperationDoc(
         "Show what a project holds, or one of its users",
-        {200: Answer("Units by resource class; from 1.38 on by consumer type first.", answers.USAGES)},
+        {200: ResponseDoc("Units by resource class; from 1.38 on by consumer type first.", answers.USAGES)},
         query=allocation.USAGES,
         example={"project_id": "a-project", "user_id": "a-user", "consumer_type": "INSTANCE"},
     ),
-    "GET /allocation_candidates": Words(
+    "GET /allocation_candidates": OperationDoc(
         "Find who could give what is wanted",
         {
-            200: Answer(
+            200: ResponseDoc(
                 "Allocation requests, each good as it is for PUT /allocations, and summaries.", answers.CANDIDATES
             )
         },
@@ -149,91 +157,96 @@ _ALLOCATIONS = {
 _AT = {"at": "2026-03-01T09:30:00Z"}
 _PERIOD = {"since": "2026-03-01T00:00:00Z", "until": "2026-03-02T00:00:00Z", "limit": "100"}
 _OURS = {
-    "GET /": Words("Which microversions are spoken", {200: Answer("The range.", answers.ROOT)}),
-    "GET /moorage/v1/explain": Words(
+    "GET /": OperationDoc("Which microversions are spoken", {200: ResponseDoc("The range.", answers.ROOT)}),
+    "GET /moorage/v1/explain": OperationDoc(
         "Tell why the candidates are what they are",
-        {200: Answer("Which constraint removed how many hosts, in order.", answers.EXPLANATION)},
+        {200: ResponseDoc("Which constraint removed how many hosts, in order.", answers.EXPLANATION)},
         query=candidate.LIST,
         example=_GROUPS,
         notes="Takes the query of GET /allocation_candidates; without a microversion, in the newest.",
     ),
-    "GET /moorage/v1/survey": Words(
+    "GET /moorage/v1/survey": OperationDoc(
         "Show all at a glance",
-        {200: Answer("How many there are, and what they have together.", answers.SURVEY)},
+        {200: ResponseDoc("How many there are, and what they have together.", answers.SURVEY)},
         query=cloud_summary.SURVEY,
         example={"resource_class": "VCPU,MEMORY_MB"},
         notes="At most 100 classes and 200 aggregates, those with the most providers. Of each aggregate the part of the "
         "classes in `resource_class` is told; without, of the 8 that most providers have.",
     ),
-    "GET /moorage/v1/trees": Words(
+    "GET /moorage/v1/trees": OperationDoc(
         "List provider trees by the page",
-        {200: Answer("In the order of their roots' names.", answers.TREES)},
+        {200: ResponseDoc("In the order of their roots' names.", answers.TREES)},
         query=cloud_summary.TREES,
         example={"search": "rack1", "resource_class": "VCPU", "limit": "50"},
         notes="`search` is looked for in the names of all providers of a tree, and at the beginning of their uuids; "
         "`member_of`, `resource_class` and `required` hold where one of them is or has it. `next` is the `after` of the "
         "next page; null on the last one.",
     ),
-    "GET /moorage/v1/trees/{uuid}": Words(
+    "GET /moorage/v1/trees/{uuid}": OperationDoc(
         "Show the tree that a provider is in, with all that is held of it",
-        {200: Answer("The root first, parents before children.", answers.TREE)},
+        {200: ResponseDoc("The root first, parents before children.", answers.TREE)},
         query=cloud_summary.TREE,
         example=_AT,
         notes="With `at`, the providers that are in the tree now as they were then; `holders` is null. At most 2,000 "
         "allocations: `is_cut` tells whether there are more.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/events": Words(
+    "GET /moorage/v1/events": OperationDoc(
         "Watch what changes, as server-sent events",
-        {200: Answer("Events in the order of commits, until the answer ends.", answers.TEXT_BODY, "text/event-stream")},
+        {
+            200: ResponseDoc(
+                "Events in the order of commits, until the answer ends.", answers.TEXT_BODY, "text/event-stream"
+            )
+        },
         query=event.EVENTS,
         example={"since": "0", "kind": "provider,usages"},
         notes="Resumes behind the id in the header Last-Event-ID, else behind `since`; without either, begins now. An "
         "answer ends after some seconds: come again.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/changes": Words(
+    "GET /moorage/v1/changes": OperationDoc(
         "List what changed",
-        {200: Answer("A page, in the order of commits.", answers.CHANGES)},
+        {200: ResponseDoc("A page, in the order of commits.", answers.CHANGES)},
         query=event.CHANGES,
         example={"since": "0", "limit": "100"},
         notes="Without `since` from the oldest change that is kept. `next` is the `since` of the next page.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/history/providers/{uuid}": Words(
+    "GET /moorage/v1/history/providers/{uuid}": OperationDoc(
         "Show what a provider was",
-        {200: Answer("Its state at that time.", answers.STATE)},
+        {200: ResponseDoc("Its state at that time.", answers.STATE)},
         query=event.STATE,
         example=_AT,
         notes="Without `at`, now. 410 before the time from which history is kept.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/history/providers/{uuid}/changes": Words(
+    "GET /moorage/v1/history/providers/{uuid}/changes": OperationDoc(
         "List what changed about a provider",
-        {200: Answer("In the order of commits.", answers.ENTRIES)},
+        {200: ResponseDoc("In the order of commits.", answers.ENTRIES)},
         query=event.ENTRIES,
         example=_PERIOD,
         notes="`next` is the `after` of the next page; null on the last one.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/history/consumers/{consumer_uuid}": Words(
+    "GET /moorage/v1/history/consumers/{consumer_uuid}": OperationDoc(
         "Show what a consumer held",
-        {200: Answer("Its state at that time.", answers.STATE)},
+        {200: ResponseDoc("Its state at that time.", answers.STATE)},
         query=event.STATE,
         example=_AT,
         notes="Without `at`, now. 410 before the time from which history is kept.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/history/consumers/{consumer_uuid}/changes": Words(
+    "GET /moorage/v1/history/consumers/{consumer_uuid}/changes": OperationDoc(
         "List what changed about a consumer",
-        {200: Answer("In the order of commits.", answers.ENTRIES)},
+        {200: ResponseDoc("In the order of commits.", answers.ENTRIES)},
         query=event.ENTRIES,
         example=_PERIOD,
         notes="`next` is the `after` of the next page; null on the last one.",
         refusals=frozenset({410}),
     ),
-    "GET /moorage/v1/openapi.json": Words(
-        "This document: of the microversion that is named, or of all", {200: Answer("OpenAPI 3.1.", answers.ANYTHING)}
+    "GET /moorage/v1/openapi.json": OperationDoc(
+        "This document: of the microversion that is named, or of all",
+        {200: ResponseDoc("OpenAPI 3.1.", answers.ANYTHING)},
     ),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Step:
+class FunnelStep:
     constraint: str
     before: int
     after: int
@@ -22,7 +22,7 @@ class Closest:
 
 
 @dataclass(frozen=True)
-class Change:
+class Relaxation:
     """The smallest change that would make a query fit, on `provider`."""
 
     provider: str
@@ -36,14 +36,14 @@ class Explanation:
 
     text: str
     candidates: int = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[FunnelStep, ...] = ()
     closest: tuple[Closest, ...] = ()
-    change: Change | None = None
+    change: Relaxation | None = None
 
 
 def explanation_of(document: Mapping[str, Any]) -> Explanation:
     steps = tuple(
-        Step(
+        FunnelStep(
             step["constraint"],
             step["before"],
             step["after"],
@@ -58,5 +58,5 @@ def explanation_of(document: Mapping[str, Any]) -> Explanation:
         document.get("candidates", 0),
         steps,
         closest,
-        change and Change(change["provider"], tuple(change["parts"]), change["query"]),
+        change and Relaxation(change["provider"], tuple(change["parts"]), change["query"]),
     )

@@ -13,7 +13,7 @@ from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, candidates_of
 from moorage.placement.client.explanation import Explanation, explanation_of
-from moorage.placement.client.values import Holder, Provider, ProviderState, Resources, provider_of, tree_states_of
+from moorage.placement.client.values import Consumer, Provider, ProviderState, Resources, provider_of, tree_states_of
 from moorage.wire.client import ServiceClient, decode
 
 __all__ = [
@@ -23,8 +23,8 @@ __all__ = [
     "Candidate",
     "Candidates",
     "Claim",
+    "Consumer",
     "Explanation",
-    "Holder",
     "Inventory",
     "PlacementClient",
     "Provider",
@@ -224,7 +224,7 @@ class PlacementClient:
         held = {consumer: dict(entry["resources"]) for consumer, entry in document["allocations"].items()}
         return document["resource_provider_generation"], held
 
-    def holder(self, consumer: str) -> Holder | None:
+    def holder(self, consumer: str) -> Consumer | None:
         """None where it holds nothing."""
         try:
             answer = self._http.answer("GET", f"/allocations/{consumer}", version=VERSION)
@@ -233,7 +233,7 @@ class PlacementClient:
         document = decode(answer)
         if not document["allocations"]:
             return None
-        return Holder(
+        return Consumer(
             uuid=consumer,
             generation=document["consumer_generation"],
             project_id=document["project_id"],
@@ -257,7 +257,7 @@ class PlacementClient:
             for kind, entry in usages.items()
         }
 
-    def hold(self, holder: Holder) -> None:
+    def hold(self, holder: Consumer) -> None:
         """Let it hold what it says from now on, nothing included, if it is still of its generation and its incarnation.
 
         Raises `ConcurrentUpdate` where it is not.
@@ -408,7 +408,7 @@ def _refusal(error: RemoteError) -> MoorageError:
     return kind(error.message, code=error.error_code, **error.fields)
 
 
-def _only(*holders: Holder | None) -> dict[str, str]:
+def _only(*holders: Consumer | None) -> dict[str, str]:
     """The header of a request that is about these consumers, and none that come after them."""
     named = [f"{one.uuid}={one.incarnation}" for one in holders if one is not None and one.incarnation is not None]
     return {_INCARNATIONS: ",".join(named)} if named else {}

@@ -35,7 +35,7 @@ class ProviderState:
 
 
 @dataclass(frozen=True)
-class Holder:
+class Consumer:
     """A consumer. `generation` None: it holds nothing any more, or not yet."""
 
     uuid: str

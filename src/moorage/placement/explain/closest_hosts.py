@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.explain.host_verdicts import Hosts, Some
-from moorage.placement.explain.relaxation import Change, CloseHost, Unmet, smallest_change
+from moorage.placement.explain.host_verdicts import HostVerdicts, Some
+from moorage.placement.explain.relaxation import CloseHost, Relaxation, Unmet, smallest_change
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.search import masks
-from moorage.placement.search.constraints import Constraint, GroupMasks, Kind, constraints_by_group
-from moorage.placement.search.equivalence_classes import Block
-from moorage.placement.search.request import Request
+from moorage.placement.search.constraints import Constraint, ConstraintKind, GroupMasks, constraints_by_group
+from moorage.placement.search.equivalence_classes import MemberBlock
+from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.requirements import TOO_MUCH
 from moorage.placement.search.search_budget import Budget
 
@@ -41,10 +41,10 @@ class Close:
 @dataclass(frozen=True, slots=True)
 class Remedy:
     closest: tuple[Close, ...] = ()  #: hosts that lack least, the best first, at most `CLOSEST`
-    change: Change | None = None  #: what would make one of them serve the request
+    change: Relaxation | None = None  #: what would make one of them serve the request
 
 
-def remedy_for(forest: Forest, request: Request, hosts: Hosts, max_steps: int) -> Remedy:
+def remedy_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> Remedy:
     """Nothing of it where there are no hosts, or weighing all would take too long."""
     weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED
     if not len(hosts) or not Budget(max_steps).affords(weighed):
@@ -60,7 +60,7 @@ def remedy_for(forest: Forest, request: Request, hosts: Hosts, max_steps: int) -
     return hosts.kept("remedy", hosts.anchors, near, make)
 
 
-def _distance(forest: Forest, request: Request, some: Some) -> NDArray[np.float64]:
+def _distance(forest: Forest, request: CandidateRequest, some: Some) -> NDArray[np.float64]:
     """By anchor."""
     distance = np.zeros(len(some.anchors))
     for group in some.groups:
@@ -74,7 +74,9 @@ def _distance(forest: Forest, request: Request, some: Some) -> NDArray[np.float6
     return distance
 
 
-def _close_hosts(forest: Forest, request: Request, some: Some, anchors: Sequence[int]) -> list[tuple[Close, CloseHost]]:
+def _close_hosts(
+    forest: Forest, request: CandidateRequest, some: Some, anchors: Sequence[int]
+) -> list[tuple[Close, CloseHost]]:
     """These anchors, which `some` has in another order."""
     costs = [_Costs(some.block, group) for group in some.groups]
     places = np.searchsorted(some.anchors, anchors).tolist()
@@ -94,7 +96,7 @@ def _nearest(distance: NDArray[np.float64]) -> list[int]:
 class _Costs:
     """What it would cost to have one group served."""
 
-    def __init__(self, block: Block, group: GroupMasks) -> None:
+    def __init__(self, block: MemberBlock, group: GroupMasks) -> None:
         self.group = group
         self._block = block
         filters = np.zeros(len(block.slots))
@@ -102,9 +104,9 @@ class _Costs:
         self._traits: list[int] = []
         self._filters: list[int] = []
         for number, constraint in enumerate(group.constraints):
-            if constraint.kind is Kind.UNITS:
+            if constraint.kind is ConstraintKind.UNITS:
                 units.append((number, block.shortage(constraint.name, min(constraint.amount, TOO_MUCH))))
-            elif constraint.kind is Kind.TRAIT and not group.group.is_granular:
+            elif constraint.kind is ConstraintKind.TRAIT and not group.group.is_granular:
                 self._traits.append(number)
             else:
                 self._filters.append(number)
@@ -140,7 +142,7 @@ class _Costs:
 
 
 def _close_host(
-    forest: Forest, request: Request, block: Block, costs: Sequence[_Costs], place: int
+    forest: Forest, request: CandidateRequest, block: MemberBlock, costs: Sequence[_Costs], place: int
 ) -> tuple[Close, CloseHost]:
     start = int(block.starts[place])
     end = int(block.starts[place + 1]) if place + 1 < len(block.starts) else len(block.slots)
@@ -156,13 +158,13 @@ def _close_host(
     return Close(root.name, tuple(lacks)), CloseHost(int(block.anchors[place]), root, tuple(unmet))
 
 
-def _amount(block: Block, constraint: Constraint, member: int) -> int:
-    if constraint.kind is not Kind.UNITS:
+def _amount(block: MemberBlock, constraint: Constraint, member: int) -> int:
+    if constraint.kind is not ConstraintKind.UNITS:
         return 0
     return block.attainable(constraint.name, min(constraint.amount, TOO_MUCH), member)
 
 
-def _root_lacks(request: Request, root: Provider) -> list[str]:
+def _root_lacks(request: CandidateRequest, root: Provider) -> list[str]:
     lacks = [
         f"root_required={trait}: {root.name} does not have it" for trait in sorted(request.root_required - root.traits)
     ]

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moorage.placement.explain.closest_hosts import Close, remedy_for
-from moorage.placement.explain.host_verdicts import Hosts, Some
-from moorage.placement.explain.relaxation import Change
+from moorage.placement.explain.host_verdicts import HostVerdicts, Some
+from moorage.placement.explain.relaxation import Relaxation
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.search.candidates import find
 from moorage.placement.search.constraints import constraints_by_group
-from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.masks import Mask
-from moorage.placement.search.request import Request
-from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, Work
+from moorage.placement.search.request import CandidateRequest
+from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, BudgetItem
 from moorage.placement.search.single_choice import only_ways, root_filter
 from moorage.placement.search.tree_search import first_ways
 
@@ -37,7 +37,7 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FunnelStep:
     constraint: str
     before: int
     after: int
@@ -48,9 +48,9 @@ class Step:
 class Explanation:
     text: str  #: one sentence for humans
     candidates: int
-    steps: tuple[Step, ...]
+    steps: tuple[FunnelStep, ...]
     closest: tuple[Close, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
-    change: Change | None = None  #: where there is no candidate: what would make the closest host serve the request
+    change: Relaxation | None = None  #: where there is no candidate: what would make the closest host serve the request
 
 
 #: Hosts named per step, with the reason.
@@ -59,9 +59,9 @@ NAMED = 3
 COUNTED = 1000
 
 
-def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> Explanation:
+def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS) -> Explanation:
     """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
-    hosts, budget = Hosts(forest, request), Budget(max_steps)
+    hosts, budget = HostVerdicts(forest, request), Budget(max_steps)
     met = hosts.by_host("parts met", lambda some: _parts_met(forest, request, some, budget))
     gone = hosts.kept("gone", met, (), lambda: _gone(hosts, met, len(_parts(request))))
     named = [anchor for one in gone for anchor in one.first]
@@ -83,10 +83,10 @@ def explain(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS) -> 
 # --- what is met ------------------------------------------------------------------------------------------------
 
 
-def _parts_met(forest: Forest, request: Request, some: Some, budget: Budget) -> NDArray[np.int32]:
+def _parts_met(forest: Forest, request: CandidateRequest, some: Some, budget: Budget) -> NDArray[np.int32]:
     """By anchor: how many of the `_parts`, one after the other, until the first that is not."""
     constraints = sum(len(group.constraints) for group in some.groups)
-    budget.spend(Work.COMPARING, constraints * len(some.block.slots) // COMPARED)
+    budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARED)
     met = np.zeros(len(some.anchors), dtype=np.int32)
     alive = np.ones(len(some.anchors), dtype=np.bool_)
     for served in _served(forest, request, some):
@@ -98,7 +98,7 @@ def _parts_met(forest: Forest, request: Request, some: Some, budget: Budget) -> 
     return met
 
 
-def _served(forest: Forest, request: Request, some: Some) -> Iterator[Mask]:
+def _served(forest: Forest, request: CandidateRequest, some: Some) -> Iterator[Mask]:
     """By anchor, for each of the `_parts` but the last: is it met there, with those of its group before it?"""
     if request.root_required or request.root_forbidden:
         yield root_filter(forest, request, some.block.roots[some.block.starts])
@@ -106,7 +106,7 @@ def _served(forest: Forest, request: Request, some: Some) -> Iterator[Mask]:
         yield from group.served()
 
 
-def _together(forest: Forest, block: Block, alive: Mask, request: Request, budget: Budget) -> Mask:
+def _together(forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: Budget) -> Mask:
     """By anchor: do all groups fit there at once?"""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
@@ -115,7 +115,7 @@ def _together(forest: Forest, block: Block, alive: Mask, request: Request, budge
         return alive  # one group, and nothing to choose for it
     for one in block.only(alive).alike():
         solved = first_ways(block.demand.question, one.situation, 1, budget.steps)
-        budget.spend(Work.TRYING, solved.steps)
+        budget.spend(BudgetItem.TRYING, solved.steps)
         if len(solved.ways):
             found[np.searchsorted(block.anchors, one.anchors)] = True
     return found
@@ -130,7 +130,7 @@ class _Part:
     why_not: Callable[[Sequence[Provider]], str]  #: why a host does not meet it, of the providers near it
 
 
-def _parts(request: Request) -> Sequence[_Part]:
+def _parts(request: CandidateRequest) -> Sequence[_Part]:
     """In order: the root's traits, each group's own constraints, all groups together. Made once for each request."""
     parts = request.memo.get("parts")
     if not isinstance(parts, list):
@@ -138,7 +138,7 @@ def _parts(request: Request) -> Sequence[_Part]:
     return parts
 
 
-def _made_parts(request: Request) -> list[_Part]:
+def _made_parts(request: CandidateRequest) -> list[_Part]:
     parts: list[_Part] = []
     if request.root_required or request.root_forbidden:
         listed = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
@@ -147,7 +147,7 @@ def _made_parts(request: Request) -> list[_Part]:
     return [*parts, _Part(_words_for_all(request), _not_together)]
 
 
-def _root_reason(request: Request, near: Sequence[Provider]) -> str:
+def _root_reason(request: CandidateRequest, near: Sequence[Provider]) -> str:
     root = near[0]
     if missing := sorted(request.root_required - root.traits):
         return f"{root.name} has no {', '.join(missing)}"
@@ -158,7 +158,7 @@ def _not_together(near: Sequence[Provider]) -> str:
     return f"{near[0].name} can serve each group alone but not all of them at once"
 
 
-def _words_for_all(request: Request) -> str:
+def _words_for_all(request: CandidateRequest) -> str:
     parts = ["all groups together"]
     if request.group_policy is not None:
         parts.append(f"group_policy={request.group_policy}")
@@ -174,7 +174,7 @@ class _Gone:
     first: Sequence[int]  #: anchors, at most `NAMED`
 
 
-def _gone(hosts: Hosts, met: NDArray[np.int32], parts: int) -> list[_Gone]:
+def _gone(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Gone]:
     """By part."""
     counts = np.bincount(met, minlength=parts)[:parts].tolist()
     return [
@@ -183,7 +183,7 @@ def _gone(hosts: Hosts, met: NDArray[np.int32], parts: int) -> list[_Gone]:
     ]
 
 
-def _steps(request: Request, hosts: Hosts, gone: Sequence[_Gone]) -> Iterator[Step]:
+def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Gone]) -> Iterator[FunnelStep]:
     """Until nobody is left."""
     left = len(hosts)
     for part, here in zip(_parts(request), gone, strict=True):
@@ -191,7 +191,7 @@ def _steps(request: Request, hosts: Hosts, gone: Sequence[_Gone]) -> Iterator[St
             return
         near = map(hosts.providers_near, here.first)
         removed = tuple(Removed(providers[0].name, part.why_not(providers)) for providers in near)
-        yield Step(part.words, left, left - here.count, removed)
+        yield FunnelStep(part.words, left, left - here.count, removed)
         left -= here.count
 
 
@@ -208,7 +208,7 @@ def _first(mask: Mask) -> list[int]:
     return found
 
 
-def _refusal(considered: int, steps: Sequence[Step]) -> str:
+def _refusal(considered: int, steps: Sequence[FunnelStep]) -> str:
     """Only what took hosts away is named."""
     if not considered:
         return "No valid host: there are no hosts at all."

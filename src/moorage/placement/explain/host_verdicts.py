@@ -19,9 +19,9 @@ from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS, Stamps
 from moorage.placement.search import masks
 from moorage.placement.search.constraints import GroupMasks, groups_of
-from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.layout import Layout, Places, layout_of
-from moorage.placement.search.request import Request
+from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.requirements import demand_of
 
 T = TypeVar("T")
@@ -36,14 +36,14 @@ class Some:
     """Some hosts, and what each group of the request asks of those near them."""
 
     anchors: Places
-    block: Block
+    block: MemberBlock
     groups: Sequence[GroupMasks]
 
 
-class Hosts:
+class HostVerdicts:
     """Trees that are more than a provider shared by others, in order."""
 
-    def __init__(self, forest: Forest, request: Request) -> None:
+    def __init__(self, forest: Forest, request: CandidateRequest) -> None:
         self._forest = forest
         self._request = request
         self._words = _words(request)
@@ -70,7 +70,7 @@ class Hosts:
     def some(self, anchors: Places) -> Some:
         """The same as last time where they are the same, with all that was found of them since."""
         if self._asked is None or not np.array_equal(self._asked.anchors, anchors):
-            block = Block(self._forest, self.layout, demand_of(self._request), anchors)
+            block = MemberBlock(self._forest, self.layout, demand_of(self._request), anchors)
             self._asked = Some(anchors, block, groups_of(self._forest, self._request, block))
         return self._asked
 
@@ -193,7 +193,7 @@ def _listed(forest: Forest, layout: Layout) -> _Listed:
     return forest.derived.get("hosts", (layout, forest.sharing, forest.roots), make)
 
 
-def _words(request: Request) -> str:
+def _words(request: CandidateRequest) -> str:
     """Different for requests that mean something different; a limit is no part of it."""
     words = request.memo.get("words")
     if not isinstance(words, str):

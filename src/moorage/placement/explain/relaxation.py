@@ -13,13 +13,13 @@ import numpy as np
 from moorage.core.errors import Invalid
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
-from moorage.placement.search.constraints import Constraint, Kind, alternatives
-from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.constraints import Constraint, ConstraintKind, alternatives
+from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.layout import Layout
 from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
-from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.request import CandidateRequest, RequestGroup
 from moorage.placement.search.requirements import demand_of
-from moorage.placement.search.search_budget import Budget, Work
+from moorage.placement.search.search_budget import Budget, BudgetItem
 from moorage.placement.search.single_choice import root_filter
 from moorage.placement.search.tree_search import first_ways
 
@@ -30,12 +30,12 @@ TRIES = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Relaxation:
     """What would make a request fit on `provider`."""
 
     provider: str
     parts: tuple[str, ...]  #: in words
-    request: Request
+    request: CandidateRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class CloseHost:
 
 
 def smallest_change(
-    forest: Forest, request: Request, layout: Layout, closest: Sequence[CloseHost], budget: Budget
-) -> Change | None:
+    forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: Budget
+) -> Relaxation | None:
     """For the first of these hosts where a change helps; None where none of them has any of it, or it takes too long."""
     try:
         changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
@@ -77,13 +77,15 @@ class _Way:
     """Something that can be left away."""
 
     part: _Part
-    relax: Callable[[Request], Request]
+    relax: Callable[[CandidateRequest], CandidateRequest]
 
 
 class _Trial:
     """Changed requests tried on one host."""
 
-    def __init__(self, forest: Forest, layout: Layout, request: Request, host: CloseHost, budget: Budget) -> None:
+    def __init__(
+        self, forest: Forest, layout: Layout, request: CandidateRequest, host: CloseHost, budget: Budget
+    ) -> None:
         self._forest = forest
         self._request = request
         self._layout = layout
@@ -91,7 +93,7 @@ class _Trial:
         self._budget = budget
         self._left = TRIES
 
-    def change(self) -> Change | None:
+    def change(self) -> Relaxation | None:
         request = self._request
         changed, words = _with_root(request, self._host.root)
         parts = [_Part(None, words)] if words else []
@@ -105,7 +107,7 @@ class _Trial:
             return self._change(changed, parts)
         return self._fewer_groups(changed, parts)
 
-    def _fewer_groups(self, request: Request, parts: list[_Part]) -> Change | None:
+    def _fewer_groups(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation | None:
         """Leave away what holds for the groups together, then groups: one of it if that is enough."""
         ways = _ways_out(request)[: TRIES // 2]
         for way in ways:
@@ -117,32 +119,32 @@ class _Trial:
                 return self._change(request, parts)
         return None
 
-    def _change(self, request: Request, parts: list[_Part]) -> Change:
+    def _change(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation:
         """What is said of a group that is left away in the end is not worth telling."""
         tidy = _tidy(request)
         kept = {group.suffix for group in tidy.groups}
         told = [part.words for part in parts if part.suffix is None or part.suffix in kept]
         gone = [_leave_away(group) for group in self._request.groups if group.suffix not in kept]
-        return Change(self._host.root.name, (*told, *gone), tidy)
+        return Relaxation(self._host.root.name, (*told, *gone), tidy)
 
-    def _fits(self, request: Request) -> bool:
+    def _fits(self, request: CandidateRequest) -> bool:
         request = _tidy(request)
         if not self._left or not any(group.resources for group in request.groups):
             return False
         self._left -= 1
-        self._budget.spend(Work.TRYING, len(request.groups) * MADE)
-        block = Block(self._forest, self._layout, demand_of(request), np.array([self._host.anchor]))
+        self._budget.spend(BudgetItem.TRYING, len(request.groups) * MADE)
+        block = MemberBlock(self._forest, self._layout, demand_of(request), np.array([self._host.anchor]))
         if not root_filter(self._forest, request, block.roots[:1]).all():
             return False
         for one in block.alike():
             solved = first_ways(block.demand.question, one.situation, 1, self._budget.steps)
-            self._budget.spend(Work.TRYING, solved.steps)
+            self._budget.spend(BudgetItem.TRYING, solved.steps)
             if len(solved.ways):
                 return True
         return False
 
 
-def _with_root(request: Request, root: Provider) -> tuple[Request, str]:
+def _with_root(request: CandidateRequest, root: Provider) -> tuple[CandidateRequest, str]:
     missing = sorted(request.root_required - root.traits)
     present = sorted(request.root_forbidden & root.traits)
     changed = replace(
@@ -159,21 +161,21 @@ def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
     words = f"leave away {constraint}"
     traits, aggregates = group.traits, group.aggregates
     match constraint.kind:
-        case Kind.UNITS:
+        case ConstraintKind.UNITS:
             if unmet.amount:
                 words = f"resources{constraint.suffix}:{constraint.name}={unmet.amount} instead of {constraint.amount}"
                 return replace(group, resources={**group.resources, constraint.name: unmet.amount}), words
             resources = {name: units for name, units in group.resources.items() if name != constraint.name}
             return replace(group, resources=resources), words
-        case Kind.TREE:
+        case ConstraintKind.TREE:
             return replace(group, in_tree=None), words
-        case Kind.MEMBER:
+        case ConstraintKind.MEMBER:
             aggregates = AggregateFilter(_others(aggregates.required, constraint.names), aggregates.forbidden)
-        case Kind.NOT_MEMBER:
+        case ConstraintKind.NOT_MEMBER:
             aggregates = AggregateFilter(aggregates.required)
-        case Kind.TRAIT:
+        case ConstraintKind.TRAIT:
             traits = TraitFilter(_others(traits.required, constraint.names), traits.forbidden)
-        case Kind.NO_TRAIT:
+        case ConstraintKind.NO_TRAIT:
             traits = TraitFilter(traits.required)
     return replace(group, traits=traits, aggregates=aggregates), words
 
@@ -182,7 +184,7 @@ def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
     return tuple(any_of for any_of in required if any_of != names)
 
 
-def _ways_out(request: Request) -> list[_Way]:
+def _ways_out(request: CandidateRequest) -> list[_Way]:
     found: list[_Way] = []
     if request.group_policy == "isolate":
         found.append(_Way(_Part(None, "group_policy=none"), lambda so_far: replace(so_far, group_policy="none")))
@@ -193,14 +195,14 @@ def _ways_out(request: Request) -> list[_Way]:
 
 
 def _without_subtree(suffixes: frozenset[str]) -> _Way:
-    def relax(request: Request) -> Request:
+    def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, same_subtrees=tuple(one for one in request.same_subtrees if one != suffixes))
 
     return _Way(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
 
 
 def _without_group(group: RequestGroup) -> _Way:
-    def relax(request: Request) -> Request:
+    def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, groups=tuple(one for one in request.groups if one.suffix != group.suffix))
 
     return _Way(_Part(group.suffix, _leave_away(group)), relax)
@@ -211,7 +213,7 @@ def _leave_away(group: RequestGroup) -> str:
 
 
 def _without_traits(group: RequestGroup) -> _Way:
-    def relax(request: Request) -> Request:
+    def relax(request: CandidateRequest) -> CandidateRequest:
         relaxed = [
             replace(one, traits=TraitFilter((), one.traits.forbidden)) if one.suffix == group.suffix else one
             for one in request.groups
@@ -222,7 +224,7 @@ def _without_traits(group: RequestGroup) -> _Way:
     return _Way(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
 
 
-def _tidy(request: Request) -> Request:
+def _tidy(request: CandidateRequest) -> CandidateRequest:
     """Without groups and subtrees about which nothing is said any more."""
     named = frozenset().union(*request.same_subtrees)
     groups = tuple(

@@ -14,7 +14,7 @@ from moorage.placement.forest.columns import Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
 from moorage.placement.search.masks import Mask
-from moorage.placement.search.request import Request
+from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.requirements import TOO_MUCH, demand_of
 
 #: A bit for each thing that is noticed, in numbers as small as will do.
@@ -55,7 +55,7 @@ class Noticed:
             yield masks.members_of_any(forest, any_of)[slots]
 
 
-def noticed_by(request: Request) -> Noticed | None:
+def noticed_by(request: CandidateRequest) -> Noticed | None:
     """None where that is more than bits: how much a provider could give to several groups, or very much in all."""
     if "noticed" not in request.memo:
         request.memo["noticed"] = None if demand_of(request).contested else _noticed_by(request)
@@ -63,7 +63,7 @@ def noticed_by(request: Request) -> Noticed | None:
     return found if isinstance(found, Noticed) else None
 
 
-def _noticed_by(request: Request) -> Noticed | None:
+def _noticed_by(request: CandidateRequest) -> Noticed | None:
     units: dict[tuple[str, int], None] = {}
     traits = dict.fromkeys(frozenset((trait,)) for trait in (*request.root_required, *request.root_forbidden))
     aggregates: dict[frozenset[str], None] = {}

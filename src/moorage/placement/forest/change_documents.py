@@ -17,7 +17,7 @@ NAMES_ID = 0  #: resource classes or traits were added or removed
 EVERYTHING_ID = -1  #: read all again
 
 
-class Kind(StrEnum):
+class SubjectKind(StrEnum):
     PROVIDER = "provider"  #: a provider's whole state
     USAGES = "usages"  #: a provider's usages and generation: to be laid over the last whole state
     CONSUMER = "consumer"  #: a consumer and what it holds
@@ -25,20 +25,20 @@ class Kind(StrEnum):
     EVERYTHING = "everything"
 
 
-class Entry(NamedTuple):
+class ChangeDocument(NamedTuple):
     """`subject` is the uuid of a provider or consumer; without a `document` it is gone."""
 
-    kind: Kind
+    kind: SubjectKind
     provider_id: int | None
     subject: str | None = None
     document: str | None = None
 
 
-NAMES = Entry(Kind.NAMES, NAMES_ID)
-EVERYTHING = Entry(Kind.EVERYTHING, EVERYTHING_ID)
+NAMES = ChangeDocument(SubjectKind.NAMES, NAMES_ID)
+EVERYTHING = ChangeDocument(SubjectKind.EVERYTHING, EVERYTHING_ID)
 
 
-def of_provider(provider: Provider, parent_uuid: str | None, root_uuid: str) -> Entry:
+def of_provider(provider: Provider, parent_uuid: str | None, root_uuid: str) -> ChangeDocument:
     document = {
         "uuid": provider.uuid,
         "name": provider.name,
@@ -50,23 +50,23 @@ def of_provider(provider: Provider, parent_uuid: str | None, root_uuid: str) -> 
         "aggregates": sorted(provider.aggregates),
         "usages": provider.used,
     }
-    return Entry(Kind.PROVIDER, provider.id, provider.uuid, _json(document))
+    return ChangeDocument(SubjectKind.PROVIDER, provider.id, provider.uuid, _json(document))
 
 
-def of_usages(provider: Provider) -> Entry:
+def of_usages(provider: Provider) -> ChangeDocument:
     """Of a provider of which a claim has changed nothing else."""
     document = {"generation": provider.generation, "usages": provider.used}
-    return Entry(Kind.USAGES, provider.id, provider.uuid, _json(document))
+    return ChangeDocument(SubjectKind.USAGES, provider.id, provider.uuid, _json(document))
 
 
-def of_deleted_provider(provider: Provider) -> Entry:
-    return Entry(Kind.PROVIDER, provider.id, provider.uuid)
+def of_deleted_provider(provider: Provider) -> ChangeDocument:
+    return ChangeDocument(SubjectKind.PROVIDER, provider.id, provider.uuid)
 
 
-def of_consumer(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]) -> Entry:
+def of_consumer(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]) -> ChangeDocument:
     """`allocations` is {provider uuid: {class: amount}}; empty: the consumer went with its last allocation."""
     if not allocations:
-        return Entry(Kind.CONSUMER, None, consumer.uuid)
+        return ChangeDocument(SubjectKind.CONSUMER, None, consumer.uuid)
     document = {
         "generation": consumer.generation,
         "project_id": consumer.project_id,
@@ -74,7 +74,7 @@ def of_consumer(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]
         "consumer_type": consumer.consumer_type,
         "allocations": allocations,
     }
-    return Entry(Kind.CONSUMER, None, consumer.uuid, _json(document))
+    return ChangeDocument(SubjectKind.CONSUMER, None, consumer.uuid, _json(document))
 
 
 def _json(document: Mapping[str, object]) -> str:

@@ -51,7 +51,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangeEvent:
     """One row of the log. `subject` is None for names and everything, `document` (JSON) is None for what is gone."""
 
     cursor: Cursor
@@ -71,10 +71,10 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ChangePage:
     """A stretch of the log: the `entries` that are wanted, and how far it was looked at for them."""
 
-    entries: tuple[Change, ...]
+    entries: tuple[ChangeEvent, ...]
     reached: Cursor
     last: int  #: the newest number when this was read
     first: int  #: the oldest number that is kept
@@ -85,7 +85,7 @@ class Page:
         return self.reached >= Cursor(self.last)
 
 
-def frames(page: Page) -> bytes:
+def frames(page: ChangePage) -> bytes:
     """The page as server-sent events. Who comes again with the last id misses nothing and gets nothing twice."""
     shown = "".join(f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {entry.json()}\n\n" for entry in page.entries)
     at_end = bool(page.entries) and page.entries[-1].cursor == page.reached
@@ -102,7 +102,7 @@ def retry(after_ms: int) -> bytes:
     return f"retry: {after_ms}\n\n".encode()
 
 
-def listing(page: Page) -> bytes:
+def listing(page: ChangePage) -> bytes:
     """The page as one JSON document; `next` is where the page after it begins."""
     changes = ",".join(entry.json() for entry in page.entries)
     return (
@@ -116,9 +116,9 @@ def written(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def within(entries: Iterable[Change], most_bytes: int) -> tuple[Change, ...]:
+def within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent, ...]:
     """As many from the front as fit, and one at least."""
-    kept: list[Change] = []
+    kept: list[ChangeEvent] = []
     size = 0
     for entry in entries:
         size += AROUND_BYTES + len(entry.document or "")

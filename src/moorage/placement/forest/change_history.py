@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Cursor
 
 #: Kinds of entries about a provider, and about a consumer; the first of each is the whole state.
-OF_PROVIDER = (Kind.PROVIDER, Kind.USAGES)
-OF_CONSUMER = (Kind.CONSUMER,)
+OF_PROVIDER = (SubjectKind.PROVIDER, SubjectKind.USAGES)
+OF_CONSUMER = (SubjectKind.CONSUMER,)
 
 
 def laid_over(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def laid_over(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[st
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class EntryHeader:
     """An entry of the log without its document."""
 
     cursor: Cursor
@@ -32,7 +32,7 @@ class Kept:
     is_gone: bool
 
 
-def superseded(entries: Iterable[Kept]) -> list[Cursor]:
+def superseded(entries: Iterable[EntryHeader]) -> list[Cursor]:
     """Those that no state after the last of them rests on. `entries` are all there are, by subject and in order."""
     old: list[Cursor] = []
     for _, about in groupby(entries, lambda entry: entry.subject):
@@ -42,11 +42,11 @@ def superseded(entries: Iterable[Kept]) -> list[Cursor]:
     return old
 
 
-def _superseded(rows: list[Kept]) -> list[Cursor]:
+def _superseded(rows: list[EntryHeader]) -> list[Cursor]:
     """All but the last whole state, unless that says that it is gone, and the last usages after it."""
-    whole = next((row for row in reversed(rows) if row.kind != Kind.USAGES), None)
+    whole = next((row for row in reversed(rows) if row.kind != SubjectKind.USAGES), None)
     if whole is None:
         return [row.cursor for row in rows[:-1]]
-    later = [row for row in rows if row.kind == Kind.USAGES and row.cursor > whole.cursor]
+    later = [row for row in rows if row.kind == SubjectKind.USAGES and row.cursor > whole.cursor]
     needed = {row.cursor for row in later[-1:]} | (set() if whole.is_gone else {whole.cursor})
     return [row.cursor for row in rows if row.cursor not in needed]

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from moorage.placement.forest.columns import Column, Slots
-from moorage.placement.forest.inverted_index import LateOffers, Offers
+from moorage.placement.forest.inverted_index import InvertedIndex, LateOffers
 from moorage.placement.forest.memo import Derived
-from moorage.placement.forest.model import Names, Provider
+from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.forest.persistent_list import Chunks
 from moorage.placement.forest.persistent_map import Layers
 
@@ -26,7 +26,7 @@ class Forest:
     """Built by `build`, changed by `with_changes`; never in place."""
 
     sequence: int = -1  #: every change up to this number of the change log is in
-    names: Names = field(default_factory=Names)
+    names: NameTable = field(default_factory=NameTable)
     providers: Chunks[Provider | None] = field(default_factory=Chunks)
     slot_of_id: Layers[int, int] = field(default_factory=Layers)
     slot_of_uuid: Layers[str, int] = field(default_factory=Layers)
@@ -116,7 +116,7 @@ class Forest:
     # --- making one ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def build(cls, providers: Iterable[Provider], names: Names, sequence: int) -> "Forest":
+    def build(cls, providers: Iterable[Provider], names: NameTable, sequence: int) -> "Forest":
         """From scratch."""
         listed = list(providers)
         slot_of_id = {provider.id: slot for slot, provider in enumerate(listed)}
@@ -134,11 +134,11 @@ class Forest:
                 count=len(listed),
             ),
             trees=Layers(_trees(listed, slot_of_id)),
-            offers=LateOffers(Offers.of(listed)),
+            offers=LateOffers(InvertedIndex.of(listed)),
         )
 
     def with_changes(
-        self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: Names | None = None
+        self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: NameTable | None = None
     ) -> "Forest":
         """`changed` is {provider id: its new state, None when it is gone}."""
         moved: dict[int, Provider | None] = {}

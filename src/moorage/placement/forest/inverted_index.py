@@ -20,7 +20,7 @@ Slotted = Chunks[Provider | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Offers:
+class InvertedIndex:
     """Providers by what they offer, as slots. What a change leaves as it was stays the same object."""
 
     columns: Mapping[str, Column] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Offers:
     sharing: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, listed: Sequence[Provider]) -> "Offers":
+    def of(cls, listed: Sequence[Provider]) -> "InvertedIndex":
         """By place in the list."""
         return cls(
             columns_of(listed),
@@ -41,9 +41,9 @@ class Offers:
             frozenset(slot for slot, provider in enumerate(listed) if provider.is_sharing),
         )
 
-    def changed(self, before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]) -> "Offers":
+    def changed(self, before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]) -> "InvertedIndex":
         """Both by slot, of the same slots."""
-        return Offers(
+        return InvertedIndex(
             replaced_columns(self.columns, before, after),
             _moved_members(self.aggregates, before, after),
             _changed_traits(self.with_trait, before, after),
@@ -55,12 +55,12 @@ class Offers:
 class _Noted:
     """`slots` have changed from `before`, of which the offers are known, to `after`."""
 
-    offers: Offers
+    offers: InvertedIndex
     before: Slotted
     after: Slotted
     slots: frozenset[int]
 
-    def gathered(self) -> Offers:
+    def gathered(self) -> InvertedIndex:
         length = len(self.before)
         before = {slot: self.before[slot] if slot < length else None for slot in self.slots}
         return self.offers.changed(before, {slot: self.after[slot] for slot in self.slots})
@@ -71,11 +71,11 @@ class LateOffers:
 
     __slots__ = ("_gathered", "_noted")
 
-    def __init__(self, known: Offers | _Noted | None = None) -> None:
+    def __init__(self, known: InvertedIndex | _Noted | None = None) -> None:
         self._noted = known if isinstance(known, _Noted) else None
-        self._gathered = [] if isinstance(known, _Noted) else [known or Offers()]
+        self._gathered = [] if isinstance(known, _Noted) else [known or InvertedIndex()]
 
-    def get(self) -> Offers:
+    def get(self) -> InvertedIndex:
         if (noted := self._noted) is not None:
             self._gathered.append(noted.gathered())
             self._noted = None  # what it was before need not be kept any longer

@@ -75,7 +75,7 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NameTable:
     """Resource classes and traits by name, with the ids that the tables use, and in full; traits in the order of ids.
 
     Each reservation that is not over has a class, so there may be a hundred thousand of them.

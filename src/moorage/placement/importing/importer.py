@@ -14,34 +14,36 @@ import os_resource_classes
 import os_traits
 from sqlalchemy import Engine
 
-from moorage.core.import_findings import Finding, Outcome
-from moorage.db.importing import BATCH, Ledger, Noted, Progress, Receipt, batches
+from moorage.core.import_findings import ImportFinding, ImportOutcome
+from moorage.db.importing import BATCH, ImportReceipt, Ledger, Noted, Progress, batches
 from moorage.db.transactions import write
 from moorage.placement.forest.model import Inventory
 from moorage.placement.importing import rules
 from moorage.placement.importing.placement_db import PlacementDatabase
-from moorage.placement.importing.rules import Holdings, Kind, PeerAllocation, TakenConsumer
-from moorage.placement.importing.target import Name, Rehearsal, Sink, Target
+from moorage.placement.importing.rules import Holdings, ImportFindingKind, PeerAllocation, TakenConsumer
+from moorage.placement.importing.target import ImportSink, ImportTarget, Name, Rehearsal
 
 T = TypeVar("T")
 
 
-def import_into(target: Engine, peer: PlacementDatabase, now: datetime, *, noted: Noted, progress: Progress) -> Receipt:
+def import_into(
+    target: Engine, peer: PlacementDatabase, now: datetime, *, noted: Noted, progress: Progress
+) -> ImportReceipt:
     """Everything of `peer`. Schema and standard names are there already (`PlacementService.start`).
 
     `noted` is called with each finding. Raises `Conflict` where `target` is not empty.
     """
     with write(target) as connection:
-        return _Run(peer, Target(connection, now), noted, progress).receipt()
+        return _Run(peer, ImportTarget(connection, now), noted, progress).receipt()
 
 
-def rehearse(peer: PlacementDatabase, *, noted: Noted, progress: Progress) -> Receipt:
+def rehearse(peer: PlacementDatabase, *, noted: Noted, progress: Progress) -> ImportReceipt:
     """What `import_into` would do and tell; nothing is written."""
     return _Run(peer, Rehearsal(), noted, progress).receipt()
 
 
 class _Run:
-    def __init__(self, peer: PlacementDatabase, sink: Sink, noted: Noted, progress: Progress) -> None:
+    def __init__(self, peer: PlacementDatabase, sink: ImportSink, noted: Noted, progress: Progress) -> None:
         self._peer = peer
         self._sink = sink
         self._ledger = Ledger(peer.counts(), noted, progress)
@@ -54,7 +56,7 @@ class _Run:
         #: {table of the peer: names that a consumer refers to}
         self._owners: dict[str, set[str]] = {"projects": set(), "users": set(), "consumer_types": set()}
 
-    def receipt(self) -> Receipt:
+    def receipt(self) -> ImportReceipt:
         """Take everything."""
         self._take_names()
         self._take_providers()
@@ -82,7 +84,7 @@ class _Run:
         for row in self._peer.classes() if table == "resource_classes" else self._peer.traits():
             if finding := rules.name_finding(table, row.name, is_standard=row.name in standard):
                 self._note(finding)
-                if finding.outcome is Outcome.LEFT_OUT:
+                if finding.outcome is ImportOutcome.LEFT_OUT:
                     continue
             self._count(table)
             yield row.id, row.name, not row.name.startswith("CUSTOM_"), self._peer.created_at(row)
@@ -90,7 +92,7 @@ class _Run:
     def _take_providers(self) -> None:
         taken = []
         for one in rules.providers(self._peer.providers(), pads=self._sink.pads):
-            if isinstance(one, Finding):
+            if isinstance(one, ImportFinding):
                 self._note(one)
             else:
                 taken.append(one)
@@ -112,11 +114,11 @@ class _Run:
             where = f"inventory {row.id}"
             if provider is None:
                 text = f"{where}: provider {row.resource_provider_id} is not there"
-                self._note(Finding(Kind.LOST_PROVIDER, where, text))
+                self._note(ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text))
                 continue
             if name is None:
                 text = f"{where} of {provider}: resource class {row.resource_class_id} is not there"
-                self._note(Finding(Kind.LOST_CLASS, where, text))
+                self._note(ImportFinding(ImportFindingKind.LOST_CLASS, where, text))
                 continue
             inventory = Inventory(
                 row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
@@ -146,17 +148,17 @@ class _Run:
         self._count("placement_aggregates", len(used))
         for uuid in uuids.values():
             if uuid not in used:
-                self._note(Finding(Kind.UNUSED, str(uuid), f"aggregate {uuid}"))
+                self._note(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
 
     def _known(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
         """`rows`: provider, id in the peer's database, what that stands for, if anything."""
         for provider, peer_id, found in rows:
             if provider not in self._provider_names:
                 text = f"{what} {peer_id} of provider {provider}, which is not there"
-                self._note(Finding(Kind.LOST_PROVIDER, table, text))
+                self._note(ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text))
             elif found is None:
                 name = self._provider_names[provider]
-                self._note(Finding(Kind.LOST_NAME, name, f"{what} {peer_id} of {name} is not there"))
+                self._note(ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} is not there"))
             else:
                 yield provider, found
 
@@ -168,7 +170,7 @@ class _Run:
             for row, allocations in page:
                 held = self._holdings(row.uuid, allocations)
                 for outcome in rules.consumer(row, allocations, held):
-                    if isinstance(outcome, Finding):
+                    if isinstance(outcome, ImportFinding):
                         self._note(outcome)
                     else:
                         taken.append((outcome, held))
@@ -182,7 +184,7 @@ class _Run:
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)
                 for outcome in rules.nobody(uuid, held):
-                    if isinstance(outcome, Finding):
+                    if isinstance(outcome, ImportFinding):
                         self._note(outcome)
                     else:
                         taken.append((outcome, held))
@@ -211,7 +213,9 @@ class _Run:
             if name in self._owners[table]:
                 self._count(table)
             else:
-                self._note(Finding(Kind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}"))
+                self._note(
+                    ImportFinding(ImportFindingKind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}")
+                )
 
     def _check_capacity(self) -> None:
         for place, used in self._used.items():

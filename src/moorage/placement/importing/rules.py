@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.core.import_findings import Finding, FindingKind, Outcome
+from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
 from moorage.core.inventories import MAX_INT, faults_of
 from moorage.placement.forest.model import Inventory
 
@@ -19,43 +19,51 @@ INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
 
 
-class Kind(FindingKind):
-    LOST_PROVIDER = ("lost-provider", Outcome.LEFT_OUT, "rows of a provider that is not there")
-    LOST_CLASS = ("lost-class", Outcome.LEFT_OUT, "rows of a resource class that is not there")
-    LOST_NAME = ("lost-name", Outcome.LEFT_OUT, "providers' traits and aggregates that are not there")
-    TOO_LONG = ("too-long", Outcome.LEFT_OUT, "texts or numbers that no Placement accepts")
+class ImportFindingKind(FindingKind):
+    LOST_PROVIDER = ("lost-provider", ImportOutcome.LEFT_OUT, "rows of a provider that is not there")
+    LOST_CLASS = ("lost-class", ImportOutcome.LEFT_OUT, "rows of a resource class that is not there")
+    LOST_NAME = ("lost-name", ImportOutcome.LEFT_OUT, "providers' traits and aggregates that are not there")
+    TOO_LONG = ("too-long", ImportOutcome.LEFT_OUT, "texts or numbers that no Placement accepts")
     EMPTY_CONSUMER = (
         "empty-consumer",
-        Outcome.LEFT_OUT,
+        ImportOutcome.LEFT_OUT,
         "consumers that hold nothing (consumers go with their last allocation)",
     )
-    UNUSED = ("unused", Outcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to")
+    UNUSED = ("unused", ImportOutcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to")
     NO_CONSUMER = (
         "no-consumer",
-        Outcome.MENDED,
+        ImportOutcome.MENDED,
         "allocations without a consumer, which is made, with an incomplete owner",
     )
-    LOST_OWNER = ("lost-owner", Outcome.MENDED, "consumers whose project or user is not there, incomplete from now on")
-    LOST_TYPE = ("lost-type", Outcome.MENDED, "consumers whose type is not there, of unknown type from now on")
-    RENAMED = ("renamed", Outcome.MENDED, "providers without a usable name, named by their uuid from now on")
-    NO_GENERATION = ("no-generation", Outcome.MENDED, "providers without a generation, 0 from now on")
-    LOST_PARENT = ("lost-parent", Outcome.MENDED, "providers whose parent is not there, roots from now on")
-    LOOP = ("loop", Outcome.MENDED, "providers that are their own ancestors, roots from now on")
-    WRONG_ROOT = ("wrong-root", Outcome.MENDED, "providers whose root disagrees with their parents, which are believed")
-    TWICE = ("twice", Outcome.MENDED, "allocations that are there more than once, added up")
-    UNKNOWN_NAME = ("unknown-name", Outcome.KEPT, "classes and traits that are neither custom nor standard today")
+    LOST_OWNER = (
+        "lost-owner",
+        ImportOutcome.MENDED,
+        "consumers whose project or user is not there, incomplete from now on",
+    )
+    LOST_TYPE = ("lost-type", ImportOutcome.MENDED, "consumers whose type is not there, of unknown type from now on")
+    RENAMED = ("renamed", ImportOutcome.MENDED, "providers without a usable name, named by their uuid from now on")
+    NO_GENERATION = ("no-generation", ImportOutcome.MENDED, "providers without a generation, 0 from now on")
+    LOST_PARENT = ("lost-parent", ImportOutcome.MENDED, "providers whose parent is not there, roots from now on")
+    LOOP = ("loop", ImportOutcome.MENDED, "providers that are their own ancestors, roots from now on")
+    WRONG_ROOT = (
+        "wrong-root",
+        ImportOutcome.MENDED,
+        "providers whose root disagrees with their parents, which are believed",
+    )
+    TWICE = ("twice", ImportOutcome.MENDED, "allocations that are there more than once, added up")
+    UNKNOWN_NAME = ("unknown-name", ImportOutcome.KEPT, "classes and traits that are neither custom nor standard today")
     INCOMPLETE_OWNER = (
         "incomplete-owner",
-        Outcome.KEPT,
+        ImportOutcome.KEPT,
         "consumers with an incomplete owner; `moorage audit` finds whose they are",
     )
-    NO_INVENTORY = ("no-inventory", Outcome.KEPT, "allocations of a class that the provider does not offer")
+    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "allocations of a class that the provider does not offer")
     OVER_CAPACITY = (
         "over-capacity",
-        Outcome.KEPT,
+        ImportOutcome.KEPT,
         "more in use than there is; nothing more is given out until it is less",
     )
-    IMPOSSIBLE = ("impossible", Outcome.KEPT, "inventories that cannot be right")
+    IMPOSSIBLE = ("impossible", ImportOutcome.KEPT, "inventories that cannot be right")
 
 
 # --- providers --------------------------------------------------------------------------------------------------
@@ -88,7 +96,7 @@ class TakenProvider:
     updated_at: datetime
 
 
-def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | Finding]:
+def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | ImportFinding]:
     """Parents before their children. `pads`: the target takes names for equal that differ in trailing blanks."""
     usable = {row.id: row for row in rows if len(row.uuid) <= MAX_UUID}
     yield from (_too_long(f"resource_providers {row.id}", "uuid", row.uuid) for row in rows if row.id not in usable)
@@ -106,16 +114,18 @@ def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[T
         key = name.rstrip(" ") if pads else name
         if not name or len(name) > MAX_PROVIDER_NAME or key in names:
             why = "it has none" if not name else f"{_short(name)} is {'too long' if key not in names else 'taken'}"
-            yield Finding(Kind.RENAMED, row.uuid, f"provider {row.uuid} is named by its uuid: {why}")
+            yield ImportFinding(ImportFindingKind.RENAMED, row.uuid, f"provider {row.uuid} is named by its uuid: {why}")
             name = key = row.uuid
         names.add(key)
         if row.generation is None:
-            yield Finding(Kind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
+            yield ImportFinding(ImportFindingKind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
         if row.root_id != root_id:
             said = usable[row.root_id].uuid if row.root_id in usable else "nothing that is there"
             found = usable[root_id]
-            yield Finding(
-                Kind.WRONG_ROOT, row.uuid, f"root of {name} is {found.name or found.uuid} ({found.uuid}), not {said}"
+            yield ImportFinding(
+                ImportFindingKind.WRONG_ROOT,
+                row.uuid,
+                f"root of {name} is {found.name or found.uuid} ({found.uuid}), not {said}",
             )
         yield TakenProvider(
             id=row.id,
@@ -130,7 +140,7 @@ def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[T
         )
 
 
-def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], list[Finding]]:
+def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], list[ImportFinding]]:
     """{id: id of the parent}, without loops and without parents that are not there."""
     parents: dict[int, int | None] = {}
     faults = []
@@ -139,7 +149,11 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
         if row.parent_id is not None and row.parent_id not in rows:
             parents[row.id] = None
             faults.append(
-                Finding(Kind.LOST_PARENT, row.uuid, f"parent {row.parent_id} of {row.name or row.uuid} is not there")
+                ImportFinding(
+                    ImportFindingKind.LOST_PARENT,
+                    row.uuid,
+                    f"parent {row.parent_id} of {row.name or row.uuid} is not there",
+                )
             )
     sound: set[int] = set()
     for start in sorted(parents):
@@ -153,7 +167,11 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
             cut = rows[min(loop)]
             parents[cut.id] = None
             faults.append(
-                Finding(Kind.LOOP, cut.uuid, f"{cut.name or cut.uuid} is its own ancestor, {len(loop)} providers long")
+                ImportFinding(
+                    ImportFindingKind.LOOP,
+                    cut.uuid,
+                    f"{cut.name or cut.uuid} is its own ancestor, {len(loop)} providers long",
+                )
             )
         sound.update(path)
     return parents, faults
@@ -172,26 +190,32 @@ def _unplaced(start: int, parents: Mapping[int, int | None], places: Mapping[int
 # --- what they offer --------------------------------------------------------------------------------------------
 
 
-def name_finding(table: str, name: str, *, is_standard: bool) -> Finding | None:
+def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding | None:
     """Why a class or trait is left out, or what is odd about it."""
     if len(name) > MAX_NAME:
         return _too_long(table, "name", name)
     if not is_standard and not name.startswith("CUSTOM_"):
-        return Finding(Kind.UNKNOWN_NAME, name, f"{name} is not custom, and this release does not know it")
+        return ImportFinding(
+            ImportFindingKind.UNKNOWN_NAME, name, f"{name} is not custom, and this release does not know it"
+        )
     return None
 
 
-def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[Finding]:
+def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[ImportFinding]:
     """`provider` is a name to be read, as is `name` of the class."""
     for fault in faults_of(inventory):
-        yield Finding(Kind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
+        yield ImportFinding(ImportFindingKind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
 
 
-def capacity_finding(provider: str, name: str, inventory: Inventory | None, used: int) -> Finding | None:
+def capacity_finding(provider: str, name: str, inventory: Inventory | None, used: int) -> ImportFinding | None:
     if inventory is None:
-        return Finding(Kind.NO_INVENTORY, provider, f"{used} {name} in use on {provider}, which offers none")
+        return ImportFinding(
+            ImportFindingKind.NO_INVENTORY, provider, f"{used} {name} in use on {provider}, which offers none"
+        )
     if used > inventory.capacity:
-        return Finding(Kind.OVER_CAPACITY, provider, f"{used} {name} in use on {provider}, of {inventory.capacity}")
+        return ImportFinding(
+            ImportFindingKind.OVER_CAPACITY, provider, f"{used} {name} in use on {provider}, of {inventory.capacity}"
+        )
     return None
 
 
@@ -229,16 +253,18 @@ class PeerAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ImportedAllocations:
     used: int
     written_at: datetime
 
 
 #: {(provider id, class id): what is held there}
-Holdings = Mapping[tuple[int, int], Held]
+Holdings = Mapping[tuple[int, int], ImportedAllocations]
 
 
-def consumer(row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings) -> Iterator[TakenConsumer | Finding]:
+def consumer(
+    row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings
+) -> Iterator[TakenConsumer | ImportFinding]:
     """At most one `TakenConsumer`, last. `rows` are its allocations, `held` those of them that are taken."""
     for what, text, bound in (("uuid", row.uuid, MAX_UUID), ("project", row.project, MAX_NAME),
                               ("user", row.user, MAX_NAME), ("type", row.type, MAX_NAME)):  # fmt: skip
@@ -247,56 +273,62 @@ def consumer(row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings) 
             return
     if not held:
         why = "its allocations are left out" if rows else "it holds nothing"
-        yield Finding(Kind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
+        yield ImportFinding(ImportFindingKind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
         return
     if row.project is None or row.user is None:
         lost = " and ".join(what for what, text in (("project", row.project), ("user", row.user)) if text is None)
-        yield Finding(Kind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {lost} is not there")
+        yield ImportFinding(ImportFindingKind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {lost} is not there")
     elif INCOMPLETE in (row.project, row.user):
-        yield Finding(Kind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: nobody said whose it is")
+        yield ImportFinding(
+            ImportFindingKind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: nobody said whose it is"
+        )
     if row.type_id is not None and row.type is None:
-        yield Finding(Kind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} is not there")
+        yield ImportFinding(
+            ImportFindingKind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} is not there"
+        )
     yield TakenConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
 
 
-def nobody(uuid: str, held: Holdings) -> Iterator[TakenConsumer | Finding]:
+def nobody(uuid: str, held: Holdings) -> Iterator[TakenConsumer | ImportFinding]:
     """The consumer of allocations that have none; at most one `TakenConsumer`, last."""
     if len(uuid) > MAX_UUID:
         yield _too_long("an allocation", "consumer", uuid)
     elif held:
-        yield Finding(Kind.NO_CONSUMER, uuid, f"consumer {uuid} is not there, its allocations are")
+        yield ImportFinding(ImportFindingKind.NO_CONSUMER, uuid, f"consumer {uuid} is not there, its allocations are")
         yield TakenConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
 
 
 def holdings(
     consumer_uuid: str, rows: Iterable[PeerAllocation], provider_ids: Collection[int], class_ids: Collection[int]
-) -> tuple[dict[tuple[int, int], Held], list[Finding]]:
+) -> tuple[dict[tuple[int, int], ImportedAllocations], list[ImportFinding]]:
     """What one consumer holds, a provider and class once each."""
-    held: dict[tuple[int, int], Held] = {}
+    held: dict[tuple[int, int], ImportedAllocations] = {}
     findings = []
     for row in rows:
         place = row.provider_id, row.class_id
         if row.provider_id not in provider_ids:
             text = f"allocation of {consumer_uuid}: provider {row.provider_id} is not there"
-            findings.append(Finding(Kind.LOST_PROVIDER, consumer_uuid, text))
+            findings.append(ImportFinding(ImportFindingKind.LOST_PROVIDER, consumer_uuid, text))
         elif row.class_id not in class_ids:
             text = f"allocation of {consumer_uuid}: resource class {row.class_id} is not there"
-            findings.append(Finding(Kind.LOST_CLASS, consumer_uuid, text))
+            findings.append(ImportFinding(ImportFindingKind.LOST_CLASS, consumer_uuid, text))
         elif place not in held:
-            held[place] = Held(row.used, row.written_at)
+            held[place] = ImportedAllocations(row.used, row.written_at)
         elif held[place].used + row.used > MAX_INT:
             text = f"allocation of {consumer_uuid}: with others of the same provider and class more than {MAX_INT}"
-            findings.append(Finding(Kind.TOO_LONG, consumer_uuid, text))
+            findings.append(ImportFinding(ImportFindingKind.TOO_LONG, consumer_uuid, text))
         else:
             before = held[place]
-            held[place] = Held(before.used + row.used, max(before.written_at, row.written_at))
+            held[place] = ImportedAllocations(before.used + row.used, max(before.written_at, row.written_at))
             text = f"allocation of {consumer_uuid}: {before.used} and {row.used} of the same provider and class"
-            findings.append(Finding(Kind.TWICE, consumer_uuid, text))
+            findings.append(ImportFinding(ImportFindingKind.TWICE, consumer_uuid, text))
     return held, findings
 
 
-def _too_long(where: str, what: str, text: str) -> Finding:
-    return Finding(Kind.TOO_LONG, where, f"{where}: the {what} {_short(text)} has {len(text)} characters")
+def _too_long(where: str, what: str, text: str) -> ImportFinding:
+    return ImportFinding(
+        ImportFindingKind.TOO_LONG, where, f"{where}: the {what} {_short(text)} has {len(text)} characters"
+    )
 
 
 def _short(text: str) -> str:

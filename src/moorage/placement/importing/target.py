@@ -28,7 +28,7 @@ from moorage.placement.store.tables import (
 Name = tuple[int, str, bool, datetime]
 
 
-class Sink(Protocol):
+class ImportSink(Protocol):
     """What is taken, in this order, each in any number of batches; at last `finish`."""
 
     #: Whether names are equal that differ in trailing blanks only.
@@ -88,7 +88,7 @@ def check_empty(connection: Connection) -> None:
         )
 
 
-class Target:
+class ImportTarget:
     """Rows in a transaction of ours, and for each provider and consumer an entry in the log of changes.
 
     Raises `Conflict` where the database is not empty.
@@ -225,7 +225,9 @@ class Target:
             )
         self._log.add([change_documents.EVERYTHING])
 
-    def _consumer_entry(self, consumer_id: int, one: TakenConsumer, holdings: Holdings) -> change_documents.Entry:
+    def _consumer_entry(
+        self, consumer_id: int, one: TakenConsumer, holdings: Holdings
+    ) -> change_documents.ChangeDocument:
         held: dict[str, dict[str, int]] = {}
         for (provider, resource_class), units in holdings.items():
             held.setdefault(self._uuids[provider], {})[self._class_names[resource_class]] = units.used

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.placement.forest.model import Consumer, Holdings
 from moorage.placement.rules import capacity_check
-from moorage.placement.rules.write_set import Draft, Held
+from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
 CONCURRENT_UPDATE = "placement.concurrent_update"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class AllocationWrite:
     """What one consumer wants to hold from now on, in place of all it holds; nothing: it goes away."""
 
     consumer_uuid: str
@@ -32,7 +32,7 @@ class Wish:
         return self.check_generation and self.generation is None and bool(self.allocations)
 
 
-def claim(draft: Draft, wishes: Collection[Wish], *, single: bool = False) -> None:
+def claim(draft: WriteSet, wishes: Collection[AllocationWrite], *, single: bool = False) -> None:
     """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
     check(draft, wishes)
     after = {wish.consumer_uuid: _wanted(draft, wish, single=single) for wish in wishes}
@@ -42,7 +42,7 @@ def claim(draft: Draft, wishes: Collection[Wish], *, single: bool = False) -> No
         _leave(draft, wish, after[wish.consumer_uuid])
 
 
-def check(draft: Draft, wishes: Collection[Wish]) -> None:
+def check(draft: WriteSet, wishes: Collection[AllocationWrite]) -> None:
     """What a claim is refused for before its classes are looked at, in the peer's order: a reshape asks this first."""
     for wish in wishes:
         _check_generation(wish, draft.consumer(wish.consumer_uuid))
@@ -50,16 +50,16 @@ def check(draft: Draft, wishes: Collection[Wish]) -> None:
         _check_providers(draft, wish)
 
 
-def release(draft: Draft, consumer_uuid: str) -> None:
+def release(draft: WriteSet, consumer_uuid: str) -> None:
     """DELETE: it must hold something. Generations of providers stay, as the peer leaves them; revisions move."""
     held = draft.consumer(consumer_uuid)
     if held is None or not held.holdings:
         raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
     _take(draft, {consumer_uuid: held.holdings}, {consumer_uuid: {}}, frozenset())
-    draft.consumers[consumer_uuid] = Held(held.consumer, {})
+    draft.consumers[consumer_uuid] = ConsumerAllocations(held.consumer, {})
 
 
-def _check_generation(wish: Wish, held: Held | None) -> None:
+def _check_generation(wish: AllocationWrite, held: ConsumerAllocations | None) -> None:
     if wish.incarnation is not None and (held is None or held.consumer.id != wish.incarnation):
         raise ConcurrentUpdate(
             f"consumer {wish.consumer_uuid} is not any more the one that the request names, of the same uuid",
@@ -77,13 +77,13 @@ def _check_generation(wish: Wish, held: Held | None) -> None:
         )
 
 
-def _check_providers(draft: Draft, wish: Wish) -> None:
+def _check_providers(draft: WriteSet, wish: AllocationWrite) -> None:
     for uuid in wish.allocations:
         if draft.by_uuid(uuid) is None:
             raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
 
 
-def _wanted(draft: Draft, wish: Wish, *, single: bool) -> Holdings:
+def _wanted(draft: WriteSet, wish: AllocationWrite, *, single: bool) -> Holdings:
     """The wish by provider id. Raises `Invalid` for a class that does not exist."""
     classes = draft.forest.names.classes
     wanted: dict[int, Mapping[str, int]] = {}
@@ -98,7 +98,7 @@ def _wanted(draft: Draft, wish: Wish, *, single: bool) -> Holdings:
     return wanted
 
 
-def _holdings(draft: Draft, consumer_uuid: str) -> Holdings:
+def _holdings(draft: WriteSet, consumer_uuid: str) -> Holdings:
     held = draft.consumer(consumer_uuid)
     return {} if held is None else held.holdings
 
@@ -111,7 +111,7 @@ def _counted(before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> f
 
 
 def _take(
-    draft: Draft, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
+    draft: WriteSet, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
 ) -> None:
     """Raises `Conflict` where there is no room. `counted`: providers whose generation moves."""
     decision = capacity_check.decide(draft, before, after)
@@ -121,7 +121,7 @@ def _take(
         draft.use(draft.at(provider_id), used, counts=provider_id in counted)
 
 
-def _leave(draft: Draft, wish: Wish, after: Holdings) -> None:
+def _leave(draft: WriteSet, wish: AllocationWrite, after: Holdings) -> None:
     """The peer creates a consumer with generation 0 and counts the write that follows."""
     held = draft.consumer(wish.consumer_uuid)
     if held is not None:
@@ -130,10 +130,10 @@ def _leave(draft: Draft, wish: Wish, after: Holdings) -> None:
         consumer = Consumer(0, wish.consumer_uuid, 1, wish.project_id, wish.user_id, wish.consumer_type)
     else:
         return
-    draft.consumers[wish.consumer_uuid] = Held(consumer, after)
+    draft.consumers[wish.consumer_uuid] = ConsumerAllocations(consumer, after)
 
 
-def _changed(wish: Wish, consumer: Consumer) -> Consumer:
+def _changed(wish: AllocationWrite, consumer: Consumer) -> Consumer:
     """Whatever a wish leaves out (the type, before 1.38) stays as it is."""
     return replace(
         consumer,

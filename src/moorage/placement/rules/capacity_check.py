@@ -19,19 +19,21 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ClaimedUsage:
     """Room was found: usage of each provider that changes, afterwards."""
 
     used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
 
 
-class Picture(Protocol):
+class ProviderSnapshot(Protocol):
     """Providers, as a decision sees them."""
 
     def by_id(self, provider_id: int) -> Provider | None: ...
 
 
-def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> Claim | Refusal:
+def decide(
+    forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
+) -> ClaimedUsage | Refusal:
     """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
     given_back = _sums(before)
     taken = _sums(after)
@@ -42,7 +44,7 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
             for name, amount in amounts.items():
                 if problem := _problem(provider, name, amount, back.get(name, 0), sums[name]):
                     return Refusal(_nothing_at_all(forest, before, after) or problem)
-    return Claim(
+    return ClaimedUsage(
         {
             number: _used_after(provider, given_back.get(number, _NOTHING), taken.get(number, _NOTHING))
             for number, provider in involved.items()
@@ -53,7 +55,9 @@ def decide(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, 
 _NOTHING: Mapping[str, int] = {}
 
 
-def _nothing_at_all(forest: Picture, before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> str | None:
+def _nothing_at_all(
+    forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
+) -> str | None:
     """What the peer looks at first: providers that have none of all the classes of the request."""
     emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
     classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
@@ -101,7 +105,7 @@ def _sums(holdings_of: Mapping[str, Holdings]) -> dict[int, dict[str, int]]:
     return sums
 
 
-def _provider(forest: Picture, provider_id: int) -> Provider:
+def _provider(forest: ProviderSnapshot, provider_id: int) -> Provider:
     provider = forest.by_id(provider_id)
     if provider is None:
         raise KeyError(provider_id)

@@ -8,12 +8,12 @@ from collections.abc import Collection, Mapping
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.placement.forest.model import Inventory, Provider
 from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.rules.write_set import WriteSet
 
 IN_USE = "placement.inventory.inuse"
 
 
-def replace_all(draft: Draft, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+def replace_all(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     if missing := [name for name in wanted if name not in draft.forest.names.classes]:
         raise Invalid(
             f"Unknown resource class in inventory for resource provider {provider.uuid}: {_no_class(missing[0])}"
@@ -23,7 +23,7 @@ def replace_all(draft: Draft, provider: Provider, wanted: Mapping[str, Inventory
     return _set(draft, provider, wanted)
 
 
-def add(draft: Draft, provider: Provider, name: str, inventory: Inventory) -> Provider:
+def add(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in draft.forest.names.classes:
         raise Invalid(f"Unable to create inventory for resource provider {provider.uuid}: {_no_class(name)}")
     if name in provider.inventories:
@@ -34,7 +34,7 @@ def add(draft: Draft, provider: Provider, name: str, inventory: Inventory) -> Pr
     return _set(draft, provider, {**provider.inventories, name: inventory})
 
 
-def update(draft: Draft, provider: Provider, name: str, inventory: Inventory) -> Provider:
+def update(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in draft.forest.names.classes:
         raise NotFound(_no_class(name))
     if name not in provider.inventories:
@@ -45,7 +45,7 @@ def update(draft: Draft, provider: Provider, name: str, inventory: Inventory) ->
     return _set(draft, provider, {**provider.inventories, name: inventory})
 
 
-def remove(draft: Draft, provider: Provider, name: str) -> Provider:
+def remove(draft: WriteSet, provider: Provider, name: str) -> Provider:
     if name not in draft.forest.names.classes:
         raise NotFound(f"No inventory of class {name} found for delete: {_no_class(name)}")
     if _used(draft, provider, (name,)):
@@ -57,7 +57,7 @@ def remove(draft: Draft, provider: Provider, name: str) -> Provider:
     return _set(draft, provider, {kept: one for kept, one in provider.inventories.items() if kept != name})
 
 
-def widen(draft: Draft, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+def widen(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     """In a reshape, the new inventories are first put beside the old ones."""
     for name in wanted:
         if name not in draft.forest.names.classes:
@@ -69,7 +69,7 @@ def in_use(names: Collection[str], uuid: str) -> str:
     return f"Inventory for '{', '.join(names)}' on resource provider '{uuid}' in use."
 
 
-def _set(draft: Draft, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
+def _set(draft: WriteSet, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
     return draft.change(
         provider,
         inventories=inventories,
@@ -79,7 +79,7 @@ def _set(draft: Draft, provider: Provider, inventories: Mapping[str, Inventory])
     )
 
 
-def _used(draft: Draft, provider: Provider, names: Collection[str]) -> list[str]:
+def _used(draft: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
     """Those of which somebody holds something here, in the order of their ids."""
     classes = draft.forest.names.classes
     return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name])

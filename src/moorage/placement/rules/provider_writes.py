@@ -5,14 +5,14 @@ from collections.abc import Collection
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.placement.forest.model import Provider
 from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.rules.write_set import WriteSet
 
 DUPLICATE_NAME = "placement.duplicate_name"
 IN_USE = "placement.resource_provider.inuse"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
 
-def found(draft: Draft, uuid: str, missing: str = "") -> Provider:
+def found(draft: WriteSet, uuid: str, missing: str = "") -> Provider:
     """Raises `NotFound`, with `missing` behind the usual words."""
     provider = draft.by_uuid(uuid)
     if provider is None:
@@ -20,7 +20,7 @@ def found(draft: Draft, uuid: str, missing: str = "") -> Provider:
     return provider
 
 
-def at_generation(draft: Draft, uuid: str, generation: int | None, stale: str) -> Provider:
+def at_generation(draft: WriteSet, uuid: str, generation: int | None, stale: str) -> Provider:
     """The provider, which must be of this generation where one is given: else `ConcurrentUpdate`."""
     provider = found(draft, uuid)
     if generation is not None and provider.generation != generation:
@@ -31,7 +31,7 @@ def at_generation(draft: Draft, uuid: str, generation: int | None, stale: str) -
 # --- the tree -----------------------------------------------------------------------------------------------------
 
 
-def create(draft: Draft, uuid: str, name: str, parent_uuid: str | None) -> Provider:
+def create(draft: WriteSet, uuid: str, name: str, parent_uuid: str | None) -> Provider:
     def refused(reason: str) -> Invalid:
         return Invalid(
             f'Unable to create resource provider "{name}", {uuid}: Object action create failed because: {reason}'
@@ -59,7 +59,7 @@ def _duplicate(what: str) -> Conflict:
 
 
 def update(
-    draft: Draft, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
+    draft: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
 ) -> Provider:
     """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go.
 
@@ -78,7 +78,7 @@ def update(
 
 
 def _new_place(
-    draft: Draft, provider: Provider, parent_uuid: str | None, *, may_move: bool
+    draft: WriteSet, provider: Provider, parent_uuid: str | None, *, may_move: bool
 ) -> tuple[int | None, int, list[Provider]]:
     """(parent id, root id, the subtree that moves along)."""
 
@@ -104,7 +104,7 @@ def _new_place(
     return parent.id, parent.root_id, moved
 
 
-def delete(draft: Draft, uuid: str) -> None:
+def delete(draft: WriteSet, uuid: str) -> None:
     provider = found(draft, uuid, " for delete")
     if len(draft.subtree(provider)) > 1:
         raise Conflict(
@@ -120,7 +120,7 @@ def delete(draft: Draft, uuid: str) -> None:
 _STALE = "Resource provider's generation already changed. Please update the generation and try again."
 
 
-def set_traits(draft: Draft, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
+def set_traits(draft: WriteSet, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
     """`generation` None: whatever it is now. Where nothing changes, it stays."""
     provider = at_generation(draft, uuid, generation, _STALE)
     traits = frozenset(names)
@@ -131,7 +131,7 @@ def set_traits(draft: Draft, uuid: str, generation: int | None, names: Collectio
     return draft.change(provider, traits=traits, generation=provider.generation + 1, updated_at=draft.now)
 
 
-def set_aggregates(draft: Draft, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
+def set_aggregates(draft: WriteSet, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
     """`generation` None: the form before 1.19, which does not move the provider's generation."""
     provider = at_generation(draft, uuid, generation, _STALE)
     after = provider.generation if generation is None else provider.generation + 1

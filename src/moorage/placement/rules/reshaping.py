@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from moorage.core.errors import ConcurrentUpdate, Invalid
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules import inventory_writes
-from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE, Wish, check, claim
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE, AllocationWrite, check, claim
+from moorage.placement.rules.write_set import WriteSet
 
 PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 
@@ -24,7 +24,7 @@ class NewInventories:
     inventories: Mapping[str, Inventory]
 
 
-def reshape(draft: Draft, inventories: Mapping[str, NewInventories], wishes: Collection[Wish]) -> None:
+def reshape(draft: WriteSet, inventories: Mapping[str, NewInventories], wishes: Collection[AllocationWrite]) -> None:
     """`inventories` is {provider uuid: what it offers from now on}."""
     trial = draft.trial()
     _check_generations(trial, inventories)
@@ -41,7 +41,7 @@ def reshape(draft: Draft, inventories: Mapping[str, NewInventories], wishes: Col
     draft.accept(trial)
 
 
-def _check_generations(draft: Draft, inventories: Mapping[str, NewInventories]) -> None:
+def _check_generations(draft: WriteSet, inventories: Mapping[str, NewInventories]) -> None:
     for uuid, wanted in inventories.items():
         provider = draft.by_uuid(uuid)
         if provider is None:

@@ -15,7 +15,7 @@ from moorage.placement.forest.model import Consumer, Holdings, Provider
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ConsumerAllocations:
     """A consumer and what it holds. Its `id` is 0 while it is new."""
 
     consumer: Consumer
@@ -23,17 +23,17 @@ class Held:
 
 
 @dataclass
-class Draft:
+class WriteSet:
     forest: Forest
     now: datetime
     #: {uuid: what was found}, of the consumers that any order of the group is about
-    found: Mapping[str, Held] = field(default_factory=dict)
+    found: Mapping[str, ConsumerAllocations] = field(default_factory=dict)
     #: {name: provider id}, of the names that any order of the group wants to give, as the database compares names
     owners: Mapping[str, int] = field(default_factory=dict)
     #: {provider id: its state from now on, None: it goes away}; the ids of new ones are negative
     providers: dict[int, Provider | None] = field(default_factory=dict)
     #: {uuid: what it is and holds from now on; no holdings: it goes away}
-    consumers: dict[str, Held] = field(default_factory=dict)
+    consumers: dict[str, ConsumerAllocations] = field(default_factory=dict)
     #: {uuid: negative id}
     created: dict[str, int] = field(default_factory=dict)
     #: {provider id or consumer's uuid: (its state, what `write_set_sql` has made of that)}
@@ -89,7 +89,7 @@ class Draft:
         owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
         return owner != but
 
-    def consumer(self, uuid: str) -> Held | None:
+    def consumer(self, uuid: str) -> ConsumerAllocations | None:
         """None where there is no such consumer, or no longer. No two orders of a group are about the same one."""
         if uuid in self.consumers:
             return self.consumers[uuid] if self.consumers[uuid].holdings else None
@@ -154,9 +154,9 @@ class Draft:
 
     # --- all or nothing -----------------------------------------------------------------------------------------
 
-    def trial(self) -> "Draft":
+    def trial(self) -> "WriteSet":
         """A draft to take several steps on, which `accept` makes this one's."""
         return replace(self, providers=dict(self.providers), consumers=dict(self.consumers), created=dict(self.created))
 
-    def accept(self, trial: "Draft") -> None:
+    def accept(self, trial: "WriteSet") -> None:
         self.providers, self.consumers, self.created = trial.providers, trial.consumers, trial.created

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from moorage.placement.forest.columns import Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
-from moorage.placement.search.equivalence_classes import Alike, Block
+from moorage.placement.search.equivalence_classes import Alike, MemberBlock
 from moorage.placement.search.layout import Layout, Places, layout_of
-from moorage.placement.search.request import Request
-from moorage.placement.search.requirements import Decision, Demand, Question, demand_of
+from moorage.placement.search.request import CandidateRequest
+from moorage.placement.search.requirements import Requirement, Requirements, SearchKey, demand_of
 from moorage.placement.search.sampling import stride
-from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, Work
+from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, BudgetItem
 from moorage.placement.search.single_choice import only_ways, root_filter, scan
 from moorage.placement.search.tree_search import Solved, first_ways, other_ways
 
@@ -57,10 +57,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """Candidates of one search, at most as many as the limit says."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Requirement, ...]
     anchors: Slots  #: by candidate: root of the tree that it is about
     chosen: NDArray[np.int32]  #: a row per candidate: slot of who serves each decision
 
@@ -69,7 +69,7 @@ class Found:
 
 
 def search(
-    forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None
+    forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> list[Candidate]:
     """The candidates of `find`, one by one."""
     found = find(forest, request, max_steps=max_steps, sample=sample)
@@ -77,7 +77,7 @@ def search(
     return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
 
 
-def _candidate(decisions: Sequence[Decision], anchor: int, slots: Sequence[int]) -> Candidate:
+def _candidate(decisions: Sequence[Requirement], anchor: int, slots: Sequence[int]) -> Candidate:
     allocations: dict[int, dict[str, int]] = {}
     mappings: dict[str, dict[int, None]] = {}
     for decision, slot in zip(decisions, slots, strict=True):
@@ -88,7 +88,9 @@ def _candidate(decisions: Sequence[Decision], anchor: int, slots: Sequence[int])
     return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
 
 
-def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample: str | None = None) -> Found:
+def find(
+    forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
+) -> SearchResult:
     """At most `request.limit` candidates; with a limit and the seed `sample` those of trees from all over.
 
     Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
@@ -107,13 +109,18 @@ def find(forest: Forest, request: Request, *, max_steps: int = MAX_STEPS, sample
 
 
 def _search(
-    forest: Forest, request: Request, demand: Demand, collector: "_Collector", budget: Budget, sample: str | None
+    forest: Forest,
+    request: CandidateRequest,
+    demand: Requirements,
+    collector: "_Collector",
+    budget: Budget,
+    sample: str | None,
 ) -> None:
     layout = layout_of(forest)
     blocks: list[list[Alike]] = []
     for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit, sample):
-        block = Block(forest, layout, demand, anchors)
-        budget.spend(Work.COMPARING, demand.size * len(block.slots) // COMPARED)
+        block = MemberBlock(forest, layout, demand, anchors)
+        budget.spend(BudgetItem.COMPARING, demand.size * len(block.slots) // COMPARED)
         blocks.append(block.alike())
         _collect(layout, demand, blocks[-1], first_ways, request.limit, collector, budget)
         if collector.is_full:
@@ -139,7 +146,7 @@ def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[
         start, size = start + size, size * GROWTH
 
 
-def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand) -> Places:
+def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, demand: Requirements) -> Places:
     """Places of the anchors with the traits that are wanted of a root, with the rarest class if it is rare, in the tree."""
     found = np.arange(len(layout.anchors))
     for spec in demand.specs:
@@ -168,9 +175,9 @@ def anchors_for(forest: Forest, layout: Layout, request: Request, demand: Demand
 
 def _collect(
     layout: Layout,
-    demand: Demand,
+    demand: Requirements,
     alike: Sequence[Alike],
-    solve: Callable[[Question, bytes, L, int], Solved],
+    solve: Callable[[SearchKey, bytes, L, int], Solved],
     limit: L,
     collector: "_Collector",
     budget: Budget,
@@ -185,7 +192,7 @@ def _collect(
         ways, wanted = 0, collector.wanted
         while len(solved) < len(alike) and (wanted is None or ways < wanted):
             solved.append(solve(demand.question, alike[len(solved)].situation, limit, budget.steps))
-            budget.spend(Work.TRYING, solved[-1].steps)
+            budget.spend(BudgetItem.TRYING, solved[-1].steps)
             ways += len(solved[-1].ways)
         until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else UNTIL_THE_END
         _collect_between(layout, alike[: len(solved)], solved, (since, until), collector, budget)
@@ -215,7 +222,7 @@ def _collect_between(
         wanted = collector.wanted
         end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
         chosen = order[start:end]
-        budget.spend(Work.NAMING, int(counts[chosen].sum()) * collector.width)
+        budget.spend(BudgetItem.NAMING, int(counts[chosen].sum()) * collector.width)
         _translate(layout, alike, solved, group[chosen], row[chosen], collector)
         start = end
 
@@ -245,7 +252,7 @@ def _translate(
 class _Collector:
     """Candidates as they come, without those that came before."""
 
-    def __init__(self, forest: Forest, demand: Demand, limit: int | None) -> None:
+    def __init__(self, forest: Forest, demand: Requirements, limit: int | None) -> None:
         self._decisions = demand.decisions
         self._limit = limit
         self._count = 0
@@ -290,8 +297,8 @@ class _Collector:
             self._seen.add(key)
         return anchors[~again], chosen[~again]
 
-    def found(self) -> Found:
+    def found(self) -> SearchResult:
         if not self._anchors:
             nothing = np.empty((0, self.width), dtype=np.int32)
-            return Found(self._decisions, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing)
-        return Found(self._decisions, np.concatenate(self._anchors), np.concatenate(self._chosen))
+            return SearchResult(self._decisions, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing)
+        return SearchResult(self._decisions, np.concatenate(self._anchors), np.concatenate(self._chosen))

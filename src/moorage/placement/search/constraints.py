@@ -9,14 +9,14 @@ import numpy as np
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.search import masks
-from moorage.placement.search.equivalence_classes import Block
+from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.masks import Mask
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
-from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.request import CandidateRequest, RequestGroup
 from moorage.placement.search.requirements import TOO_MUCH, Spec
 
 
-class Kind(Enum):
+class ConstraintKind(Enum):
     UNITS = "resources"
     TREE = "in_tree"
     MEMBER = "member_of"
@@ -27,7 +27,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
-    kind: Kind
+    kind: ConstraintKind
     suffix: str
     name: str = ""  #: resource class, or the uuid of ``in_tree``
     amount: int = 0
@@ -36,15 +36,15 @@ class Constraint:
     def __str__(self) -> str:
         """As in a query, nearly."""
         match self.kind:
-            case Kind.UNITS:
+            case ConstraintKind.UNITS:
                 return f"resources{self.suffix}:{self.name}={self.amount}"
-            case Kind.TREE:
+            case ConstraintKind.TREE:
                 return f"in_tree{self.suffix}={self.name}"
-            case Kind.MEMBER:
+            case ConstraintKind.MEMBER:
                 return f"member_of{self.suffix}={alternatives(self.names)}"
-            case Kind.NOT_MEMBER:
+            case ConstraintKind.NOT_MEMBER:
                 return f"member_of{self.suffix}=!{alternatives(self.names)}"
-            case Kind.TRAIT:
+            case ConstraintKind.TRAIT:
                 return f"required{self.suffix}={alternatives(self.names)}"
         return f"required{self.suffix}={','.join(f'!{trait}' for trait in sorted(self.names))}"
 
@@ -52,15 +52,15 @@ class Constraint:
         """Why none of these (the root first) meets it."""
         first = providers[0].name
         match self.kind:
-            case Kind.UNITS:
+            case ConstraintKind.UNITS:
                 return _lacks(self.name, self.amount, providers)
-            case Kind.TREE:
+            case ConstraintKind.TREE:
                 return f"{first} is another tree"
-            case Kind.MEMBER:
+            case ConstraintKind.MEMBER:
                 return f"{first} is not in {alternatives(self.names)}"
-            case Kind.NOT_MEMBER:
+            case ConstraintKind.NOT_MEMBER:
                 return f"{first} is in a forbidden aggregate"
-            case Kind.NO_TRAIT:
+            case ConstraintKind.NO_TRAIT:
                 return _has_forbidden(self.names, providers)
         return f"{first} has no {alternatives(self.names)} where the resources are"
 
@@ -68,30 +68,30 @@ class Constraint:
         """This and nothing else, of one provider."""
         traits, aggregates = NO_TRAITS, NO_AGGREGATES
         match self.kind:
-            case Kind.TRAIT:
+            case ConstraintKind.TRAIT:
                 traits = TraitFilter((self.names,))
-            case Kind.NO_TRAIT:
+            case ConstraintKind.NO_TRAIT:
                 traits = TraitFilter((), self.names)
-            case Kind.MEMBER:
+            case ConstraintKind.MEMBER:
                 aggregates = AggregateFilter((self.names,))
-            case Kind.NOT_MEMBER:
+            case ConstraintKind.NOT_MEMBER:
                 aggregates = AggregateFilter((), self.names)
-        return Spec(granular, (), traits, aggregates, self.name if self.kind is Kind.TREE else None)
+        return Spec(granular, (), traits, aggregates, self.name if self.kind is ConstraintKind.TREE else None)
 
 
 def constraints_of(group: RequestGroup) -> list[Constraint]:
     """In the order in which they are explained."""
     suffix = group.suffix
-    found = [Constraint(Kind.UNITS, suffix, name, amount) for name, amount in group.resources.items()]
+    found = [Constraint(ConstraintKind.UNITS, suffix, name, amount) for name, amount in group.resources.items()]
     if group.in_tree is not None:
-        found.append(Constraint(Kind.TREE, suffix, group.in_tree))
+        found.append(Constraint(ConstraintKind.TREE, suffix, group.in_tree))
     required = dict.fromkeys(group.aggregates.required)
-    found += [Constraint(Kind.MEMBER, suffix, names=any_of) for any_of in required]
+    found += [Constraint(ConstraintKind.MEMBER, suffix, names=any_of) for any_of in required]
     if group.aggregates.forbidden:
-        found.append(Constraint(Kind.NOT_MEMBER, suffix, names=group.aggregates.forbidden))
-    found += [Constraint(Kind.TRAIT, suffix, names=any_of) for any_of in dict.fromkeys(group.traits.required)]
+        found.append(Constraint(ConstraintKind.NOT_MEMBER, suffix, names=group.aggregates.forbidden))
+    found += [Constraint(ConstraintKind.TRAIT, suffix, names=any_of) for any_of in dict.fromkeys(group.traits.required)]
     if group.traits.forbidden:
-        found.append(Constraint(Kind.NO_TRAIT, suffix, names=group.traits.forbidden))
+        found.append(Constraint(ConstraintKind.NO_TRAIT, suffix, names=group.traits.forbidden))
     return found
 
 
@@ -123,7 +123,7 @@ def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str
     return f"{providers[0].name} has a forbidden trait"
 
 
-def constraints_by_group(request: Request) -> Sequence[Sequence[Constraint]]:
+def constraints_by_group(request: CandidateRequest) -> Sequence[Sequence[Constraint]]:
     """Made once for each request."""
     made = request.memo.get("constraints")
     if not isinstance(made, tuple):
@@ -134,7 +134,9 @@ def constraints_by_group(request: Request) -> Sequence[Sequence[Constraint]]:
 class GroupMasks:
     """One group's constraints on the members of a block."""
 
-    def __init__(self, forest: Forest, block: Block, group: RequestGroup, constraints: Sequence[Constraint]) -> None:
+    def __init__(
+        self, forest: Forest, block: MemberBlock, group: RequestGroup, constraints: Sequence[Constraint]
+    ) -> None:
         self._forest = forest
         self._block = block
         self.group = group
@@ -145,7 +147,7 @@ class GroupMasks:
         """By member: does it meet this constraint, taken alone?"""
         while len(self._masks) <= number:
             constraint = self.constraints[len(self._masks)]
-            if constraint.kind is Kind.UNITS:
+            if constraint.kind is ConstraintKind.UNITS:
                 self._masks.append(self._block.fits(constraint.name, min(constraint.amount, TOO_MUCH)))
             else:
                 self._masks.append(self._block.eligible(constraint.spec(granular=self.group.is_granular)))
@@ -162,7 +164,11 @@ class GroupMasks:
         says_what = False
         for number, constraint in enumerate(self.constraints):
             serving &= self.mask(number)
-            says_what = says_what or constraint.kind in (Kind.UNITS, Kind.MEMBER, Kind.TRAIT)
+            says_what = says_what or constraint.kind in (
+                ConstraintKind.UNITS,
+                ConstraintKind.MEMBER,
+                ConstraintKind.TRAIT,
+            )
             # What only says what it does not want is served nowhere; that is found out when all groups are together.
             served = self._block.by_anchor(serving)
             yield served if says_what else np.ones(len(served), dtype=np.bool_)
@@ -175,14 +181,14 @@ class GroupMasks:
         traits: list[Mask] = []
         served = np.ones(len(block.anchors), dtype=np.bool_)
         for number, constraint in enumerate(self.constraints):
-            if constraint.kind is Kind.TRAIT:
+            if constraint.kind is ConstraintKind.TRAIT:
                 traits.append(self.mask(number))
                 served = served & block.by_anchor(_any_of(classes, eligible) & traits[-1])
                 yield served
                 continue
-            if constraint.kind is Kind.UNITS:
+            if constraint.kind is ConstraintKind.UNITS:
                 classes.append(self.mask(number))
-            elif constraint.kind is Kind.MEMBER:
+            elif constraint.kind is ConstraintKind.MEMBER:
                 inside = masks.members_of_any(forest, constraint.names)
                 own &= inside[block.slots]
                 roots &= inside[block.roots]
@@ -204,6 +210,6 @@ def _any_of(classes: Sequence[Mask], eligible: Mask) -> Mask:
     return found & eligible
 
 
-def groups_of(forest: Forest, request: Request, block: Block) -> list[GroupMasks]:
+def groups_of(forest: Forest, request: CandidateRequest, block: MemberBlock) -> list[GroupMasks]:
     pairs = zip(request.groups, constraints_by_group(request), strict=True)
     return [GroupMasks(forest, block, group, constraints) for group, constraints in pairs]

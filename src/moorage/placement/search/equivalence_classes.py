@@ -16,7 +16,7 @@ from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
 from moorage.placement.search.layout import Layout, Places, above
 from moorage.placement.search.masks import Mask
-from moorage.placement.search.requirements import Demand, Spec
+from moorage.placement.search.requirements import Requirements, Spec
 from moorage.placement.search.tree_search import WORD
 
 
@@ -27,10 +27,10 @@ class Alike:
     members: Slots  #: a row per anchor: slot of each member of the situation
 
 
-class Block:
+class MemberBlock:
     """The members of some anchors and what they could serve."""
 
-    def __init__(self, forest: Forest, layout: Layout, demand: Demand, anchors: Places) -> None:
+    def __init__(self, forest: Forest, layout: Layout, demand: Requirements, anchors: Places) -> None:
         self._forest = forest
         self._layout = layout
         self.anchors = anchors
@@ -138,9 +138,9 @@ class Block:
         """By member: number of its anchor among these."""
         return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
-    def only(self, anchors: Mask) -> "Block":
+    def only(self, anchors: Mask) -> "MemberBlock":
         """Of these anchors alone."""
-        return self if anchors.all() else Block(self._forest, self._layout, self.demand, self.anchors[anchors])
+        return self if anchors.all() else MemberBlock(self._forest, self._layout, self.demand, self.anchors[anchors])
 
     def alike(self) -> list[Alike]:
         """The anchors where each decision has something to choose from, those in the same situation together."""

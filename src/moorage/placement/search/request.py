@@ -53,7 +53,7 @@ class RequestGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CandidateRequest:
     """All groups and what holds for them together."""
 
     groups: tuple[RequestGroup, ...]
@@ -77,7 +77,7 @@ class Request:
         return {name for group in self.groups for name in group.resources}
 
 
-def parse(pairs: Sequence[tuple[str, str]], version: Microversion) -> Request:
+def parse(pairs: Sequence[tuple[str, str]], version: Microversion) -> CandidateRequest:
     """The request in a query that has passed its JSON schema. Raises `Invalid` in the peer's words."""
     limits = [value for key, value in pairs if key == "limit"]
     policies = [value for key, value in pairs if key == "group_policy"]
@@ -94,7 +94,7 @@ def parse(pairs: Sequence[tuple[str, str]], version: Microversion) -> Request:
         raise Invalid(
             'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.'
         )
-    return Request(
+    return CandidateRequest(
         groups=tuple(groups),
         limit=_limit(limits[0]) if limits else None,
         group_policy=policies[0] if policies else None,
@@ -203,7 +203,7 @@ def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
         )
 
 
-def to_pairs(request: Request) -> list[tuple[str, str]]:
+def to_pairs(request: CandidateRequest) -> list[tuple[str, str]]:
     """A query, since 1.39, that says what the request says."""
     pairs: list[tuple[str, str]] = []
     for group in request.groups:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from moorage.core.inventories import MAX_INT
 from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
-from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.request import CandidateRequest, RequestGroup
 
 #: More than any provider may give to one consumer, so what asks for more fits nowhere and need not be told apart.
 TOO_MUCH = MAX_INT + 1
@@ -33,14 +33,14 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Requirement:
     suffix: str
     resources: Mapping[str, int]
     spec: int  #: number of its spec
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class CompiledRequirement:
     """A decision as the search sees it: the names are gone."""
 
     spec: int
@@ -52,10 +52,10 @@ class Pick:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchKey:
     """What the search must know of a request. Two requests with the same question have the same ways."""
 
-    picks: tuple[Pick, ...]
+    picks: tuple[CompiledRequirement, ...]
     specs: int
     isolate: bool
     subtrees: tuple[frozenset[int], ...]  #: numbers of the picks in each
@@ -65,15 +65,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class Requirements:
     """All of a request that does not depend on the forest."""
 
     specs: tuple[Spec, ...]
-    decisions: tuple[Decision, ...]
+    decisions: tuple[Requirement, ...]
     spread_traits: AllOfAny
     #: {contested class: the most that could be wanted of one provider}, in the order of their numbers
     contested: Mapping[str, int]
-    question: Question
+    question: SearchKey
 
     @property
     def size(self) -> int:
@@ -84,18 +84,18 @@ class Demand:
         return filters + sum(map(len, self.question.subtrees))
 
 
-def demand_of(request: Request) -> Demand:
+def demand_of(request: CandidateRequest) -> Requirements:
     """Made once for each request, which is remembered when it is asked again."""
     demand = request.memo.get("demand")
-    if not isinstance(demand, Demand):
+    if not isinstance(demand, Requirements):
         demand = request.memo["demand"] = _demand(request)
     return demand
 
 
-def _demand(request: Request) -> Demand:
+def _demand(request: CandidateRequest) -> Requirements:
     specs: dict[Spec, int] = {}
     decisions = [
-        Decision(group.suffix, resources, specs.setdefault(spec, len(specs)))
+        Requirement(group.suffix, resources, specs.setdefault(spec, len(specs)))
         for group in request.groups
         for resources, spec in _specs(group)
     ]
@@ -112,16 +112,16 @@ def _demand(request: Request) -> Demand:
         )
         meaning = (decision.suffix if decision.suffix in in_subtrees else decision.suffix != "", units)
         label = labels.setdefault(meaning, len(labels))
-        picks.append(Pick(decision.spec, decision.suffix != "", bool(decision.resources), units, label))
+        picks.append(CompiledRequirement(decision.spec, decision.suffix != "", bool(decision.resources), units, label))
     subtrees = tuple(
         frozenset(number for number, decision in enumerate(decisions) if decision.suffix in suffixes)
         for suffixes in dict.fromkeys(request.same_subtrees)
         if len(suffixes) > 1
     )
-    question = Question(
+    question = SearchKey(
         tuple(picks), len(specs), isolate, subtrees, len(traits), len(contested), one_per_tree=not request.nested
     )
-    return Demand(tuple(specs), tuple(decisions), traits, contested, question)
+    return Requirements(tuple(specs), tuple(decisions), traits, contested, question)
 
 
 def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
@@ -140,7 +140,7 @@ def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     return ((name, min(amount, TOO_MUCH)) for name, amount in resources.items())
 
 
-def _contested(decisions: list[Decision], *, isolate: bool) -> dict[str, int]:
+def _contested(decisions: list[Requirement], *, isolate: bool) -> dict[str, int]:
     """With ``isolate``, a provider gives to one granular group at most (and to the unsuffixed group)."""
     spread: dict[str, int] = {}
     granular: dict[str, list[int]] = {}

@@ -16,7 +16,7 @@ MAX_STEPS = 800_000
 COMPARED = 64
 
 
-class Work(Enum):
+class BudgetItem(Enum):
     """What steps are spent on; the value is what one can do about it."""
 
     COMPARING = "comparing providers with groups: ask for fewer different groups"
@@ -32,7 +32,7 @@ class Budget:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-        self._spent = dict.fromkeys(Work, 0)
+        self._spent = dict.fromkeys(BudgetItem, 0)
 
     @property
     def spent(self) -> int:
@@ -41,14 +41,14 @@ class Budget:
     def affords(self, steps: int) -> bool:
         return self.spent + steps <= self.steps
 
-    def spend(self, work: Work, steps: int) -> None:
+    def spend(self, work: BudgetItem, steps: int) -> None:
         """Raises `Invalid` (code placement.query.too_complex) when it is more than there was."""
         self._spent[work] += steps
         if self.spent > self.steps:
             raise too_complex(self.steps, max(self._spent, key=self._spent.__getitem__))
 
 
-def too_complex(steps: int, most: Work) -> Invalid:
+def too_complex(steps: int, most: BudgetItem) -> Invalid:
     return Invalid(
         f"The search for candidates was given up at its limit of {steps} steps, most of them spent on {most.value}. An "
         "operator can raise the limit: [placement] max_search_steps.",

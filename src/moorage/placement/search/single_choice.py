@@ -16,7 +16,7 @@ from moorage.placement.forest.columns import Column, Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
 from moorage.placement.search.layout import layout_of
-from moorage.placement.search.request import Request, RequestGroup
+from moorage.placement.search.request import CandidateRequest, RequestGroup
 from moorage.placement.search.requirements import TOO_MUCH
 from moorage.placement.search.sampling import stride
 
@@ -26,7 +26,7 @@ GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Ways:
+class SingleChoiceTrees:
     """Trees that have all of some classes, each on one provider; all in the order of the anchors' slots."""
 
     anchors: Slots
@@ -45,7 +45,7 @@ class _Owners:
     rows: NDArray[np.int32]
 
 
-def only_ways(forest: Forest, request: Request) -> Ways | None:
+def only_ways(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
     """None where the request has granular groups, or where somewhere several providers have a class of it."""
     group = request.groups[0]
     if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
@@ -57,7 +57,7 @@ def only_ways(forest: Forest, request: Request) -> Ways | None:
     return forest.derived.get(("ways", names), (forest.trees, *slots, *shared), lambda: _ways(forest, names))
 
 
-def _ways(forest: Forest, names: tuple[str, ...]) -> Ways | None:
+def _ways(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | None:
     found = [_owners(forest, name) for name in names]
     anchors: Slots | None = None
     for owners in found:
@@ -73,7 +73,9 @@ def _ways(forest: Forest, names: tuple[str, ...]) -> Ways | None:
         len(row) == len(forest.columns[name].slots) and bool((row == np.arange(len(row))).all()) if len(row) else False
         for name, row in zip(names, rows, strict=True)
     )
-    return Ways(anchors.astype(np.int32), np.array(slots, dtype=np.int32), np.array(rows, dtype=np.int32), aligned)
+    return SingleChoiceTrees(
+        anchors.astype(np.int32), np.array(slots, dtype=np.int32), np.array(rows, dtype=np.int32), aligned
+    )
 
 
 def _owners(forest: Forest, name: str) -> _Owners | None:
@@ -97,7 +99,7 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
 
 
 def scan(
-    forest: Forest, request: Request, ways: Ways, sample: str | None = None
+    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, sample: str | None = None
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
     """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
     a seed `sample` in an order of that.
@@ -126,7 +128,7 @@ def scan(
 def _sampled(
     columns: list[Column],
     amounts: list[int],
-    ways: Ways,
+    ways: SingleChoiceTrees,
     chosen: NDArray[np.int32] | None,
     count: int,
     limit: int,
@@ -144,7 +146,7 @@ def _sampled(
 
 
 def _fits(
-    columns: list[Column], amounts: list[int], ways: Ways, places: slice | NDArray[np.signedinteger]
+    columns: list[Column], amounts: list[int], ways: SingleChoiceTrees, places: slice | NDArray[np.signedinteger]
 ) -> masks.Mask:
     found: list[masks.Mask] = []
     for number, (column, amount) in enumerate(zip(columns, amounts, strict=True)):
@@ -155,7 +157,9 @@ def _fits(
     return found[0]
 
 
-def _chosen(forest: Forest, request: Request, ways: Ways, columns: list[Column]) -> NDArray[np.int32] | None:
+def _chosen(
+    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
+) -> NDArray[np.int32] | None:
     """Places of the ways that everything but the usage allows; None: all of them."""
     group = request.groups[0]
     required = frozenset().union(*group.traits.required, request.root_required, request.root_forbidden)
@@ -172,7 +176,9 @@ def _chosen(forest: Forest, request: Request, ways: Ways, columns: list[Column])
     return forest.derived.get(key, sources, lambda: _allowed(forest, request, ways, columns))
 
 
-def _allowed(forest: Forest, request: Request, ways: Ways, columns: list[Column]) -> NDArray[np.int32] | None:
+def _allowed(
+    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
+) -> NDArray[np.int32] | None:
     group = request.groups[0]
     found = root_filter(forest, request, ways.anchors) & _tree_filter(forest, group, ways)
     for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
@@ -186,7 +192,7 @@ def _allowed(forest: Forest, request: Request, ways: Ways, columns: list[Column]
     return None if found.all() else np.flatnonzero(found).astype(np.int32)
 
 
-def _tree_filter(forest: Forest, group: RequestGroup, ways: Ways) -> masks.Mask:
+def _tree_filter(forest: Forest, group: RequestGroup, ways: SingleChoiceTrees) -> masks.Mask:
     """Aggregates and ``in_tree``. An aggregate of the root spans its own tree, required or forbidden."""
     found = np.ones(len(ways.anchors), dtype=np.bool_)
     local = forest.roots[ways.owners] == ways.anchors
@@ -202,7 +208,7 @@ def _tree_filter(forest: Forest, group: RequestGroup, ways: Ways) -> masks.Mask:
     return found
 
 
-def root_filter(forest: Forest, request: Request, slots: Slots) -> masks.Mask:
+def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> masks.Mask:
     """By place in `slots`: has it the traits that the request wants of a root?"""
     found = np.ones(len(slots), dtype=np.bool_)
     for trait in request.root_required:

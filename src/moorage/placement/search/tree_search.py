@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.search.requirements import Pick, Question
-from moorage.placement.search.search_budget import Work, too_complex
+from moorage.placement.search.requirements import CompiledRequirement, SearchKey
+from moorage.placement.search.search_budget import BudgetItem, too_complex
 
 #: Bits in one number of a situation.
 WORD = 62
@@ -45,7 +45,7 @@ def _words(bits: int) -> int:
     return -(-bits // WORD)
 
 
-def first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+def first_ways(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solved:
     """With a limit, at most that many ways that differ in more than which of several equal members they use.
 
     Without one, all ways. Raises `Invalid` beyond `max_steps`.
@@ -55,20 +55,20 @@ def first_ways(question: Question, situation: bytes, limit: int | None, max_step
     return _remembered_first_ways(question, situation, limit, max_steps)
 
 
-def other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+def other_ways(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solved:
     """At most `limit` ways that `first_ways` with this limit does not have."""
     if limit * len(question.picks) > KEPT_NUMBERS:
         return _other_ways(question, situation, limit, max_steps)
     return _remembered_other_ways(question, situation, limit, max_steps)
 
 
-def _first_ways(question: Question, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+def _first_ways(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solved:
     search = _Search(question, situation, max_steps)
     found = list(search.run(equals_as_one=limit is not None, at_most=limit))
     return _solved(question, found, search.steps)
 
 
-def _other_ways(question: Question, situation: bytes, limit: int, max_steps: int) -> Solved:
+def _other_ways(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solved:
     first = {tuple(way) for way in first_ways(question, situation, limit, max_steps).ways.tolist()}
     search = _Search(question, situation, max_steps)
     if not search.has_equals or not first:
@@ -86,7 +86,7 @@ _remembered_first_ways = lru_cache(KEPT_SITUATIONS)(_first_ways)
 _remembered_other_ways = lru_cache(KEPT_SITUATIONS)(_other_ways)
 
 
-def _solved(question: Question, found: Sequence[tuple[int, ...]], steps: int) -> Solved:
+def _solved(question: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solved:
     ways = np.array(found, dtype=np.int32).reshape(len(found), len(question.picks))
     ways.flags.writeable = False
     return Solved(ways, steps)
@@ -95,7 +95,7 @@ def _solved(question: Question, found: Sequence[tuple[int, ...]], steps: int) ->
 class _Search:
     """One situation; `run` may be called again when the last run has ended."""
 
-    def __init__(self, question: Question, situation: bytes, max_steps: int) -> None:
+    def __init__(self, question: SearchKey, situation: bytes, max_steps: int) -> None:
         self._question = question
         self._max_steps = max_steps
         self.steps = 0
@@ -256,9 +256,9 @@ class _Search:
     def _spend(self, steps: int) -> None:
         self.steps += steps
         if self.steps > self._max_steps:
-            raise too_complex(self._max_steps, Work.TRYING)
+            raise too_complex(self._max_steps, BudgetItem.TRYING)
 
-    def _take(self, pick: Pick, member: int) -> bool:
+    def _take(self, pick: CompiledRequirement, member: int) -> bool:
         room = self._room[member]
         for contested, units in pick.units:
             if room[contested] < units:
@@ -324,7 +324,7 @@ class _Search:
 class _Members:
     """A situation, read. All by member."""
 
-    def __init__(self, question: Question, situation: bytes) -> None:
+    def __init__(self, question: SearchKey, situation: bytes) -> None:
         spec_words, trait_words = _words(question.specs), _words(question.traits)
         fixed = spec_words + trait_words + question.contested + question.one_per_tree
         has_above = bool(question.subtrees)

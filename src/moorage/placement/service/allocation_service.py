@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.placement.forest.model import Allocation, Consumer
-from moorage.placement.rules.allocation_writes import Wish, claim, release
+from moorage.placement.rules.allocation_writes import AllocationWrite, claim, release
 from moorage.placement.rules.reshaping import NewInventories, reshape
 from moorage.placement.sync.allocation_cache import KeptHoldings
-from moorage.placement.sync.committer import Order, Writer
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.committer import Committer, WriteRequest
+from moorage.placement.sync.meters import PlacementMeters
 
 #: How a write is counted that ends with an error; the first that matches.
 _REFUSED: dict[type[MoorageError], str] = {
@@ -22,7 +22,7 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, holdings: KeptHoldings, writer: Writer, meters: Meters) -> None:
+    def __init__(self, holdings: KeptHoldings, writer: Committer, meters: PlacementMeters) -> None:
         self._holdings = holdings
         self._writer = writer
         self._outcomes = {
@@ -49,23 +49,23 @@ class AllocationService:
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def claim(self, wishes: Collection[Wish], *, single: bool = False) -> None:
+    def claim(self, wishes: Collection[AllocationWrite], *, single: bool = False) -> None:
         """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
         new = [wish.consumer_uuid for wish in wishes if wish.is_of_new_consumer]
         known = [wish.consumer_uuid for wish in wishes if not wish.is_of_new_consumer]
-        self._submit(Order(lambda draft: claim(draft, wishes, single=single), [*new, *known], known, new))
+        self._submit(WriteRequest(lambda draft: claim(draft, wishes, single=single), [*new, *known], known, new))
 
     def release(self, consumer_uuid: str) -> None:
         """All it holds."""
-        self._submit(Order(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
+        self._submit(WriteRequest(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
 
-    def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[Wish]) -> None:
+    def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[AllocationWrite]) -> None:
         """New inventories and the allocations that go with them, in one transaction."""
         consumers = [wish.consumer_uuid for wish in wishes]
         about = [*consumers, *inventories]
-        self._submit(Order(lambda draft: reshape(draft, inventories, wishes), about, consumers))
+        self._submit(WriteRequest(lambda draft: reshape(draft, inventories, wishes), about, consumers))
 
-    def _submit(self, order: Order[None]) -> None:
+    def _submit(self, order: WriteRequest[None]) -> None:
         """Write it, and count how that ended."""
         outcome = _FAILED
         try:

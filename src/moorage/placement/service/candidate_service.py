@@ -6,23 +6,23 @@ from moorage.core.errors import Invalid
 from moorage.placement.explain.explanation import Explanation, explain
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import candidates
-from moorage.placement.search.candidates import Found
+from moorage.placement.search.candidates import SearchResult
 from moorage.placement.search.provider_filters import ProviderFilter, listed
-from moorage.placement.search.request import Request
+from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.search_budget import MAX_STEPS
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
 
 class CandidateService:
-    def __init__(self, snapshot: Snapshot, meters: Meters) -> None:
+    def __init__(self, snapshot: Snapshot, meters: PlacementMeters) -> None:
         self._snapshot = snapshot
         self._found, self._empty, self._given_up = (
             meters.searches.labels(outcome) for outcome in ("found", "empty", "over_limit")
         )
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
-    def find(self, request: Request, sample: str | None = None) -> tuple[Forest, Found]:
+    def find(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
         """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.search.sampling`."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
@@ -34,7 +34,7 @@ class CandidateService:
         (self._found if found else self._empty).inc()
         return forest, found
 
-    def explain(self, request: Request) -> Explanation:
+    def explain(self, request: CandidateRequest) -> Explanation:
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         return explain(forest, request, max_steps=self.max_steps)

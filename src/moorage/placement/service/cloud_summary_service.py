@@ -11,9 +11,9 @@ from moorage.core.errors import NotFound
 from moorage.placement.explain import cloud_summary
 from moorage.placement.explain.cloud_summary import Survey, TreeFilter, TreePage
 from moorage.placement.forest import change_documents
-from moorage.placement.service.history_service import HistoryService
+from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.provider_service import kept
-from moorage.placement.store.holding_store import Held, Holdings
+from moorage.placement.store.holding_store import AllocationReads, AllocationRow
 from moorage.placement.sync.snapshot import Snapshot
 
 #: Of one tree so many allocations are told.
@@ -29,12 +29,12 @@ class TreeState:
 
     at: datetime | None
     providers: list[dict[str, Any]]
-    held: list[Held] | None
+    held: list[AllocationRow] | None
     is_cut: bool
 
 
 class SurveyService:
-    def __init__(self, snapshot: Snapshot, holdings: Holdings, history: HistoryService) -> None:
+    def __init__(self, snapshot: Snapshot, holdings: AllocationReads, history: ChangeHistoryService) -> None:
         self._snapshot = snapshot
         self._holdings = holdings
         self._history = history

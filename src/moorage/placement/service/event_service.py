@@ -21,9 +21,9 @@ from sqlalchemy import Engine
 
 from moorage.core.errors import Gone, Invalid, MoorageError
 from moorage.db.transactions import read
-from moorage.placement.forest.change_events import Cursor, Filter, Page, alive, frames, retry, within
+from moorage.placement.forest.change_events import ChangePage, Cursor, Filter, alive, frames, retry, within
 from moorage.placement.store import change_log, change_store
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.meters import PlacementMeters
 
 WATCH_S = 30.0
 HEARTBEAT_S = 10.0
@@ -39,7 +39,7 @@ AT_ONCE_MS, SOON_MS, LATER_MS = 10, 500, 2_000
 
 
 class EventService:
-    def __init__(self, engine: Engine, meters: Meters, *, watchers: int) -> None:
+    def __init__(self, engine: Engine, meters: PlacementMeters, *, watchers: int) -> None:
         """`watchers`: threads of the server that watches may hold at the same time."""
         self._engine = engine
         self._tail = _Tail(engine)
@@ -63,7 +63,7 @@ class EventService:
         with read(self._engine) as connection:
             return Cursor(max(0, change_store.read_retention(connection).first - 1))
 
-    def page(self, after: Cursor, wanted: Filter, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> Page:
+    def page(self, after: Cursor, wanted: Filter, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> ChangePage:
         """What comes behind `after`. Raises `Gone` where that is no longer kept, `Invalid` where it is yet to come."""
         with read(self._engine) as connection:
             last = change_log.last(connection)
@@ -81,7 +81,7 @@ class EventService:
             )
         shown = within(found[:most], most_bytes)
         reached = shown[-1].cursor if len(shown) < len(found) else Cursor(upto)
-        return Page(shown, reached, last, first)
+        return ChangePage(shown, reached, last, first)
 
     def watch(self, after: Cursor, wanted: Filter) -> "Watch | bytes":
         """Server-sent events behind `after`: an open answer, or a finished one where there is no sense in waiting.
@@ -113,7 +113,7 @@ class EventService:
         with self._lock:
             self._free += 1
 
-    def _follow(self, page: Page, wanted: Filter) -> Iterator[bytes]:
+    def _follow(self, page: ChangePage, wanted: Filter) -> Iterator[bytes]:
         """`page` and what comes after it, as it comes."""
         ends = time.monotonic() + WATCH_S
         chunk = retry(SOON_MS) + frames(page)

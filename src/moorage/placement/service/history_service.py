@@ -16,11 +16,11 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import Gone, NotFound
 from moorage.db.transactions import read_one_state
-from moorage.placement.forest.change_documents import Kind
-from moorage.placement.forest.change_events import Change, Cursor, written
+from moorage.placement.forest.change_documents import SubjectKind
+from moorage.placement.forest.change_events import ChangeEvent, Cursor, written
 from moorage.placement.forest.change_history import OF_CONSUMER, OF_PROVIDER, laid_over
 from moorage.placement.store import change_store
-from moorage.placement.store.change_store import Period
+from moorage.placement.store.change_store import TimeRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class State:
     document: dict[str, Any]
 
 
-class HistoryService:
+class ChangeHistoryService:
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
@@ -54,8 +54,8 @@ class HistoryService:
         return states
 
     def _provider(self, connection: Connection, uuid: str, at: datetime) -> State:
-        whole = self._last(connection, Kind.PROVIDER, uuid, at)
-        usages = change_store.newest(connection, uuid, Kind.USAGES, at)
+        whole = self._last(connection, SubjectKind.PROVIDER, uuid, at)
+        usages = change_store.newest(connection, uuid, SubjectKind.USAGES, at)
         document = _document(whole)
         if usages is None or usages.cursor < whole.cursor:
             return State(at, whole.at, whole.cursor, document)
@@ -65,17 +65,19 @@ class HistoryService:
         """As `provider`; a consumer that holds nothing does not exist."""
         with read_one_state(self._engine) as connection:
             at = self._kept(connection, at)
-            whole = self._last(connection, Kind.CONSUMER, uuid, at)
+            whole = self._last(connection, SubjectKind.CONSUMER, uuid, at)
         return State(at, whole.at, whole.cursor, _document(whole))
 
-    def provider_entries(self, uuid: str, period: Period, after: Cursor, limit: int) -> list[Change]:
+    def provider_entries(self, uuid: str, period: TimeRange, after: Cursor, limit: int) -> list[ChangeEvent]:
         """What changed in `period`, in order, behind `after`. Raises `Gone` where it begins before what is kept."""
         return self._entries(uuid, OF_PROVIDER, period, after, limit)
 
-    def consumer_entries(self, uuid: str, period: Period, after: Cursor, limit: int) -> list[Change]:
+    def consumer_entries(self, uuid: str, period: TimeRange, after: Cursor, limit: int) -> list[ChangeEvent]:
         return self._entries(uuid, OF_CONSUMER, period, after, limit)
 
-    def _entries(self, uuid: str, kinds: Collection[str], period: Period, after: Cursor, limit: int) -> list[Change]:
+    def _entries(
+        self, uuid: str, kinds: Collection[str], period: TimeRange, after: Cursor, limit: int
+    ) -> list[ChangeEvent]:
         with read_one_state(self._engine) as connection:
             if period.since is not None:
                 self._kept(connection, period.since)
@@ -90,7 +92,7 @@ class HistoryService:
             raise Gone(f"Nothing is kept of {written(at)}; history begins at {written(since)}", since=written(since))
         return at
 
-    def _last(self, connection: Connection, kind: Kind, uuid: str, at: datetime) -> Change:
+    def _last(self, connection: Connection, kind: SubjectKind, uuid: str, at: datetime) -> ChangeEvent:
         found = change_store.newest(connection, uuid, kind, at)
         if found is None:
             raise NotFound(f"There was no {kind} {uuid} at {written(at)}")
@@ -99,6 +101,6 @@ class HistoryService:
         return found
 
 
-def _document(entry: Change) -> dict[str, Any]:
+def _document(entry: ChangeEvent) -> dict[str, Any]:
     document: dict[str, Any] = orjson.loads(entry.document or "null")
     return document

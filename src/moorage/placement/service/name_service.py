@@ -8,15 +8,15 @@ from sqlalchemy import Connection, Table
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.placement.forest import change_documents
-from moorage.placement.forest.model import Name, Names
+from moorage.placement.forest.model import Name, NameTable
 from moorage.placement.store import name_store, renamed_classes
 from moorage.placement.store.name_store import CLASSES, TRAITS
-from moorage.placement.sync.committer import Writer, Written
+from moorage.placement.sync.committer import Committer, Written
 from moorage.placement.sync.snapshot import Snapshot
 
 
 class NameService:
-    def __init__(self, snapshot: Snapshot, writer: Writer, clock: Clock) -> None:
+    def __init__(self, snapshot: Snapshot, writer: Committer, clock: Clock) -> None:
         self._snapshot = snapshot
         self._writer = writer
         self._clock = clock
@@ -106,7 +106,7 @@ class NameService:
 
     # --- both ---------------------------------------------------------------------------------------------------
 
-    def _known(self) -> Names:
+    def _known(self) -> NameTable:
         return self._snapshot.current().names
 
     def _of(self, table: Table) -> Mapping[str, Name]:

@@ -14,15 +14,15 @@ from moorage.placement.forest.model import Inventory, Name, Provider
 from moorage.placement.rules import inventory_writes
 from moorage.placement.rules import provider_writes as writes
 from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
-from moorage.placement.rules.write_set import Draft
-from moorage.placement.sync.committer import Order, Writer
+from moorage.placement.rules.write_set import WriteSet
+from moorage.placement.sync.committer import Committer, WriteRequest
 from moorage.placement.sync.snapshot import Snapshot
 
 STALE_INVENTORIES = "resource provider generation conflict"
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ProviderView:
     """A provider with the uuids around it, as the API shows it."""
 
     provider: Provider
@@ -30,16 +30,16 @@ class Kept:
     root_uuid: str
 
 
-def kept(forest: Forest, provider: Provider) -> Kept:
+def kept(forest: Forest, provider: Provider) -> ProviderView:
     if provider.root_id == provider.id:
-        return Kept(provider, None, provider.uuid)
+        return ProviderView(provider, None, provider.uuid)
     parent = forest.by_id(provider.parent_id) if provider.parent_id is not None else None
     root = forest.by_id(provider.root_id)
-    return Kept(provider, None if parent is None else parent.uuid, provider.uuid if root is None else root.uuid)
+    return ProviderView(provider, None if parent is None else parent.uuid, provider.uuid if root is None else root.uuid)
 
 
 class ProviderService:
-    def __init__(self, snapshot: Snapshot, writer: Writer, ids: Ids) -> None:
+    def __init__(self, snapshot: Snapshot, writer: Committer, ids: Ids) -> None:
         self._snapshot = snapshot
         self._writer = writer
         self._ids = ids
@@ -49,7 +49,7 @@ class ProviderService:
     def forest(self) -> Forest:
         return self._snapshot.current()
 
-    def show(self, uuid: str) -> Kept:
+    def show(self, uuid: str) -> ProviderView:
         forest = self._snapshot.current()
         return kept(forest, self._found(forest, uuid))
 
@@ -75,28 +75,30 @@ class ProviderService:
 
     # --- the tree -----------------------------------------------------------------------------------------------
 
-    def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> Kept:
+    def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderView:
         new_uuid = uuid or self._ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
         return self._written(
-            Order(lambda draft: writes.create(draft, new_uuid, name, parent_uuid), about, names=(name,))
+            WriteRequest(lambda draft: writes.create(draft, new_uuid, name, parent_uuid), about, names=(name,))
         )
 
-    def update(self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool) -> Kept:
+    def update(
+        self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
+    ) -> ProviderView:
         """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
 
-        def decide(draft: Draft) -> Provider:
+        def decide(draft: WriteSet) -> Provider:
             return writes.update(draft, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move)
 
         about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
-        return self._written(Order(decide, about, names=(name,)))
+        return self._written(WriteRequest(decide, about, names=(name,)))
 
-    def _written(self, order: Order[Provider]) -> Kept:
+    def _written(self, order: WriteRequest[Provider]) -> ProviderView:
         provider = self._writer.submit(order)
         return kept(self._snapshot.held(), provider)
 
     def delete(self, uuid: str) -> None:
-        self._writer.submit(Order(lambda draft: writes.delete(draft, uuid), (uuid,)))
+        self._writer.submit(WriteRequest(lambda draft: writes.delete(draft, uuid), (uuid,)))
 
     # --- inventories --------------------------------------------------------------------------------------------
 
@@ -113,22 +115,24 @@ class ProviderService:
     def delete_inventory(self, uuid: str, name: str) -> None:
         self._change(uuid, None, lambda draft, it: inventory_writes.remove(draft, it, name))
 
-    def _change(self, uuid: str, generation: int | None, change: Callable[[Draft, Provider], Provider]) -> Provider:
-        def decide(draft: Draft) -> Provider:
+    def _change(self, uuid: str, generation: int | None, change: Callable[[WriteSet, Provider], Provider]) -> Provider:
+        def decide(draft: WriteSet) -> Provider:
             return change(draft, writes.at_generation(draft, uuid, generation, STALE_INVENTORIES))
 
-        return self._writer.submit(Order(decide, (uuid,)))
+        return self._writer.submit(WriteRequest(decide, (uuid,)))
 
     # --- traits and aggregates ----------------------------------------------------------------------------------
 
     def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
         """The provider as it is then, and its traits in full."""
-        provider = self._writer.submit(Order(lambda draft: writes.set_traits(draft, uuid, generation, names), (uuid,)))
+        provider = self._writer.submit(
+            WriteRequest(lambda draft: writes.set_traits(draft, uuid, generation, names), (uuid,))
+        )
         known = self._snapshot.held().names.full_traits
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
         """`generation` None: the form before 1.19, which does not move the provider's generation."""
         return self._writer.submit(
-            Order(lambda draft: writes.set_aggregates(draft, uuid, generation, aggregates), (uuid,))
+            WriteRequest(lambda draft: writes.set_aggregates(draft, uuid, generation, aggregates), (uuid,))
         )

@@ -21,16 +21,16 @@ from moorage.placement.service.allocation_service import AllocationService
 from moorage.placement.service.candidate_service import CandidateService
 from moorage.placement.service.cloud_summary_service import SurveyService
 from moorage.placement.service.event_service import EventService
-from moorage.placement.service.history_service import HistoryService
+from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.name_service import NameService
 from moorage.placement.service.provider_service import ProviderService
 from moorage.placement.store import change_log, change_store, name_store
-from moorage.placement.store.holding_store import Holdings
+from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.store.tables import change_retention, change_sequence
-from moorage.placement.store.writer_lease import Lease
+from moorage.placement.store.writer_lease import WriterLease
 from moorage.placement.sync.allocation_cache import KeptHoldings
-from moorage.placement.sync.committer import Writer
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.committer import Committer
+from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 from moorage.placement.sync.writer_lease_task import LeaseDuty
 
@@ -57,19 +57,19 @@ class PlacementService:
         """
         self._engine = engine
         self.clock = clock
-        meters = Meters(registry or CollectorRegistry())
+        meters = PlacementMeters(registry or CollectorRegistry())
         asker = Asker(engine)
-        self._lease = Lease(secrets.token_hex(8), length_s=lease_s)
+        self._lease = WriterLease(secrets.token_hex(8), length_s=lease_s)
         self.lease_duty = LeaseDuty(engine, clock, self._lease)
         snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
-        writer = Writer(engine, snapshot, clock, meters, self._lease)
-        holdings = Holdings(asker)
+        writer = Committer(engine, snapshot, clock, meters, self._lease)
+        holdings = AllocationReads(asker)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)
         self.allocations = AllocationService(KeptHoldings(holdings, snapshot), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
-        self.history = HistoryService(engine, clock)
+        self.history = ChangeHistoryService(engine, clock)
         self.survey = SurveyService(snapshot, holdings, self.history)
 
         self._snapshot = snapshot

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
-from moorage.placement.forest.change_documents import EVERYTHING_ID, NAMES_ID, Entry
+from moorage.placement.forest.change_documents import EVERYTHING_ID, NAMES_ID, ChangeDocument
 from moorage.placement.store.tables import change_retention as retention
 from moorage.placement.store.tables import change_sequence as counter
 from moorage.placement.store.tables import changes
-from moorage.placement.store.writer_lease import Lease, Row
+from moorage.placement.store.writer_lease import Row, WriterLease
 
 #: Pseudo providers in what `since` answers.
 NAMES = NAMES_ID
@@ -50,14 +50,14 @@ class Log:
     `writer_lease`: of the process that writes, if it is one that answers requests.
     """
 
-    def __init__(self, connection: Connection, now: datetime, lease: Lease | None = None) -> None:
+    def __init__(self, connection: Connection, now: datetime, lease: WriterLease | None = None) -> None:
         connection.execute(_TAKE)
-        self.sequence = _take_turn(connection, lease or Lease(_NOBODY))
+        self.sequence = _take_turn(connection, lease or WriterLease(_NOBODY))
         self._connection = connection
         self._now = now
         self._length = 0
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[ChangeDocument]) -> None:
         rows = [
             {
                 "sequence": self.sequence,
@@ -75,7 +75,7 @@ class Log:
             self._connection.execute(_INSERT, rows)
 
 
-def _take_turn(connection: Connection, lease: Lease) -> int:
+def _take_turn(connection: Connection, lease: WriterLease) -> int:
     """The number that was taken, when no other process can answer without asking any more."""
     number, holder, length_ms, version, visitor = connection.execute(_ROW).one()
     if lease.is_in_the_way(holder):

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
 
-from moorage.placement.forest.change_events import Change, Cursor, Filter
-from moorage.placement.forest.change_history import Kept
+from moorage.placement.forest.change_events import ChangeEvent, Cursor, Filter
+from moorage.placement.forest.change_history import EntryHeader
 from moorage.placement.store import change_log as changes_log
 from moorage.placement.store.tables import change_retention as retention
 from moorage.placement.store.tables import changes
@@ -38,7 +38,7 @@ def read_retention(connection: Connection) -> Retention:
     return Retention(*connection.execute(_RETENTION).one())
 
 
-def stretch(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[Change]:
+def stretch(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[ChangeEvent]:
     """Entries behind `after` up to the number `upto`, in order, at most `limit`."""
     statement = _STRETCH.limit(limit)
     if wanted.kinds:
@@ -71,14 +71,14 @@ CLOCKS_DIFFER = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
+class TimeRange:
     """At `since` or later, and before `until`; None: without that bound."""
 
     since: datetime | None = None
     until: datetime | None = None
 
 
-def newest(connection: Connection, subject: str, kind: str, at: datetime) -> Change | None:
+def newest(connection: Connection, subject: str, kind: str, at: datetime) -> ChangeEvent | None:
     """The last entry of one kind about `subject` that was written by `at`."""
     before = _behind_all(connection, at)
     row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
@@ -86,8 +86,8 @@ def newest(connection: Connection, subject: str, kind: str, at: datetime) -> Cha
 
 
 def of_subject(
-    connection: Connection, subject: str, kinds: Collection[str], period: Period, after: Cursor, limit: int
-) -> list[Change]:
+    connection: Connection, subject: str, kinds: Collection[str], period: TimeRange, after: Cursor, limit: int
+) -> list[ChangeEvent]:
     """Entries about `subject` behind `after` that were written in `period`, in order, at most `limit`."""
     statement = _LISTED.limit(limit)
     values: dict[str, object] = {"wanted": subject, "before": changes_log.last(connection) + 1}
@@ -117,8 +117,8 @@ def _behind_all(connection: Connection, moment: datetime) -> int:
     return low
 
 
-def _change(row: Row[*tuple[Any, ...]]) -> Change:
-    return Change(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
+def _change(row: Row[*tuple[Any, ...]]) -> ChangeEvent:
+    return ChangeEvent(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
 
 
 # --- taking away --------------------------------------------------------------------------------------------------
@@ -167,11 +167,11 @@ def oldest(connection: Connection, after: Cursor, limit: int) -> list[Old]:
     return [Old(Cursor(row.sequence, row.position), row.at, row.subject) for row in rows]
 
 
-def about(connection: Connection, subjects: Collection[str], upto: Cursor) -> list[Kept]:
+def about(connection: Connection, subjects: Collection[str], upto: Cursor) -> list[EntryHeader]:
     """All entries about `subjects` up to and including `upto`, by subject and in order."""
     values = {"subjects": sorted(subjects), "sequence": upto.sequence, "position": upto.position}
     rows = connection.execute(_ABOUT, values)
-    return [Kept(Cursor(row.sequence, row.position), row.kind, row.subject, bool(row.is_gone)) for row in rows]
+    return [EntryHeader(Cursor(row.sequence, row.position), row.kind, row.subject, bool(row.is_gone)) for row in rows]
 
 
 def remove(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:

@@ -84,7 +84,7 @@ def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class AllocationRow:
     """What one consumer holds of one class of one provider, and who it is."""
 
     consumer_uuid: str
@@ -100,7 +100,7 @@ _OF_PROJECT = _of_project()
 _OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
 
 
-class Holdings:
+class AllocationReads:
     def __init__(self, asker: Asker) -> None:
         self._of_project = asker.question(_OF_PROJECT)
         self._of_project_and_user = asker.question(_OF_PROJECT_AND_USER)
@@ -132,9 +132,9 @@ class Holdings:
             if used is not None
         ]
 
-    def of_tree(self, root_id: int, most: int) -> list[Held]:
+    def of_tree(self, root_id: int, most: int) -> list[AllocationRow]:
         """What is held of all providers of a tree, by consumer, at most so many."""
-        return [Held(*row) for row in self._of_tree(root=root_id, most=most)]
+        return [AllocationRow(*row) for row in self._of_tree(root=root_id, most=most)]
 
     def of_project(
         self, project_id: str, user_id: str | None

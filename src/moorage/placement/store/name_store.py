@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
 from moorage.db.rows import inserted_id
-from moorage.placement.forest.model import Name, Names
+from moorage.placement.forest.model import Name, NameTable
 from moorage.placement.forest.persistent_map import Layers
 from moorage.placement.store.tables import inventories, provider_traits, resource_classes, traits
 
@@ -23,9 +23,9 @@ def every(connection: Connection, table: Table) -> list[Name]:
     return [_name(row) for row in connection.execute(select(table).order_by(table.c.id))]
 
 
-def known(connection: Connection) -> Names:
+def known(connection: Connection) -> NameTable:
     classes, of_traits = every(connection, CLASSES), every(connection, TRAITS)
-    return Names(
+    return NameTable(
         Layers({one.name: one.id for one in classes}),
         {one.name: one.id for one in of_traits},
         Layers({one.name: one for one in classes}),
@@ -33,22 +33,22 @@ def known(connection: Connection) -> Names:
     )
 
 
-def caught_up(connection: Connection, before: Names) -> Names:
+def caught_up(connection: Connection, before: NameTable) -> NameTable:
     """`known`, where `before` was it some time ago and nothing was renamed since: reads what is new or gone."""
     names = _changed(before, CLASSES, *_since(connection, CLASSES, before.full_classes))
     return _changed(names, TRAITS, *_since(connection, TRAITS, before.full_traits))
 
 
-def added(names: Names, table: Table, name: Name) -> Names:
+def added(names: NameTable, table: Table, name: Name) -> NameTable:
     """With one that was not there."""
     return _changed(names, table, [name], set())
 
 
-def removed(names: Names, table: Table, name: Name) -> Names:
+def removed(names: NameTable, table: Table, name: Name) -> NameTable:
     return _changed(names, table, [], {name.name})
 
 
-def _changed(names: Names, table: Table, come: Sequence[Name], gone: set[str]) -> Names:
+def _changed(names: NameTable, table: Table, come: Sequence[Name], gone: set[str]) -> NameTable:
     """A name that has come in place of one that is gone is there."""
     if not come and not gone:
         return names

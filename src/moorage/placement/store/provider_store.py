@@ -12,7 +12,7 @@ from sqlalchemy import cast as cast_to
 
 from moorage.core.errors import Unavailable
 from moorage.db.types import UtcDateTime
-from moorage.placement.forest.model import Inventory, Names, Provider
+from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.store.tables import allocations, inventories, provider_aggregates, provider_traits, providers
 
 Id = TypeVar("Id", int, str)
@@ -64,7 +64,7 @@ _SOME = (
 )
 
 
-def all_providers(connection: Connection, known: Names) -> list[Provider]:
+def all_providers(connection: Connection, known: NameTable) -> list[Provider]:
     """Every provider with all that hangs on it, by id. To be read in one state of the database, as `known` was."""
     process = UtcDateTime().dialect_impl(connection.dialect).result_processor(connection.dialect, None)
     return _assembled(known, cast(_Aware, process), *(_fetched(connection, statement) for statement in _ALL))
@@ -80,7 +80,7 @@ def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, 
         cursor.close()
 
 
-def some_providers(connection: Connection, known: Names, ids: Collection[int]) -> list[Provider]:
+def some_providers(connection: Connection, known: NameTable, ids: Collection[int]) -> list[Provider]:
     """Those of `ids` that exist."""
     found: list[Provider] = []
     for part in batches(ids):
@@ -98,7 +98,7 @@ def _as_it_is(moment: datetime) -> datetime:
 
 
 def _assembled(
-    known: Names,
+    known: NameTable,
     aware: _Aware,
     rows: Iterable[tuple[Any, ...]],
     inventory_rows: Iterable[tuple[Any, ...]],

@@ -16,7 +16,7 @@ _HELD_BY = select(consumers).where(
 _UUIDS = select(providers.c.id, providers.c.uuid)
 
 
-def entries(connection: Connection, class_id: int) -> Iterator[change_documents.Entry]:
+def entries(connection: Connection, class_id: int) -> Iterator[change_documents.ChangeDocument]:
     """The states of all providers that offer the class and of all consumers that hold some of it."""
     yield change_documents.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_UUIDS)}

@@ -12,9 +12,9 @@ from typing import NamedTuple, cast
 from moorage.db.driver_connections import Rows
 from moorage.db.statement_pipelines import Command, Row, Statement, delete, insert, update
 from moorage.placement.forest import change_documents
-from moorage.placement.forest.change_documents import Entry
-from moorage.placement.forest.model import Consumer, Names, Provider
-from moorage.placement.rules.write_set import Draft, Held
+from moorage.placement.forest.change_documents import ChangeDocument
+from moorage.placement.forest.model import Consumer, NameTable, Provider
+from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
 #: The number of this change, and who has the lease. From here on until the commit nobody else writes: every writer
 #: begins with it.
@@ -127,14 +127,14 @@ def find_consumers(uuids: Iterable[str]) -> Command:
     return _FIND_CONSUMERS, [{"uuid": uuid} for uuid in uuids]
 
 
-def consumers_found(answer: Rows) -> dict[str, Held]:
+def consumers_found(answer: Rows) -> dict[str, ConsumerAllocations]:
     found: dict[str, tuple[Consumer, dict[int, dict[str, int]]]] = {}
     for *fields, provider_id, class_name, used in answer:
         consumer = Consumer(*fields)
         _, holdings = found.setdefault(consumer.uuid, (consumer, {}))
         if provider_id is not None:
             holdings.setdefault(provider_id, {})[class_name] = used
-    return {uuid: Held(consumer, holdings) for uuid, (consumer, holdings) in found.items()}
+    return {uuid: ConsumerAllocations(consumer, holdings) for uuid, (consumer, holdings) in found.items()}
 
 
 def find_names(names: Iterable[str]) -> Command:
@@ -145,7 +145,7 @@ def find_names(names: Iterable[str]) -> Command:
 # --- what is written ----------------------------------------------------------------------------------------------
 
 
-def create_providers(draft: Draft) -> Command:
+def create_providers(draft: WriteSet) -> Command:
     """Those that are new; the answer is rows of (uuid, id). Then `write`, in which a root gets itself as root."""
     rows = [
         {
@@ -160,7 +160,7 @@ def create_providers(draft: Draft) -> Command:
     return _CREATE_PROVIDERS, rows
 
 
-def prepare(draft: Draft, consumers: Collection[str]) -> None:
+def prepare(draft: WriteSet, consumers: Collection[str]) -> None:
     """Make what `write` needs of these consumers now; it takes that as long as their states are the same. Of the
     providers that they hold, too, where there are many: those of one change again with the next claim, perhaps.
     """
@@ -173,7 +173,7 @@ def prepare(draft: Draft, consumers: Collection[str]) -> None:
                     _of_used(draft, new)
 
 
-def write(draft: Draft, sequence: int) -> list[Command]:
+def write(draft: WriteSet, sequence: int) -> list[Command]:
     """All that follows the insertion of new providers. Their ids need not be known here."""
     rows = _entry_rows(entries(draft), sequence, draft.now)
     new_ones = set(draft.created.values())
@@ -188,7 +188,7 @@ def write(draft: Draft, sequence: int) -> list[Command]:
     ]
 
 
-def _providers(draft: Draft) -> Iterator[Command]:
+def _providers(draft: WriteSet) -> Iterator[Command]:
     pairs = [
         (draft.forest.by_id(number), draft.providers[number])
         for number in sorted(draft.providers.keys() - draft.created.values())
@@ -220,10 +220,10 @@ class _UsedRows(NamedTuple):
     """Of a provider of which only the use has changed."""
 
     state: Row
-    entry: Entry
+    entry: ChangeDocument
 
 
-def _of_used(draft: Draft, new: Provider) -> _UsedRows:
+def _of_used(draft: WriteSet, new: Provider) -> _UsedRows:
     state, made = draft.made.get(new.id, _NOTHING_MADE)
     if state is not new:
         made = _UsedRows({"id": new.id, **_state(new)}, change_documents.of_usages(new))
@@ -231,7 +231,7 @@ def _of_used(draft: Draft, new: Provider) -> _UsedRows:
     return cast(_UsedRows, made)
 
 
-def _state_row(draft: Draft, new: Provider) -> Row:
+def _state_row(draft: WriteSet, new: Provider) -> Row:
     state, made = draft.made.get(new.id, _NOTHING_MADE)
     return cast(_UsedRows, made).state if state is new else {"id": new.id, **_state(new)}
 
@@ -243,7 +243,7 @@ def _place(provider: Provider) -> dict[str, object]:
     return {"name": provider.name, "parent_id": provider.parent_id, "root_id": provider.root_id}
 
 
-def _inventories(draft: Draft, pairs: _Pairs) -> Iterator[Command]:
+def _inventories(draft: WriteSet, pairs: _Pairs) -> Iterator[Command]:
     """All inventories of a provider are as new as the last write of any of them: one time is remembered."""
     classes = draft.forest.names.classes
     gone: list[Row] = []
@@ -268,7 +268,7 @@ def _of_class(provider: Provider | None, class_id: int) -> dict[str, object]:
     return {"provider_id": None if provider is None else provider.id, "class_id": class_id}
 
 
-def _traits(names: Names, pairs: _Pairs) -> Iterator[Command]:
+def _traits(names: NameTable, pairs: _Pairs) -> Iterator[Command]:
     ids = names.traits
     gone, come = _gone_and_come(pairs, lambda provider: provider.traits)
     yield _DELETE_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in gone]
@@ -296,7 +296,7 @@ def _gone_and_come(
     return gone, come
 
 
-def _consumers(draft: Draft) -> Iterator[Command]:
+def _consumers(draft: WriteSet) -> Iterator[Command]:
     """What they held goes; what they hold from now on is inserted when all providers are there."""
     found = [draft.found[uuid] for uuid in draft.consumers if uuid in draft.found]
     staying = [draft.consumers[held.consumer.uuid] for held in found]
@@ -319,10 +319,10 @@ def _owner(consumer: Consumer) -> dict[str, object]:
 class _ConsumerRows(NamedTuple):
     consumer: Row
     allocations: Sequence[Row]
-    entry: Entry
+    entry: ChangeDocument
 
 
-def _of_consumer(draft: Draft, uuid: str) -> _ConsumerRows:
+def _of_consumer(draft: WriteSet, uuid: str) -> _ConsumerRows:
     held = draft.consumers[uuid]
     state, made = draft.made.get(uuid, _NOTHING_MADE)
     if state is not held:
@@ -339,11 +339,11 @@ def _of_consumer(draft: Draft, uuid: str) -> _ConsumerRows:
     return cast(_ConsumerRows, made)
 
 
-def _allocations(draft: Draft) -> Command:
+def _allocations(draft: WriteSet) -> Command:
     return _INSERT_ALLOCATIONS, [row for uuid in draft.consumers for row in _of_consumer(draft, uuid).allocations]
 
 
-def entries(draft: Draft) -> Iterator[Entry]:
+def entries(draft: WriteSet) -> Iterator[ChangeDocument]:
     """Of the log: providers by id, new ones last, then consumers by uuid."""
     for provider_id in sorted(draft.providers, key=lambda number: (number < 0, abs(number))):
         old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
@@ -373,7 +373,7 @@ def _is_in_place(old: Provider, new: Provider) -> bool:
     return old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
 
 
-def _entry_rows(listed: Iterable[Entry], sequence: int, now: datetime) -> list[Row]:
+def _entry_rows(listed: Iterable[ChangeDocument], sequence: int, now: datetime) -> list[Row]:
     at = moment(now)
     return [
         {

@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LeaseRow:
     """The row from now on, if its version still is `version`; that is one more then."""
 
     version: int
@@ -47,7 +47,7 @@ class Wish:
     visitor: str | None
 
 
-class Lease:
+class WriterLease:
     """One process' part in it. Thread-safe.
 
     `process` is unlike any other's, also after a restart. `length_s`: of the lease, while this process holds it.
@@ -125,7 +125,7 @@ class Lease:
 
     # --- for who looks after it ---------------------------------------------------------------------------------
 
-    def wish(self) -> Wish | None:
+    def wish(self) -> LeaseRow | None:
         """What is to be changed about the row; None: nothing, it is to be looked at."""
         seen = self._seen
         if seen is None:
@@ -134,13 +134,13 @@ class Lease:
         is_free = row.holder is None or self._is_own(row.holder) or self.left_s(row) == 0
         is_alone = row.visitor in (None, self.process) and self._clock() >= self._shared_until
         if is_free and is_alone and self._is_wanted:
-            return Wish(row.version, self.name, self.length_s, self.process)
+            return LeaseRow(row.version, self.name, self.length_s, self.process)
         following = None if is_free else row.holder
         if (following, self.process) == (row.holder, row.visitor):
             return None
-        return Wish(row.version, following, row.length_s, self.process)
+        return LeaseRow(row.version, following, row.length_s, self.process)
 
-    def answered(self, wish: Wish | None, row: Row, sent: float, known: int) -> bool:
+    def answered(self, wish: LeaseRow | None, row: Row, sent: float, known: int) -> bool:
         """The row as it is after `wish`. Whether the lease is held now.
 
         `sent` and `known`: the clock and `known()` from before it was sent.
@@ -175,14 +175,14 @@ class Lease:
         with self._lock:
             self._begin_anew()
 
-    def leave(self) -> Wish | None:
+    def leave(self) -> LeaseRow | None:
         """As `renounce`, for good; what is to be changed about the row, so that nobody waits for this process."""
         seen = self._seen
         self.renounce()
         if seen is None or seen[0].visitor != self.process:
             return None
         row, _ = seen
-        return Wish(row.version, row.holder if self.is_in_the_way(row.holder) else None, row.length_s, None)
+        return LeaseRow(row.version, row.holder if self.is_in_the_way(row.holder) else None, row.length_s, None)
 
     def _begin_anew(self) -> None:
         self._incarnation += 1

@@ -2,7 +2,7 @@
 
 from moorage.db.driver_connections import Rows
 from moorage.db.statement_pipelines import Batches, Command, Statement
-from moorage.placement.store.writer_lease import Row, Wish
+from moorage.placement.store.writer_lease import LeaseRow, Row
 
 _ROW = Statement(
     "SELECT last, lease_holder, lease_ms, lease_version, lease_visitor FROM change_sequence WHERE id = 1", answers=True
@@ -26,7 +26,7 @@ def look() -> Command:
     return _ROW, None
 
 
-def change(wish: Wish) -> Command:
+def change(wish: LeaseRow) -> Command:
     """Does nothing where the row has another version by now."""
     length_ms = round(wish.length_s * 1000)
     return _CHANGE, [{"holder": wish.holder, "length_ms": length_ms, "version": wish.version, "visitor": wish.visitor}]
@@ -37,7 +37,7 @@ def row_of(answer: Rows) -> Row:
     return Row(last, holder, length_ms / 1000, version, visitor)
 
 
-def exchange(batches: Batches, wish: Wish | None) -> Row:
+def exchange(batches: Batches, wish: LeaseRow | None) -> Row:
     """Change the row, if there is something to change, and see what it is now: in one round trip."""
     with batches.transaction() as transaction:
         return row_of(transaction.commit(*([change(wish)] if wish is not None else []), look())[-1])

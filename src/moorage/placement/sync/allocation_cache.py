@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Allocation, Consumer, Names, Provider
-from moorage.placement.store.holding_store import Holdings
+from moorage.placement.forest.model import Allocation, Consumer, NameTable, Provider
+from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.sync.snapshot import Snapshot
 
 A = TypeVar("A")
@@ -26,9 +26,9 @@ LONGEST = 500
 
 
 class KeptHoldings:
-    """As `Holdings`."""
+    """As `AllocationReads`."""
 
-    def __init__(self, holdings: Holdings, snapshot: Snapshot) -> None:
+    def __init__(self, holdings: AllocationReads, snapshot: Snapshot) -> None:
         self._of_consumer = _Kept(snapshot, holdings.of_consumer, _providers_of_consumer)
         self._of_provider = _Kept(snapshot, holdings.of_provider, _provider_itself)
         self.of_project = holdings.of_project
@@ -52,7 +52,7 @@ def _provider_itself(uuid: str, answer: tuple[int, list[Allocation]] | None) -> 
 class _Entry(Generic[A]):
     answer: A
     providers: tuple[Provider, ...]
-    names: Names
+    names: NameTable
     size: int
 
     def is_right(self, forest: Forest) -> bool:

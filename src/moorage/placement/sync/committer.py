@@ -24,14 +24,14 @@ from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
 from moorage.db.driver_connections import Rows
 from moorage.db.statement_pipelines import Batches, Command, FoundOtherwise, Transaction
 from moorage.db.transactions import in_transaction, is_over
-from moorage.placement.forest.change_documents import Entry
+from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Names, Provider
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.forest.model import NameTable, Provider
+from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.store import change_log, write_set_sql, writer_lease_store
-from moorage.placement.store.writer_lease import Lease, Wish
+from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 from moorage.placement.sync.group_commit import Grouping
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
 T = TypeVar("T")
@@ -46,10 +46,10 @@ WARY = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Order(Generic[T]):
+class WriteRequest(Generic[T]):
     """One request's write: decided on a draft, all or nothing, by a function without any other effect."""
 
-    decide: Callable[[Draft], T]
+    decide: Callable[[WriteSet], T]
     #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
     about: Collection[str]
     consumers: Collection[str] = ()  #: uuids of those that the decision looks at
@@ -66,13 +66,15 @@ class Written(Generic[T]):
     """What a transaction of `Writer.run` did."""
 
     result: T
-    entries: Collection[Entry]
+    entries: Collection[ChangeDocument]
     #: What it makes of the names, where that is all that it changes.
-    on_names: Callable[[Names], Names] | None = None
+    on_names: Callable[[NameTable], NameTable] | None = None
 
 
-class Writer:
-    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: Meters, lease: Lease) -> None:
+class Committer:
+    def __init__(
+        self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: PlacementMeters, lease: WriterLease
+    ) -> None:
         self._engine = engine
         self._snapshot = snapshot
         self._lease = lease
@@ -82,9 +84,9 @@ class Writer:
         self._wary = 0
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
-        self._queue: Grouping[Order[Any], Any] = Grouping(self._write, lambda order: order.about)
+        self._queue: Grouping[WriteRequest[Any], Any] = Grouping(self._write, lambda order: order.about)
 
-    def submit(self, order: Order[T]) -> T:
+    def submit(self, order: WriteRequest[T]) -> T:
         """Returns when it is committed; raises what `decide` raised."""
         try:
             result: T = self._queue.submit(order)
@@ -108,7 +110,7 @@ class Writer:
                 self._snapshot.wrote_names(number, written.on_names)
             return written.result
 
-    def _write(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _write(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
         self._meters.group_sizes.observe(len(orders))
         if early is None or not early.is_sent:
             self._turn.acquire()
@@ -118,7 +120,7 @@ class Writer:
         finally:
             self._turn.release()
 
-    def _repeated(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _repeated(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
         began = time.monotonic()
         for _ in range(ATTEMPTS - 1):
             try:
@@ -130,7 +132,7 @@ class Writer:
                 early = None
         return self._attempt(orders, early)
 
-    def _attempt(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _attempt(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
         unknown: tuple[int, Unavailable] | None = None
         guess = early if early is not None and early.is_sent else self._guessed(orders, early)
         if guess is not None:
@@ -149,7 +151,7 @@ class Writer:
 
     # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
 
-    def _guessed(self, orders: Sequence[Order[Any]], early: "_Guess | None") -> "_Guess | None":
+    def _guessed(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> "_Guess | None":
         """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
         to be exact.
         """
@@ -168,7 +170,7 @@ class Writer:
         return guess
 
     def _guess_on(self, forest: Forest, before: "_Guess | None" = None) -> "_Guess":
-        return _Guess(self._send_early, Draft(forest, self._clock.now()), before)
+        return _Guess(self._send_early, WriteSet(forest, self._clock.now()), before)
 
     def _has_come_about(self, guess: "_Guess") -> bool:
         """What it was decided on: the group before is written as it was guessed, and nothing else since."""
@@ -216,7 +218,7 @@ class Writer:
     def _next_after(self, forest: Forest) -> Command:
         return write_set_sql.take_next(forest.sequence, self._lease.name)
 
-    def _numbered(self, orders: Sequence[Order[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
+    def _numbered(self, orders: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
         """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
         it. Where that number still is the last one, nothing did, and nothing will.
         """
@@ -229,13 +231,13 @@ class Writer:
                 return outcomes
             return self._commit(transaction, draft, outcomes)
 
-    def _commit(self, transaction: Transaction, draft: Draft, outcomes: list[Any]) -> list[Any]:
+    def _commit(self, transaction: Transaction, draft: WriteSet, outcomes: list[Any]) -> list[Any]:
         """Write what was decided."""
         commands = write_set_sql.create_providers(draft), *write_set_sql.write(draft, draft.forest.sequence + 1)
         with self._lease.writing():
             return self._remember(draft, outcomes, transaction.commit(*commands)[0])
 
-    def _remember(self, draft: Draft, outcomes: list[Any], created: Rows, after: Forest | None = None) -> list[Any]:
+    def _remember(self, draft: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None) -> list[Any]:
         """What is committed. The outcomes, in which new providers have their ids; `created` are those."""
         sequence = draft.forest.sequence + 1
         self._lease.wrote(sequence)
@@ -245,7 +247,7 @@ class Writer:
         self._snapshot.wrote(sequence, draft, after)
         return outcomes
 
-    def _begin(self, transaction: Transaction, orders: Sequence[Order[Any]]) -> Draft:
+    def _begin(self, transaction: Transaction, orders: Sequence[WriteRequest[Any]]) -> WriteSet:
         """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
         consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
         names = [name for order in orders for name in order.names]
@@ -256,14 +258,14 @@ class Writer:
         if self._lease.is_in_the_way(holder):
             self._wait_for_the_lease(transaction)
         forest = self._exact(sequence - 1)
-        return Draft(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
+        return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
 
     def _wait_for_the_lease(self, transaction: Transaction) -> None:
         """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
         self._meters.lease_waits.inc()
         row = writer_lease_store.row_of(transaction.send(writer_lease_store.look())[0])
         time.sleep(self._lease.left_s(row))
-        transaction.send(writer_lease_store.change(Wish(row.version, None, row.length_s, self._lease.process)))
+        transaction.send(writer_lease_store.change(LeaseRow(row.version, None, row.length_s, self._lease.process)))
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
@@ -278,7 +280,7 @@ class Writer:
 class _Guess:
     """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
 
-    def __init__(self, send: "Callable[[_Guess], None]", draft: Draft, before: "_Guess | None") -> None:
+    def __init__(self, send: "Callable[[_Guess], None]", draft: WriteSet, before: "_Guess | None") -> None:
         self.draft = draft
         #: The group that is with the database, on whose outcome this one rests.
         self.before = before
@@ -300,7 +302,7 @@ class _Guess:
     def may_be_right(self) -> bool:
         return not self._is_spoilt and (self.before is None or self.before.is_committed)
 
-    def decide(self, order: Order[Any]) -> None:
+    def decide(self, order: WriteRequest[Any]) -> None:
         outcome = _decided(order, self.draft)
         if isinstance(outcome, MoorageError) and order.new_consumers:
             self._refused[len(self.outcomes)] = order.new_consumers
@@ -316,7 +318,7 @@ class _Guess:
             if any(uuid in found for uuid in uuids):
                 self.outcomes[index] = _IsThere()
 
-    def take(self, order: Order[Any]) -> bool:
+    def take(self, order: WriteRequest[Any]) -> bool:
         if self._is_spoilt or order.consumers or len(order.about) < LEAST_EARLY:
             return False
         try:
@@ -330,7 +332,7 @@ class _Guess:
         self._send(self)
 
 
-def _decided(order: Order[Any], draft: Draft) -> Any:
+def _decided(order: WriteRequest[Any], draft: WriteSet) -> Any:
     """The order's result, or its error: what one is refused for does not concern the others."""
     try:
         return order.decide(draft)

@@ -10,7 +10,7 @@ import orjson
 from sqlalchemy import bindparam, select
 
 from moorage.db.driver_connections import Rows
-from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.store.tables import change_retention as retention
@@ -53,7 +53,7 @@ def caught_up(forest: Forest, rows: Rows) -> Forest | None:
         if kind is None:
             continue  # nothing, or nothing about providers
         old = forest.by_id(provider_id)
-        if kind != Kind.USAGES or old is None or generation is None:
+        if kind != SubjectKind.USAGES or old is None or generation is None:
             return None
         if provider_id not in states:
             used = orjson.loads(document)["usages"]

@@ -16,7 +16,7 @@ _LONG_S = (0.001, 0.01, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
-class Meters:
+class PlacementMeters:
     """One process' counts; the names below are written once, here, and once in the page for operators."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -16,28 +16,30 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import is_near
-from moorage.db.single_reads import Asker, Together
+from moorage.db.single_reads import Asker, SharedReader
 from moorage.db.transactions import read_one_state
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import Names, Provider
-from moorage.placement.rules.write_set import Draft
+from moorage.placement.forest.model import NameTable, Provider
+from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.store import change_log, name_store, provider_store
-from moorage.placement.store.writer_lease import Lease
+from moorage.placement.store.writer_lease import WriterLease
 from moorage.placement.sync import incremental_refresh, stale_reads
-from moorage.placement.sync.meters import Meters
+from moorage.placement.sync.meters import PlacementMeters
 
 
 class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
-    def __init__(self, engine: Engine, asker: Asker, meters: Meters, lease: Lease, *, memory_s: float = 0.0) -> None:
+    def __init__(
+        self, engine: Engine, asker: Asker, meters: PlacementMeters, lease: WriterLease, *, memory_s: float = 0.0
+    ) -> None:
         self._engine = engine
         self._is_near = is_near(engine)
         self._meters = meters
         self._lease = lease
         ask = asker.question(change_log.LAST).number
         #: Where asking is no round trip, waiting for each other would cost more.
-        self._last = ask if is_near(engine) else Together(ask)
+        self._last = ask if is_near(engine) else SharedReader(ask)
         self._since = asker.question(incremental_refresh.SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
@@ -97,7 +99,7 @@ class Snapshot:
                 self._forest = self._with_claims() or self._read()
             return self._forest
 
-    def wrote(self, sequence: int, draft: Draft, after: Forest | None = None) -> None:
+    def wrote(self, sequence: int, draft: WriteSet, after: Forest | None = None) -> None:
         """An own write is committed, as `draft` left it. They come in their order. `after`: the draft's forest with it."""
         with self._lock:
             before = self._forest
@@ -106,7 +108,7 @@ class Snapshot:
             made = after if before is draft.forest else None
             self._forest = made or before.with_changes(draft.providers, sequence=sequence)
 
-    def wrote_names(self, sequence: int, on_names: Callable[[Names], Names]) -> None:
+    def wrote_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
         """An own write is committed that has changed nothing but names: then none of them need be read."""
         with self._lock:
             before = self._forest

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 
-class Reading:
+class StaleRead:
     """One request, present while it is entered: what is read then may be what was known last.
 
     `age_s`: how long ago its answer was known to be exact; None: it is exact.
@@ -17,7 +17,7 @@ class Reading:
 
     __slots__ = ("_token", "age_s")
 
-    _token: "Token[Reading | None]"
+    _token: "Token[StaleRead | None]"
 
     def __init__(self) -> None:
         self.age_s: float | None = None
@@ -32,7 +32,7 @@ class Reading:
         _present.reset(self._token)
 
 
-_present: ContextVar[Reading | None] = ContextVar("reading", default=None)
+_present: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
 
 
 def accepts(age_s: float) -> bool:

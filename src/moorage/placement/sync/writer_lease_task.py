@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.statement_pipelines import Batches
 from moorage.placement.store import writer_lease_store
-from moorage.placement.store.writer_lease import Lease, Wish
+from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 
 #: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
 LOOK_S = 2.0
@@ -27,7 +27,7 @@ LEAVE_TIMEOUT_S = 0.5
 class LeaseDuty:
     name = "placement-lease"
 
-    def __init__(self, engine: Engine, clock: Clock, lease: Lease) -> None:
+    def __init__(self, engine: Engine, clock: Clock, lease: WriterLease) -> None:
         self._batches = Batches(engine)
         self._clock = clock
         self._lease = lease
@@ -66,6 +66,6 @@ class LeaseDuty:
             thread.start()
             thread.join(LEAVE_TIMEOUT_S)
 
-    def _give_back(self, wish: Wish) -> None:
+    def _give_back(self, wish: LeaseRow) -> None:
         with suppress(MoorageError):
             writer_lease_store.exchange(self._batches, wish)

@@ -14,7 +14,7 @@ from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
 from moorage.db.transactions import read
 from moorage.reservation.booking.admission import HORIZON
-from moorage.reservation.booking.previews import Addresses, Change
+from moorage.reservation.booking.previews import Addresses, UpdatePreview
 from moorage.reservation.capacity.addresses import Book, Chosen, Want, wants_of
 from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.leases import Lease, LeaseStatus
@@ -51,7 +51,7 @@ class AddressBooking:
                 chosen = _chosen(book, wants[lease.id], lease.start_date, lease.end_date, is_new=True)
                 self._write(connection, chosen, {}, lease.start_date, lease.end_date)
 
-    def retake(self, connection: Connection, change: Change) -> None:
+    def retake(self, connection: Connection, change: UpdatePreview) -> None:
         """For a lease that is being changed. Raises `NotEnoughFloatingIps`."""
         decision, own = change.decision, wants_of(change.lease.reservations)
         if not own:
@@ -77,7 +77,7 @@ class AddressBooking:
             found |= _addresses(chosen)
         return found
 
-    def rehearse_update(self, change: Change) -> Addresses:
+    def rehearse_update(self, change: UpdatePreview) -> Addresses:
         with read(self._engine) as connection:
             wants, _ = self._wants(connection, change)
             book = self._book(connection, wants)
@@ -95,7 +95,7 @@ class AddressBooking:
         found = book.choose(wants, earliest, earliest + length)
         return book.first_fit(wants, earliest, latest, length), found if isinstance(found, Shortage) else None
 
-    def prolonging(self, change: Change) -> Prolonging:
+    def prolonging(self, change: UpdatePreview) -> Prolonging:
         """`change` is the lease until as late as it could be."""
         with read(self._engine) as connection:
             wants, _ = self._wants(connection, change)
@@ -116,7 +116,7 @@ class AddressBooking:
         registered = address_store.of_networks(connection, networks)
         return Book(registered, address_store.taken(connection, networks, self._clock.now(), without))
 
-    def _wants(self, connection: Connection, change: Change) -> tuple[list[Want], Mapping[str, frozenset[str]]]:
+    def _wants(self, connection: Connection, change: UpdatePreview) -> tuple[list[Want], Mapping[str, frozenset[str]]]:
         """Of what is planned anew, as it shall be; and {reservation id: ids of addresses that it has}."""
         ids = [want.reservation_id for want in wants_of(change.planned)]
         found = address_store.of_reservations(connection, ids)

@@ -20,7 +20,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.capacity import host_selection
-from moorage.reservation.capacity.calendar import Calendar, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostUsage
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.store import hold_store, host_store
 
@@ -224,7 +224,7 @@ class Admission:
             held = hold_store.usages(connection, self._clock.now(), without=but.hold)
         with self._lock:
             self._picture = picture
-        released = [Usage(each.host_id, each.start_date, each.end_date, each.resources).released() for each in own]
+        released = [HostUsage(each.host_id, each.start_date, each.end_date, each.resources).released() for each in own]
         return picture.calendar.with_usage([*released, *held]), picture
 
     def _remember(self, seen: _Picture, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]) -> None:

@@ -15,7 +15,7 @@ from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.store import host_store, property_store
 
 
-class Asking:
+class CapacityRequests:
     def __init__(self, engine: Engine, sources: Sources) -> None:
         self._engine = engine
         self._sources = sources

@@ -14,10 +14,10 @@ from moorage.core.errors import Invalid, OverQuota
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.admission import one_of
 from moorage.reservation.booking.external_enforcement import ExternalService
-from moorage.reservation.booking.previews import Change
+from moorage.reservation.booking.previews import UpdatePreview
 from moorage.reservation.capacity import host_selection
-from moorage.reservation.model.leases import Host, Lease, Reservation
-from moorage.reservation.model.limits import FLOATING_IPS, Limits, Reserved, counted, refusal
+from moorage.reservation.model.leases import Lease, RegisteredHost, Reservation
+from moorage.reservation.model.limits import FLOATING_IPS, ProjectLimits, Reserved, counted, refusal
 from moorage.reservation.model.reservation_requests import FloatingIpRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Actions, Step, StepKind
@@ -30,7 +30,7 @@ class Rules:
 
     max_duration_s: int = -1
     exempt: Collection[str] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: ProjectLimits = field(default_factory=ProjectLimits)
     period: timedelta = timedelta(days=30)
 
 
@@ -47,7 +47,7 @@ class Enforcement:
             self._external.check_create(lease, plan(), self._hosts())
         limit_store.ensure(self._engine, lease.project_id)
 
-    def before_update(self, change: Change, plan: Callable[[], host_selection.Plan]) -> None:
+    def before_update(self, change: UpdatePreview, plan: Callable[[], host_selection.Plan]) -> None:
         lease, decision = change.lease, change.decision
         self._check_change(change)
         if self._external is not None and (decision.moved or decision.requests):
@@ -62,7 +62,7 @@ class Enforcement:
         limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
         self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, of=of)
 
-    def updated(self, connection: Connection, change: Change, plan: host_selection.Plan) -> None:
+    def updated(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> None:
         lease, decision = change.lease, change.decision
         limit_store.lock(connection, lease.project_id)
         after = _after(change)
@@ -85,7 +85,7 @@ class Enforcement:
                 reserved += _reserved(lease, plan)
                 self._check_limits(connection, lease.project_id, start, end, reserved, of=len(leases))
 
-    def rehearse_update(self, change: Change, plan: host_selection.Plan) -> None:
+    def rehearse_update(self, change: UpdatePreview, plan: host_selection.Plan) -> None:
         self._check_change(change)
         lease, decision = change.lease, change.decision
         after = _after(change)
@@ -108,11 +108,11 @@ class Enforcement:
         if self._external is not None and lease is not None:
             self._external.on_end(lease, self._held(lease), self._hosts())
 
-    def limits_of(self, project_id: str) -> Limits:
+    def limits_of(self, project_id: str) -> ProjectLimits:
         with read(self._engine) as connection:
             return limit_store.own_limits(connection, project_id) or self._rules.limits
 
-    def set_limits(self, project_id: str, limits: Limits | None) -> Limits:
+    def set_limits(self, project_id: str, limits: ProjectLimits | None) -> ProjectLimits:
         limit_store.ensure(self._engine, project_id)
         in_transaction(self._engine, lambda connection: limit_store.set_limits(connection, project_id, limits))
         return self.limits_of(project_id)
@@ -121,7 +121,7 @@ class Enforcement:
     def period(self) -> timedelta:
         return self._rules.period
 
-    def _check_change(self, change: Change) -> None:
+    def _check_change(self, change: UpdatePreview) -> None:
         lease, decision = change.lease, change.decision
         if decision.end_date - decision.start_date > lease.end_date - lease.start_date:
             self._check_duration(lease.project_id, decision.start_date, decision.end_date)
@@ -160,12 +160,12 @@ class Enforcement:
             held.setdefault(row.reservation_id, {}).setdefault(row.host_id, []).append(row.resources)
         return held
 
-    def _hosts(self) -> dict[int, Host]:
+    def _hosts(self) -> dict[int, RegisteredHost]:
         with read(self._engine) as connection:
             return {host.id: host for host in host_store.all_hosts(connection)}
 
 
-def _after(change: Change) -> Lease:
+def _after(change: UpdatePreview) -> Lease:
     """The lease as it shall be."""
     lease, decision = change.lease, change.decision
     return replace(

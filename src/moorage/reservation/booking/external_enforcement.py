@@ -18,8 +18,8 @@ import orjson
 
 from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.capacity import host_selection
-from moorage.reservation.model.leases import Host, Lease
-from moorage.wire.transports import Answer, SocketTransport
+from moorage.reservation.model.leases import Lease, RegisteredHost
+from moorage.wire.transports import ClientResponse, SocketTransport
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class ExternalService:
         self._token = token
         self._context = {"region_name": region, "auth_url": auth_url}
 
-    def check_create(self, lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, Host]) -> None:
+    def check_create(self, lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> None:
         """Raises `Invalid` with the service's words, `Unavailable` when it does not answer."""
         if self._create:
             self._agreed(self._create, lease, {"lease": _document(lease, plan, hosts)})
@@ -53,13 +53,13 @@ class ExternalService:
         held: host_selection.Plan,
         after: Lease,
         plan: host_selection.Plan,
-        hosts: Mapping[int, Host],
+        hosts: Mapping[int, RegisteredHost],
     ) -> None:
         if self._update:
             documents = {"current_lease": _document(before, held, hosts), "lease": _document(after, plan, hosts)}
             self._agreed(self._update, before, documents)
 
-    def on_end(self, lease: Lease, held: host_selection.Plan, hosts: Mapping[int, Host]) -> None:
+    def on_end(self, lease: Lease, held: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> None:
         """Failures are only logged, as by the peer: nothing keeps a lease from ending."""
         if not self._end:
             return
@@ -80,21 +80,21 @@ class ExternalService:
             log.warning("the external service answers strangely", extra={"status": answer.status})
         raise Invalid(_message(answer) if answer.status == 403 else DENIED)
 
-    def _post(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> Answer:
+    def _post(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> ClientResponse:
         headers = {"content-type": "application/json"} | ({"x-auth-token": self._token} if self._token else {})
         context = {"user_id": lease.user_id, "project_id": lease.project_id, **self._context}
         body = orjson.dumps({"context": context, **documents})
         return SocketTransport(url, timeout_s=TIMEOUT_S).send("POST", "", headers, body)
 
 
-def _message(answer: Answer) -> str:
+def _message(answer: ClientResponse) -> str:
     try:
         return str(orjson.loads(answer.body)["message"])
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return DENIED
 
 
-def _document(lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, Host]) -> dict[str, Any]:
+def _document(lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> dict[str, Any]:
     dates = {name: _date(getattr(lease, name)) for name in ("start_date", "end_date", "created_at", "updated_at")}
     return {
         "id": lease.id,
@@ -127,7 +127,7 @@ def _on(placing: host_selection.Placing) -> Iterable[int]:
     return (host for host, slots in placing.items() for _ in slots)
 
 
-def _host(host: Host) -> dict[str, Any]:
+def _host(host: RegisteredHost) -> dict[str, Any]:
     return {**host.properties(), "vcpus": host.vcpus, "memory_mb": host.memory_mb, "local_gb": host.local_gb}
 
 

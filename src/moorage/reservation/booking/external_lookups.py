@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from moorage.accelerator.client import NoBitstream, Wanted
+from moorage.accelerator.client import NoBitstream, ProgramRequest
 from moorage.compute.client.compute_client import ComputeClient, Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid, NotBuilt, NotFound
@@ -24,7 +24,7 @@ from moorage.reservation.model.reservation_requests import (
     SourceFlavor,
     Wish,
 )
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
 from moorage.scheduler.device_profiles import specs_of_profile
 from moorage.scheduler.flavor_resources import PROFILE_KEY
@@ -35,7 +35,7 @@ class AcceleratorLookup(Protocol):
         """None where there is no such profile."""
         ...
 
-    def find_bitstream(self, wanted: Wanted, project_id: str, traits: Iterable[str]) -> NoBitstream | None:
+    def find_bitstream(self, wanted: ProgramRequest, project_id: str, traits: Iterable[str]) -> NoBitstream | None:
         """None: there is one. Raises `NotFound` where the service does not say."""
         ...
 
@@ -80,7 +80,7 @@ class Sources:
         ((way, _),) = request.programs.items()
         if self._accelerators is None:
             raise Invalid(f"{way}: this cloud has no accelerator service")
-        wanted = Wanted(request.bitstream_id, request.function_id, request.function_name)
+        wanted = ProgramRequest(request.bitstream_id, request.function_id, request.function_name)
         traits = [trait for trait, how in request.traits.items() if how == "required"]
         try:
             missing = self._accelerators.find_bitstream(wanted, project_id, traits)
@@ -91,7 +91,7 @@ class Sources:
         if missing is not None:
             raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
 
-    def resolved(self, demand: Demand) -> tuple[Demand, frozenset[str] | None]:
+    def resolved(self, demand: SlotDemand) -> tuple[SlotDemand, frozenset[str] | None]:
         """(the demand with the providers that have the traits that it names, the hosts that its root traits admit)"""
         roots: frozenset[str] | None = None
         if demand.root_required or demand.root_forbidden:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from moorage.core.errors import Gone
 from moorage.reservation.booking.admission import Booking, Except
 from moorage.reservation.capacity import host_selection
-from moorage.reservation.capacity.lease_update import Decision
+from moorage.reservation.capacity.lease_update import UpdateDecision
 from moorage.reservation.model.leases import Lease, Reservation
 from moorage.reservation.model.reservation_requests import Request
 from moorage.reservation.store import hold_store
@@ -20,7 +20,7 @@ Addresses: TypeAlias = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class LeasePreview:
     """A lease as it would be made."""
 
     lease: Lease
@@ -29,11 +29,11 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class UpdatePreview:
     """A lease as it is, and what would become of it."""
 
     lease: Lease
-    decision: Decision
+    decision: UpdateDecision
     planned: Sequence[Reservation]  #: those that need other room than they have
     requests: Mapping[str, Request]  #: {reservation id: what it asks for afterwards}, of all
     held: Mapping[str, host_selection.Placing]  #: {reservation id: where it is now}, of `planned`

@@ -22,7 +22,7 @@ from moorage.reservation.model.reservation_requests import FloatingIpRequest, Re
 
 
 @dataclass(frozen=True, slots=True)
-class FloatingIp:
+class RegisteredAddress:
     """A registered address, which Neutron does not give out by itself."""
 
     id: str
@@ -54,14 +54,14 @@ class Want:
 
 
 #: {reservation id: its addresses}
-Chosen: TypeAlias = Mapping[str, Sequence[FloatingIp]]
+Chosen: TypeAlias = Mapping[str, Sequence[RegisteredAddress]]
 
 
 @dataclass(frozen=True, slots=True)
 class Book:
     """`registered` of the networks that are wanted; `taken` is of others than the wants."""
 
-    registered: Sequence[FloatingIp]
+    registered: Sequence[RegisteredAddress]
     taken: Sequence[Taken]
 
     def choose(self, wants: Sequence[Want], start: datetime, end: datetime) -> Chosen | Shortage:
@@ -70,7 +70,7 @@ class Book:
         times = Counter(each.floating_ip_id for each in self.taken)
         required = {(want.request.network_id, address) for want in wants for address in want.request.required}
         free = [each for each in self.registered if each.id not in busy]
-        chosen: dict[str, Sequence[FloatingIp]] = {}
+        chosen: dict[str, Sequence[RegisteredAddress]] = {}
         for want in sorted(wants, key=lambda each: not each.keep_held):
             mine = [
                 each
@@ -103,7 +103,7 @@ class Book:
         ends = sorted({each.end for each in self.taken if earliest < each.end <= latest})
         return next((moment for moment in [earliest, *ends] if all(test.fits(moment) for test in tests)), None)
 
-    def _refusal(self, want: Want, free: Sequence[FloatingIp]) -> str | None:
+    def _refusal(self, want: Want, free: Sequence[RegisteredAddress]) -> str | None:
         network, there = want.request.network_id, {each.floating_ip_address for each in free}
         registered = {
             each.floating_ip_address: each.id for each in self.registered if each.floating_network_id == network
@@ -187,7 +187,7 @@ def wants_of(
 
 
 def _preference(
-    each: FloatingIp, want: Want, required: set[tuple[str, str]], times: Mapping[str, int]
+    each: RegisteredAddress, want: Want, required: set[tuple[str, str]], times: Mapping[str, int]
 ) -> tuple[bool, bool, bool, int, int, int]:
     """The least first. What another of the lease requires comes last."""
     address = ip_address(each.floating_ip_address)

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from moorage.reservation.capacity.packing import Shelf, pack
-from moorage.reservation.capacity.step_blocks import Block, Ints, Rows, Segments, Total, total
-from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, Demand, class_of
+from moorage.reservation.capacity.step_blocks import Ints, Rows, Segments, StepBlock, Total, total
+from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
 #: Slots that are looked for on one host where its providers must be packed; no more are told.
 MAX_PACKED = 1000
@@ -53,7 +53,7 @@ class HostCapacity:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class HostUsage:
     """`amounts` of each class on `host_service` over ``[start, end)``."""
 
     host: int
@@ -61,14 +61,14 @@ class Usage:
     end: datetime
     amounts: Amounts
 
-    def released(self) -> "Usage":
-        return Usage(self.host, self.start, self.end, {name: -amount for name, amount in self.amounts.items()})
+    def released(self) -> "HostUsage":
+        return HostUsage(self.host, self.start, self.end, {name: -amount for name, amount in self.amounts.items()})
 
 
 class Calendar:
     """Free capacity of hosts over time. `hosts` are ids, ascending; results are arrays in that order."""
 
-    def __init__(self, hosts: Sequence[HostCapacity], usages: Iterable[Usage]) -> None:
+    def __init__(self, hosts: Sequence[HostCapacity], usages: Iterable[HostUsage]) -> None:
         usages = list(usages)
         ordered = sorted(hosts, key=lambda host: host.host)
         names = {name for host in ordered for name in host.capacity} | {
@@ -81,19 +81,19 @@ class Calendar:
         self._known = {host.host: host for host in ordered}
         self.capacity = self._matrix([{**host.capacity, WHOLE_HOST: 1} for host in ordered], default=0)
         self.largest = self._matrix([host.largest for host in ordered], default=UNBOUNDED)
-        self._block = Block(len(self.hosts), self._rows(usages))
+        self._block = StepBlock(len(self.hosts), self._rows(usages))
         self._changes: Rows = self._rows(())
         self._anew = np.zeros(0, np.int64)  # of these hosts' usage nothing is in the block, all in the changes
-        self._changed: tuple[Ints, Block] | None = None
+        self._changed: tuple[Ints, StepBlock] | None = None
 
-    def with_usage(self, usages: Iterable[Usage]) -> "Calendar":
+    def with_usage(self, usages: Iterable[HostUsage]) -> "Calendar":
         """This calendar and `usages` on top. Hosts that it does not know are ignored; their capacity is unknown."""
         usages = list(usages)
         if not {name for usage in usages for name in usage.amounts} <= set(self.classes):
             return Calendar(list(self._known.values()), [*self._listed(self._all_rows()), *usages])
         return self._with(self._changes.joined(self._rows(usages)), self._anew)
 
-    def replaced(self, hosts: Sequence[HostCapacity], usages: Iterable[Usage]) -> "Calendar":
+    def replaced(self, hosts: Sequence[HostCapacity], usages: Iterable[HostUsage]) -> "Calendar":
         """This calendar with these hosts read anew: their capacity, and `usages` as all that is used of them.
 
         `hosts` must be known already, and of classes that are known.
@@ -112,7 +112,7 @@ class Calendar:
         other.__dict__.update(self.__dict__)
         other._changes, other._anew, other._changed = changes, anew, None
         if len(changes.row) > MAX_CHANGES or len(other._changed_hosts()) > MAX_CHANGED_HOSTS:
-            other._block = Block(len(self.hosts), other._all_rows())
+            other._block = StepBlock(len(self.hosts), other._all_rows())
             other._changes, other._anew = self._rows(()), np.zeros(0, np.int64)
         return other
 
@@ -124,15 +124,15 @@ class Calendar:
     def _changed_hosts(self) -> Ints:
         return np.union1d(self._changes.row, self._anew)
 
-    def _on_top(self) -> tuple[Ints, Block]:
+    def _on_top(self) -> tuple[Ints, StepBlock]:
         """(indices of the hosts that differ from the block, a block of theirs)"""
         if self._changed is None:
             hosts = self._changed_hosts()
             rows = self._block.rows_of(np.setdiff1d(hosts, self._anew)).joined(self._changes)
-            self._changed = hosts, Block(len(hosts), rows.numbered(np.searchsorted(hosts, rows.row)))
+            self._changed = hosts, StepBlock(len(hosts), rows.numbered(np.searchsorted(hosts, rows.row)))
         return self._changed
 
-    def knows(self, hosts: Iterable[HostCapacity], usages: Iterable[Usage]) -> bool:
+    def knows(self, hosts: Iterable[HostCapacity], usages: Iterable[HostUsage]) -> bool:
         """Are all of their hosts and classes here?"""
         names = {name for host in hosts for name in host.capacity} | {n for usage in usages for n in usage.amounts}
         return names <= set(self.classes) and all(host.host in self._row for host in hosts)
@@ -164,11 +164,11 @@ class Calendar:
         peak[hosts] = block.peak(low, high)
         return peak
 
-    def slots(self, demand: Demand, start: datetime, end: datetime) -> Ints:
+    def slots(self, demand: SlotDemand, start: datetime, end: datetime) -> Ints:
         """How many slots of `slot_demand` fit on each host over all of ``[start, end)``."""
         return self.fitting(demand, self.peak(start, end), np.arange(len(self.hosts)))
 
-    def fitting(self, demand: Demand, used: Ints, rows: Ints) -> Ints:
+    def fitting(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
         """How many fit where `used` is in use: (n, classes), of the hosts `rows`, which are indices of `hosts`.
 
         A host that somebody has as a whole has room for nothing else, one that is used at all cannot be had as a whole.
@@ -189,7 +189,7 @@ class Calendar:
         return count
 
     def place(
-        self, host: int, demand: Demand, count: int, start: datetime, end: datetime, kept: Sequence[Amounts] = ()
+        self, host: int, demand: SlotDemand, count: int, start: datetime, end: datetime, kept: Sequence[Amounts] = ()
     ) -> tuple[Amounts, ...]:
         """What each of `count` slots takes of the host, where they fit; `kept` is what some of them have already."""
         if demand.whole_host:
@@ -215,7 +215,7 @@ class Calendar:
         total: Ints = times.sum(axis=1)
         return total
 
-    def _packed(self, demand: Demand, used: Ints, rows: Ints) -> Ints:
+    def _packed(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
         """The same for demands whose parts depend on each other. Hosts in the same situation are packed once."""
         count = np.zeros(len(rows), np.int64)
         columns = [column for name in demand.totals for column in self._places(name)]
@@ -232,7 +232,7 @@ class Calendar:
             count[index] = seen[key]
         return count
 
-    def _enough(self, demand: Demand, used: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
+    def _enough(self, demand: SlotDemand, used: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
         """Hosts that have each class in sum, and are nobody's as a whole: the only ones that are worth a look."""
         enough = used[:, self.classes.index(WHOLE_HOST)] <= 0
         for name, amount in demand.totals.items():
@@ -241,7 +241,7 @@ class Calendar:
             enough &= free.sum(axis=1) >= amount
         return enough
 
-    def _room(self, row: int, used: Ints, demand: Demand) -> tuple[list[Shelf], Amounts, Amounts]:
+    def _room(self, row: int, used: Ints, demand: SlotDemand) -> tuple[list[Shelf], Amounts, Amounts]:
         """(the providers of a host, what is free by label, what may be taken at a time)"""
         known = self._known[self.hosts[row]]
         free = {name: int(self.capacity[row, at] - used[at]) for at, name in enumerate(self.classes)}
@@ -282,7 +282,7 @@ class Calendar:
                 matrix[index, column] = row.get(name, default)
         return matrix
 
-    def _rows(self, usages: Iterable[Usage]) -> Rows:
+    def _rows(self, usages: Iterable[HostUsage]) -> Rows:
         known = [usage for usage in usages if usage.host in self._row]
         amounts = self._matrix([usage.amounts for usage in known], default=0)
         return Rows(
@@ -292,9 +292,9 @@ class Calendar:
             amounts,
         )
 
-    def _listed(self, rows: Rows) -> list[Usage]:
+    def _listed(self, rows: Rows) -> list[HostUsage]:
         return [
-            Usage(
+            HostUsage(
                 self.hosts[int(row)],
                 datetime.fromtimestamp(int(start), UTC),
                 datetime.fromtimestamp(int(end), UTC),
@@ -304,7 +304,7 @@ class Calendar:
         ]
 
 
-def _kind(host: HostCapacity, demand: Demand) -> object:
+def _kind(host: HostCapacity, demand: SlotDemand) -> object:
     """What the packing of a host depends on beside its usage, without its own names."""
     shelves = host.shelves()
     names = {shelf.name: place for place, shelf in enumerate(shelves)}

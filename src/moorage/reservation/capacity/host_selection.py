@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from moorage.reservation.capacity.calendar import Calendar, Usage
+from moorage.reservation.capacity.calendar import Calendar, HostUsage
 from moorage.reservation.capacity.step_blocks import Ints
-from moorage.reservation.model.slot_demand import Amounts, Demand
+from moorage.reservation.model.slot_demand import Amounts, SlotDemand
 
 #: The reservations of a lease are tried in all orders, where there are no more than these.
 MAX_PERMUTED = 4
@@ -33,7 +33,7 @@ class Ask:
     """What one reservation wants. `held` is what it has now; its usage must not be in the calendar any more."""
 
     reservation_id: str
-    demand: Demand  #: what one slot takes
+    demand: SlotDemand  #: what one slot takes
     amount: int
     affinity: bool | None = None
     eligible: frozenset[int] | None = None  #: hosts that its properties admit; None = all
@@ -159,9 +159,9 @@ def difference(before: Iterable[tuple[int, Amounts]], after: Placing) -> tuple[l
     return surplus, [(host, dict(key)) for host, key in missing.elements()]
 
 
-def usages(placing: Placing, start: datetime, end: datetime) -> list[Usage]:
+def usages(placing: Placing, start: datetime, end: datetime) -> list[HostUsage]:
     """What `placing` takes from each host."""
-    return [Usage(host, start, end, _sum(slots)) for host, slots in placing.items()]
+    return [HostUsage(host, start, end, _sum(slots)) for host, slots in placing.items()]
 
 
 def _sum(slots: Iterable[Amounts]) -> Amounts:

@@ -49,7 +49,7 @@ class LeaseChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class UpdateDecision:
     """The lease as it shall be."""
 
     name: str
@@ -83,7 +83,7 @@ def check_before_end(moment: datetime | None, start: datetime, end: datetime, mi
     return moment
 
 
-def decide(lease: Lease, change: LeaseChange, now: datetime) -> Decision:
+def decide(lease: Lease, change: LeaseChange, now: datetime) -> UpdateDecision:
     """Raises `Invalid`, `Forbidden` or `Conflict` with the reason; the lease stays as it is then."""
     if lease.status not in STABLE:
         raise Conflict(f"lease {lease.id} is {lease.status}; repeat the request when that is over")
@@ -101,7 +101,7 @@ def decide(lease: Lease, change: LeaseChange, now: datetime) -> Decision:
     if lease.status is LeaseStatus.TERMINATED and (moved or changed or change.before_end_date):
         raise Conflict(f"lease {lease.id} has ended; only its name can be changed")
     before_end = _before_end(lease, change, start, end)
-    return Decision(
+    return UpdateDecision(
         name=lease.name if change.name is None else change.name,
         start_date=start,
         end_date=end,

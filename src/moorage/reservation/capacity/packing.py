@@ -10,7 +10,7 @@ then a host seems smaller than it is, never larger.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moorage.reservation.model.slot_demand import Amounts, Demand, Group
+from moorage.reservation.model.slot_demand import Amounts, DemandGroup, SlotDemand
 
 #: Choices that are looked at for one slot. A demand so entangled counts as one that does not fit.
 MAX_CHOICES = 2000
@@ -26,7 +26,12 @@ class Shelf:
 
 
 def pack(
-    shelves: Sequence[Shelf], free: Amounts, largest: Amounts, demand: Demand, most: int, kept: Sequence[Amounts] = ()
+    shelves: Sequence[Shelf],
+    free: Amounts,
+    largest: Amounts,
+    demand: SlotDemand,
+    most: int,
+    kept: Sequence[Amounts] = (),
 ) -> list[Amounts]:
     """What each slot takes, {label: amount}; at most `most`. `kept` come first, as far as they fit and are slots of this."""
     left = dict(free)
@@ -47,7 +52,7 @@ def pack(
 class _Slot:
     """The search for one."""
 
-    def __init__(self, shelves: Sequence[Shelf], left: Amounts, largest: Amounts, demand: Demand) -> None:
+    def __init__(self, shelves: Sequence[Shelf], left: Amounts, largest: Amounts, demand: SlotDemand) -> None:
         self._left, self._largest, self._demand = left, largest, demand
         self._shelves = sorted(shelves, key=lambda shelf: sum(left.get(name, 0) for name in shelf.labels.values()))
         self._groups = list(demand.groups.items())
@@ -108,7 +113,7 @@ class _Slot:
         return True
 
 
-def _admits(group: Group, shelf: Shelf) -> bool:
+def _admits(group: DemandGroup, shelf: Shelf) -> bool:
     allowed = group.allowed is None or shelf.name in group.allowed
     return allowed and all(shelf.name in having for having in group.having)
 

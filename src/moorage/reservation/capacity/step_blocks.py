@@ -117,7 +117,7 @@ def _distinct(times: Ints) -> Ints:
     return times[np.r_[True, times[1:] != times[:-1]]] if len(times) else times
 
 
-class Block:
+class StepBlock:
     """The step functions of all hosts, frozen. `rows` is what they are made of, by host."""
 
     def __init__(self, hosts: int, rows: Rows) -> None:

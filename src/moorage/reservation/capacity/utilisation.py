@@ -12,7 +12,7 @@ from moorage.reservation.model.limits import counted
 
 
 @dataclass(frozen=True, slots=True)
-class Busy:
+class Utilisation:
     """The most that is used at one time in ``[start, end)``, by resource class."""
 
     start: datetime
@@ -32,7 +32,7 @@ def _rows(calendar: Calendar, hosts: Collection[int] | None) -> Ints:
 
 def busy(
     calendar: Calendar, start: datetime, end: datetime, step: timedelta, hosts: Collection[int] | None = None
-) -> list[Busy]:
+) -> list[Utilisation]:
     """One after another; neighbours in which the same is used are one. Of these hosts; None: of all."""
     low, high = int(start.timestamp()), int(end.timestamp())
     bounds = np.arange(low, high, int(step.total_seconds()))
@@ -41,7 +41,7 @@ def busy(
     changes = np.flatnonzero(np.r_[True, (most[1:] != most[:-1]).any(axis=1)])
     ends = [*bounds[changes[1:]].tolist(), high]
     return [
-        Busy(_moment(int(bounds[at])), _moment(after), _named(calendar, most[at].tolist()))
+        Utilisation(_moment(int(bounds[at])), _moment(after), _named(calendar, most[at].tolist()))
         for at, after in zip(changes.tolist(), ends, strict=True)
     ]
 

@@ -25,7 +25,7 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
 from moorage.db.transactions import in_transaction
-from moorage.reservation.events.event_executor import Claim, Operations
+from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.events.parallel_requests import AtOnce
 from moorage.reservation.model.event_order import Unfinished
 from moorage.reservation.model.leases import CLAIM, Event, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
@@ -55,8 +55,8 @@ _QUICK = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
-    """Ids of events: `done` are carried out or given back, `gone` somebody else's. The others are for `Operations`."""
+class BatchResult:
+    """Ids of events: `done` are carried out or given back, `gone` somebody else's. The others are for `EventExecutor`."""
 
     done: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    claim: Claim
+    claim: EventClaim
     steps: Sequence[Step]
 
 
@@ -84,11 +84,11 @@ class _Round:
             self.failed.append((start, position, why))
 
 
-class Together:
-    """Thread-safe, as `Operations` is."""
+class BatchExecutor:
+    """Thread-safe, as `EventExecutor` is."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, effects: Effects, operations: Operations, *, requests_at_once: int
+        self, engine: Engine, clock: Clock, effects: Effects, operations: EventExecutor, *, requests_at_once: int
     ) -> None:
         self._engine = engine
         self._clock = clock
@@ -96,27 +96,27 @@ class Together:
         self._operations = operations
         self._at_once = AtOnce(requests_at_once)
 
-    def start(self, events: Sequence[Unfinished]) -> Shared:
+    def start(self, events: Sequence[Unfinished]) -> BatchResult:
         """Carry out those of these starts that can share their way; the others are untouched."""
         try:
             starts, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
         except Conflict:
-            return Shared()  # one by one it shows which
+            return BatchResult()  # one by one it shows which
         now = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
         if starts:
             self._carry_out(now)
-        return Shared(frozenset(start.claim.event_id for start in starts), gone)
+        return BatchResult(frozenset(start.claim.event_id for start in starts), gone)
 
-    def pass_by(self, events: Sequence[Unfinished]) -> Shared:
+    def pass_by(self, events: Sequence[Unfinished]) -> BatchResult:
         """These are due before an end: finish those before whose end nothing is to be done; the others are untouched."""
         try:
             done, gone = in_transaction(self._engine, lambda connection: self._pass_by(connection, events))
         except Conflict:
-            return Shared()  # one by one it shows which
+            return BatchResult()  # one by one it shows which
         for event in events:
             if event.event_id in done:
                 log.info("lease event done", extra={"lease_id": event.lease_id, "type": event.type})
-        return Shared(done, gone)
+        return BatchResult(done, gone)
 
     def _pass_by(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[frozenset[str], frozenset[str]]:
         now = self._clock.now()
@@ -163,7 +163,7 @@ class Together:
         lease_store.move_all(connection, leases, LeaseStatus.PENDING, LeaseStatus.STARTING, now)
         batch_event_store.insert_steps(connection, {event_id: plan for event_id, (_, plan) in taken.items()}, now)
         return [
-            _Start(Claim(event_id, event.lease_id, event.type, epochs[event_id]), plan)
+            _Start(EventClaim(event_id, event.lease_id, event.type, epochs[event_id]), plan)
             for event_id, (event, plan) in taken.items()
         ], gone
 

@@ -61,7 +61,7 @@ ACTION_TRIES = 5
 ACTION_GRACE = timedelta(seconds=60)
 
 
-class Outcome(StrEnum):
+class EventOutcome(StrEnum):
     FINISHED = "finished"
     WAITING = "waiting"  #: not done, due again later
     FAILED = "failed"  #: given up
@@ -69,7 +69,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class EventClaim:
     """The right to work on an event, as long as nobody raises the epoch."""
 
     event_id: str
@@ -79,13 +79,13 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    outcome: Outcome
+class StepResult:
+    outcome: EventOutcome
     reason: str = ""
     error: MoorageError | None = None  #: where `reason` is its message
 
 
-class Operations:
+class EventExecutor:
     """Thread-safe; several in one process and any number of processes work on one database."""
 
     def __init__(
@@ -110,10 +110,10 @@ class Operations:
         self.planning = planning
         self.worker = worker
 
-    def claim(self, event: Unfinished) -> Claim | None:
+    def claim(self, event: Unfinished) -> EventClaim | None:
         """The claim on a due event, or None when it is not to be had (any more)."""
 
-        def work(connection: Connection) -> Claim | None:
+        def work(connection: Connection) -> EventClaim | None:
             now = self._clock.now()
             lease = lease_store.lock(connection, event.lease_id)
             admitted, running = RUNS_IN[event.type]
@@ -126,7 +126,7 @@ class Operations:
                 return None
             if running is not None and lease.status is not running:
                 lease_store.move(connection, lease, running, now)
-            return Claim(event.event_id, lease.id, event.type, epoch)
+            return EventClaim(event.event_id, lease.id, event.type, epoch)
 
         return in_transaction(self._engine, work)
 
@@ -147,15 +147,15 @@ class Operations:
             claim_until=now + CLAIM,
         )
 
-    def carry_out(self, claim: Claim) -> Result:
-        """Do what is left of the event. Errors of other services are handled here; a `Result` tells how it went."""
+    def carry_out(self, claim: EventClaim) -> StepResult:
+        """Do what is left of the event. Errors of other services are handled here; a `StepResult` tells how it went."""
         try:
             with read(self._engine) as connection:
                 lease = lease_store.find_lease(connection, claim.lease_id)
             # What leases ask for before their end, if anything, is told one by one: see below.
             if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
                 self._give_up(claim, late)
-                return Result(Outcome.FAILED, late)
+                return StepResult(EventOutcome.FAILED, late)
             if lease is not None and (unknown := self._tell_apart_for(claim, lease)):
                 return unknown
             for row in self._journal(claim):
@@ -163,16 +163,16 @@ class Operations:
                     continue
                 if claim.type is EventType.BEFORE_END and (late := self._too_late(claim, lease, ACTION_GRACE)):
                     self._give_up(claim, late)
-                    return Result(Outcome.FAILED, late)
+                    return StepResult(EventOutcome.FAILED, late)
                 if trouble := self._step(claim, row):
                     return trouble
             self._finish(claim)
         except Fenced as error:
             return self.lost(claim, error)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
-        return Result(Outcome.FINISHED)
+        return StepResult(EventOutcome.FINISHED)
 
-    def create(self, claim: Claim, steps: Sequence[Step]) -> Result:
+    def create(self, claim: EventClaim, steps: Sequence[Step]) -> StepResult:
         """As `carry_out` of a creation whose journal, these steps, the caller has just written.
 
         They are written down as done when all are, in the transaction that ends it; one that takes long, or finds more
@@ -198,15 +198,15 @@ class Operations:
         except Fenced as error:
             return self.lost(claim, error)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
-        return Result(Outcome.FINISHED)
+        return StepResult(EventOutcome.FINISHED)
 
-    def lost(self, claim: Claim, error: Fenced | None = None) -> Result:
+    def lost(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
         """Somebody else has it now. Say that we have stopped."""
         log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
         in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
-        return Result(Outcome.FENCED, error.message if error else "")
+        return StepResult(EventOutcome.FENCED, error.message if error else "")
 
-    def stopped(self, claim: Claim, seq: int, step: Step, why: MoorageError | Waiting) -> Result:
+    def stopped(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
         """A step of an event that was claimed for the first time could not be done, or waits: the event is given back,
         a creation undone.
         """
@@ -215,7 +215,7 @@ class Operations:
             stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
         except Fenced as error:
             return self.lost(claim, error)
-        return stop or Result(Outcome.WAITING)
+        return stop or StepResult(EventOutcome.WAITING)
 
     def tell_apart(self, lease: Lease) -> bool:
         """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
@@ -234,7 +234,7 @@ class Operations:
             in_transaction(self._engine, work)
         return bool(unknown)
 
-    def _tell_apart_for(self, claim: Claim, lease: Lease) -> Result | None:
+    def _tell_apart_for(self, claim: EventClaim, lease: Lease) -> StepResult | None:
         try:
             self.tell_apart(lease)
         except MoorageError as error:
@@ -246,10 +246,10 @@ class Operations:
                 event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
 
             in_transaction(self._engine, work)
-            return Result(Outcome.WAITING, reason)
+            return StepResult(EventOutcome.WAITING, reason)
         return None
 
-    def _journal(self, claim: Claim) -> list[StepRow]:
+    def _journal(self, claim: EventClaim) -> list[StepRow]:
         """The event's steps; planned and written down when it is taken up for the first time."""
 
         def work(connection: Connection) -> list[StepRow]:
@@ -265,7 +265,7 @@ class Operations:
 
         return in_transaction(self._engine, work)
 
-    def _step(self, claim: Claim, row: StepRow) -> Result | None:
+    def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
         """None when the step is done, else why the event stops here for now or for good."""
         try:
             found = self._effects.run(Step.from_journal(row.kind, row.args))
@@ -275,7 +275,7 @@ class Operations:
             return self._waits(claim, row, found)
         further = found.steps if isinstance(found, Further) else ()
 
-        def done(connection: Connection) -> Result | None:
+        def done(connection: Connection) -> StepResult | None:
             now = self._clock.now()
             event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
             event_store.step_done(connection, claim.event_id, row.seq, now)
@@ -286,24 +286,24 @@ class Operations:
             event_store.insert_steps(connection, claim.event_id, rows, now, there)
             reason = f"{row.kind}: {len(further)} more to do"
             event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
-            return Result(Outcome.WAITING, reason)
+            return StepResult(EventOutcome.WAITING, reason)
 
         return in_transaction(self._engine, done)
 
-    def _failed(self, claim: Claim, row: StepRow, error: MoorageError) -> Result | None:
+    def _failed(self, claim: EventClaim, row: StepRow, error: MoorageError) -> StepResult | None:
         reason = f"{row.kind}: {error.message}"
         log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
         if claim.type is EventType.CREATE:
             self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `lease_service`
-            return Result(Outcome.FAILED, error.message, error)
+            return StepResult(EventOutcome.FAILED, error.message, error)
         if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
             return None
         return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
 
-    def _waits(self, claim: Claim, row: StepRow, found: Waiting) -> Result:
+    def _waits(self, claim: EventClaim, row: StepRow, found: Waiting) -> StepResult:
         return self._again(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
 
-    def _abandoned(self, claim: Claim, row: StepRow, reason: str) -> bool:
+    def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
         """An action before the end that failed often enough, or has no more time, is left: the others go on."""
 
         def work(connection: Connection) -> bool:
@@ -318,7 +318,7 @@ class Operations:
 
         return in_transaction(self._engine, work)
 
-    def _again(self, claim: Claim, row: StepRow, reason: str, pause_s: int) -> Result:
+    def _again(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
         """Give the event back until the pause is over, or until its deadline, when it is given up."""
 
         def work(connection: Connection) -> None:
@@ -331,9 +331,9 @@ class Operations:
             event_store.step_not_done(connection, claim.event_id, row.seq, row.attempt + 1, reason, now)
 
         in_transaction(self._engine, work)
-        return Result(Outcome.WAITING, reason)
+        return StepResult(EventOutcome.WAITING, reason)
 
-    def _too_late(self, claim: Claim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
+    def _too_late(self, claim: EventClaim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
         if lease is None or not self.is_late(lease, claim.type, grace):
             return None
         deadline = self._deadline(lease, claim.type)
@@ -351,7 +351,7 @@ class Operations:
             return min(lease.end_date, lease.start_date + self._start_deadline)
         return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
 
-    def _give_up(self, claim: Claim, reason: str) -> None:
+    def _give_up(self, claim: EventClaim, reason: str) -> None:
         def work(connection: Connection) -> None:
             now = self._clock.now()
             lease = lease_store.lock(connection, claim.lease_id)
@@ -369,7 +369,7 @@ class Operations:
         log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
         in_transaction(self._engine, work)
 
-    def _turn_into_delete(self, connection: Connection, lease: Lease, claim: Claim) -> None:
+    def _turn_into_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
         """What was created so far is undone by deleting the lease (R12)."""
         now = self._clock.now()
         lease_store.move(connection, lease, LeaseStatus.DELETING, now)
@@ -378,7 +378,7 @@ class Operations:
             Event(self._ids.uuid(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, now, None),
         )
 
-    def _finish(self, claim: Claim) -> None:
+    def _finish(self, claim: EventClaim) -> None:
         def work(connection: Connection) -> None:
             now = self._clock.now()
             lease = lease_store.lock(connection, claim.lease_id)
@@ -390,7 +390,7 @@ class Operations:
 
         in_transaction(self._engine, work)
 
-    def _after(self, connection: Connection, claim: Claim, lease: Lease) -> None:
+    def _after(self, connection: Connection, claim: EventClaim, lease: Lease) -> None:
         """What the lease is when the event is done."""
         now = self._clock.now()
         ids = [reservation.id for reservation in lease.reservations]

@@ -13,8 +13,8 @@ from sqlalchemy import Engine
 
 from moorage.core.clock import Clock
 from moorage.db.transactions import read
-from moorage.reservation.events.batch_executor import MOST, Shared, Together
-from moorage.reservation.events.event_executor import Operations
+from moorage.reservation.events.batch_executor import MOST, BatchExecutor, BatchResult
+from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.model.event_order import Unfinished, runnable, turn
 from moorage.reservation.model.leases import EventType, LeaseStatus
 from moorage.reservation.store import event_store
@@ -45,8 +45,8 @@ class ReservationRunner:
         self,
         engine: Engine,
         clock: Clock,
-        operations: Operations,
-        together: Together,
+        operations: EventExecutor,
+        together: BatchExecutor,
         *,
         poll_s: float | None = None,
     ) -> None:
@@ -70,7 +70,7 @@ class ReservationRunner:
                     case EventType.BEFORE_END:
                         shared = self._together.pass_by(group)
                     case _:
-                        shared = Shared()
+                        shared = BatchResult()
                 done += len(shared.done)
                 lost |= shared.gone
                 for event in group:

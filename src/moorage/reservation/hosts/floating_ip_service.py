@@ -14,7 +14,7 @@ from moorage.core.errors import Conflict, Invalid, NotBuilt, NotFound
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.network.client import NetworkClient, Subnet
-from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
 from moorage.reservation.store import address_store as store
 
@@ -26,15 +26,15 @@ class FloatingIps:
         self._ids = ids
         self._network = network
 
-    def index(self) -> list[FloatingIp]:
+    def index(self) -> list[RegisteredAddress]:
         with read(self._engine) as connection:
             return store.all_floating_ips(connection)
 
-    def show(self, floating_ip_id: str) -> FloatingIp:
+    def show(self, floating_ip_id: str) -> RegisteredAddress:
         with read(self._engine) as connection:
             return _found(store.find(connection, floating_ip_id), floating_ip_id)
 
-    def create(self, network_id: str, text: str) -> FloatingIp:
+    def create(self, network_id: str, text: str) -> RegisteredAddress:
         """Register the address. Raises `Invalid` where it can never be one, `Conflict` where somebody has it,
         `NotBuilt` without a network service.
         """
@@ -48,7 +48,7 @@ class FloatingIps:
                 "has it; delete that first"
             )
         now = self._clock.now()
-        floating_ip = FloatingIp(self._ids.uuid(), network_id, subnet.id, str(address), True, now, None)
+        floating_ip = RegisteredAddress(self._ids.uuid(), network_id, subnet.id, str(address), True, now, None)
         try:
             in_transaction(self._engine, lambda connection: store.insert_floating_ip(connection, floating_ip))
         except IntegrityError:
@@ -100,7 +100,7 @@ def _subnet_of(network: NetworkClient, network_id: str, address: IPv4Address | I
     raise Invalid(f"{address} lies in no subnet of network {network_id}")
 
 
-def _found(floating_ip: FloatingIp | None, floating_ip_id: str) -> FloatingIp:
+def _found(floating_ip: RegisteredAddress | None, floating_ip_id: str) -> RegisteredAddress:
     if floating_ip is None:
         raise NotFound(f"Floating IP {floating_ip_id} not found.")
     return floating_ip

@@ -23,11 +23,11 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.admission import Admission, Booking, Except, NotEnoughHostsAvailable
-from moorage.reservation.booking.capacity_requests import Asking, held_of
+from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_move, plan_regions
-from moorage.reservation.events.event_executor import Claim, Operations
-from moorage.reservation.leases.lease_service import LeaseChanged, Leases
+from moorage.reservation.events.event_executor import EventClaim, EventExecutor
+from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
 from moorage.reservation.model.leases import Allocation, EventType, Lease, LeaseStatus, Reservation
 from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import left, services_of, slots_of, unloaded
@@ -58,9 +58,9 @@ class Healing:
         engine: Engine,
         clock: Clock,
         admission: Admission,
-        operations: Operations,
-        leases: Leases,
-        asking: Asking,
+        operations: EventExecutor,
+        leases: LeaseService,
+        asking: CapacityRequests,
         *,
         ahead_s: int,
         on_change: Callable[[], None],
@@ -118,7 +118,7 @@ class Healing:
 
     def _plan(
         self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
-    ) -> Claim | None:
+    ) -> EventClaim | None:
         """As much as there is room for; reservations for which there is none are left out in turn."""
         asks = [_all_of(ask, rows) for ask in self._asks(lease, affected, rows, failed)]
 
@@ -150,7 +150,7 @@ class Healing:
         affected: Sequence[Reservation],
         plan: host_selection.Plan,
         failed: Failed,
-    ) -> Claim | None:
+    ) -> EventClaim | None:
         before = slots_of(connection, lease)
         outcomes = [self._reallocate(connection, lease, each, plan.get(each.id), failed) for each in affected]
         flags = {each.reservation.id: each.flags(lease) for each in outcomes}
@@ -180,7 +180,7 @@ class Healing:
     def _load(self, lease_id: str) -> None:
         """What a host that is back has still to load, before servers come there."""
 
-        def work(connection: Connection) -> Claim | None:
+        def work(connection: Connection) -> EventClaim | None:
             lease = lease_store.lock(connection, lease_id)
             if lease is None or lease.status is not LeaseStatus.ACTIVE:
                 return None
@@ -217,13 +217,13 @@ class Healing:
         left = [row for row in rows if row.host_id in failed and row not in surplus]
         return _Moved(reservation, len(surplus), len(left))
 
-    def _begin(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> Claim:
+    def _begin(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> EventClaim:
         now = self._clock.now()
         event = self._operations.born_claimed(lease.id, EventType.UPDATE)
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
-        return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
+        return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:
         """Take back what is no longer true."""

@@ -23,7 +23,7 @@ from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
 from moorage.db.transactions import in_transaction, read
 from moorage.placement.client.placement_client import PlacementClient, Provider
 from moorage.reservation.capacity.calendar import HostCapacity
-from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, Host
+from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, RegisteredHost
 from moorage.reservation.model.slot_demand import label
 from moorage.reservation.steps.reservation_providers import ensure_reservation_provider
 from moorage.reservation.store import host_store as store
@@ -74,7 +74,7 @@ class ReservedHosts:
                 above[provider.name] = _above(provider, tree)
         return HostCapacity(host_id, capacity, largest, providers, above)
 
-    def reserve(self, host: Host) -> None:
+    def reserve(self, host: RegisteredHost) -> None:
         """Provider, freepool, trait; on failure what this call has done is undone (R5)."""
         undo: list[Callable[[], None]] = []
         try:
@@ -90,30 +90,30 @@ class ReservedHosts:
                 _try(step, host)
             raise
 
-    def release(self, host: Host) -> None:
+    def release(self, host: RegisteredHost) -> None:
         """R34: provider, freepool (and its trait); what is absent is fine."""
         self._drop_provider(host)
         self._leave_freepool(host)
         self._set_trait(host, wanted=False)
 
-    def _drop_provider(self, host: Host) -> None:
+    def _drop_provider(self, host: RegisteredHost) -> None:
         """One of that name elsewhere is not ours: see `ensure_reservation_provider`."""
         root = self._placement.provider_by_name(host.hypervisor_hostname)
         provider = self._placement.provider_by_name(reservation_provider(host.hypervisor_hostname))
         if root is not None and provider is not None and provider.parent_uuid == root.uuid:
             self._placement.delete_provider(provider.uuid)
 
-    def _join_freepool(self, host: Host) -> None:
+    def _join_freepool(self, host: RegisteredHost) -> None:
         aggregate = self._compute.aggregate_by_name(self._freepool) or self._compute.create_aggregate(self._freepool)
         if host.service_name not in aggregate.hosts:
             self._compute.add_host(aggregate.id, host.service_name)
 
-    def _leave_freepool(self, host: Host) -> None:
+    def _leave_freepool(self, host: RegisteredHost) -> None:
         aggregate = self._compute.aggregate_by_name(self._freepool)
         if aggregate is not None and host.service_name in aggregate.hosts:
             self._compute.remove_host(aggregate.id, host.service_name)
 
-    def _set_trait(self, host: Host, *, wanted: bool) -> None:
+    def _set_trait(self, host: RegisteredHost, *, wanted: bool) -> None:
         if wanted:
             self._placement.ensure_trait(RESERVED_HOST_TRAIT)
         root = self._placement.provider_by_name(host.hypervisor_hostname)
@@ -121,7 +121,7 @@ class ReservedHosts:
             self._placement.put_trait(root.uuid, RESERVED_HOST_TRAIT, wanted=wanted)
 
 
-class Hosts:
+class HostService:
     """The use cases of ``/os-hosts``."""
 
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, reserved: ReservedHosts) -> None:
@@ -130,15 +130,15 @@ class Hosts:
         self._ids = ids
         self._reserved = reserved
 
-    def index(self) -> list[Host]:
+    def index(self) -> list[RegisteredHost]:
         with read(self._engine) as connection:
             return [host for host in store.all_hosts(connection) if host.ready]
 
-    def show(self, host_id: str) -> Host:
+    def show(self, host_id: str) -> RegisteredHost:
         with read(self._engine) as connection:
             return self._found(connection, host_id)
 
-    def create(self, name: str, extra: Mapping[str, str]) -> Host:
+    def create(self, name: str, extra: Mapping[str, str]) -> RegisteredHost:
         """Register the hypervisor `name`. A host that runs servers is refused: they are in the way of reservations."""
         _check_keys(extra)
         hypervisor = self._reserved.hypervisor(name)
@@ -163,7 +163,7 @@ class Hosts:
         in_transaction(self._engine, finish)
         return self.show(str(host_id))
 
-    def update(self, host_id: str, values: Mapping[str, str | None]) -> Host:
+    def update(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
         """Set extra capabilities; None unsets one. Also reads the host's capacity anew from Placement."""
         if not values:
             raise Invalid("No data to update")
@@ -172,7 +172,7 @@ class Hosts:
         capacity = self._reserved.capacity(host.id, host.hypervisor_hostname)
         ids = self._fresh(values)
 
-        def work(connection: Connection) -> Host:
+        def work(connection: Connection) -> RegisteredHost:
             store.lock_hosts(connection, [host.id])
             property_store.set_extra(connection, host.id, values, ids, self._clock.now())
             store.set_capacity(connection, host.id, capacity)
@@ -182,7 +182,7 @@ class Hosts:
         return in_transaction(self._engine, work)
 
     def delete(self, host_id: str) -> None:
-        def withdraw(connection: Connection) -> Host:
+        def withdraw(connection: Connection) -> RegisteredHost:
             host = self._found(connection, host_id, ready=False)
             store.lock_hosts(connection, [host.id])
             if store.count_allocations(connection, host.id):
@@ -216,14 +216,14 @@ class Hosts:
 
         return in_transaction(self._engine, work)
 
-    def allocations(self) -> list[tuple[Host, list[tuple[str, Allocation]]]]:
+    def allocations(self) -> list[tuple[RegisteredHost, list[tuple[str, Allocation]]]]:
         """[(host, [(lease id, slot), ...]), ...] of all hosts."""
         with read(self._engine) as connection:
             rows = store.allocations_by_lease(connection)
             hosts = [host for host in store.all_hosts(connection) if host.ready]
         return [(host, rows.get(host.id, [])) for host in hosts]
 
-    def allocation(self, host_id: str) -> tuple[Host, list[tuple[str, Allocation]]]:
+    def allocation(self, host_id: str) -> tuple[RegisteredHost, list[tuple[str, Allocation]]]:
         """(the host, [(lease id, slot), ...])"""
         with read(self._engine) as connection:
             host = self._found(connection, host_id)
@@ -238,7 +238,7 @@ class Hosts:
             known = store.host_named(connection, hypervisor.hostname)
             if known is not None and known.ready:
                 raise Conflict(f"Host {hypervisor.hostname} is registered already, with id {known.id}")
-            host = Host(
+            host = RegisteredHost(
                 id=known.id if known else 0,
                 hypervisor_hostname=hypervisor.hostname,
                 service_name=hypervisor.service_host,
@@ -267,7 +267,7 @@ class Hosts:
         except IntegrityError:
             raise Conflict(f"Host {hypervisor.hostname} is being registered by another request") from None
 
-    def _found(self, connection: Connection, host_id: str, *, ready: bool = True) -> Host:
+    def _found(self, connection: Connection, host_id: str, *, ready: bool = True) -> RegisteredHost:
         host = store.find_host(connection, int(host_id)) if host_id.isdecimal() and len(host_id) < 10 else None
         if host is None or (ready and not host.ready):
             raise NotFound(f"Object with {{'host_id': '{host_id}'}} not found")
@@ -285,7 +285,7 @@ def _check_keys(values: Mapping[str, object]) -> None:
             raise Forbidden(f"{key} is a property of every host and cannot be set as an extra capability")
 
 
-def _try(step: Callable[[], None], host: Host) -> None:
+def _try(step: Callable[[], None], host: RegisteredHost) -> None:
     try:
         step()
     except MoorageError:

@@ -12,15 +12,21 @@ from sqlalchemy import Connection, Engine, func, select
 
 from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
-from moorage.core.import_findings import Finding
-from moorage.db.importing import Ledger, Noted, Progress, Receipt
+from moorage.core.import_findings import ImportFinding
+from moorage.db.importing import ImportReceipt, Ledger, Noted, Progress
 from moorage.db.transactions import write
-from moorage.reservation.capacity.addresses import FloatingIp
-from moorage.reservation.capacity.calendar import HostCapacity, Usage
+from moorage.reservation.capacity.addresses import RegisteredAddress
+from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.importing.blazar_db import BlazarDatabase
 from moorage.reservation.importing.rules.addresses import floating_ips, given_twice
 from moorage.reservation.importing.rules.hosts import TakenHost, hosts, overbooked
-from moorage.reservation.importing.rules.leases import AddressSlot, Kind, Leases, NotTaken, TakenLease
+from moorage.reservation.importing.rules.leases import (
+    AddressSlot,
+    ImportedLeases,
+    ImportFindingKind,
+    NotTaken,
+    TakenLease,
+)
 from moorage.reservation.model.reservation_requests import FloatingIpRequest, HostRequest
 from moorage.reservation.store import address_store, host_store, lease_store, property_store
 from moorage.reservation.store.tables import computehosts, floatingips, leases
@@ -55,7 +61,7 @@ def import_into(
     has_network: bool,
     noted: Noted,
     progress: Progress,
-) -> Receipt:
+) -> ImportReceipt:
     """Everything of `peer`; the tables are there already.
 
     `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises
@@ -77,7 +83,7 @@ def rehearse(
     has_network: bool,
     noted: Noted,
     progress: Progress,
-) -> Receipt:
+) -> ImportReceipt:
     """What `import_into` would do and tell; nothing is written."""
     cleaning_time = timedelta(seconds=cleaning_time_s)
     return _Run(peer, None, now, ids, cleaning_time, noted, progress, has_network=has_network).receipt()
@@ -109,11 +115,11 @@ class _Run:
         self._host_ids: dict[str, int] = {}
         self._host_names: dict[int, str] = {}
         self._capacities: list[HostCapacity] = []
-        self._usages: list[Usage] = []
-        self._floating_ips: dict[str, FloatingIp] = {}
+        self._usages: list[HostUsage] = []
+        self._floating_ips: dict[str, RegisteredAddress] = {}
         self._addresses: list[AddressSlot] = []
 
-    def receipt(self) -> Receipt:
+    def receipt(self) -> ImportReceipt:
         """Take everything."""
         self._take_hosts()
         self._take_properties()
@@ -132,7 +138,7 @@ class _Run:
             inventories[row.computehost_id].append(row)
         taken = []
         for one in hosts(self._peer.hosts(), inventories, self._peer.created_at):
-            if isinstance(one, Finding):
+            if isinstance(one, ImportFinding):
                 self._note(one)
             else:
                 taken.append(one)
@@ -146,7 +152,11 @@ class _Run:
         for peer_id, rows in inventories.items():
             self._lost_host(f"{len(rows)} inventories", peer_id)
         for row in self._peer.traits():
-            self._note(Finding(Kind.READ_ANEW, str(row.id), f"trait {row.trait} of host {row.computehost_id}"))
+            self._note(
+                ImportFinding(
+                    ImportFindingKind.READ_ANEW, str(row.id), f"trait {row.trait} of host {row.computehost_id}"
+                )
+            )
 
     def _take_host(self, one: TakenHost) -> None:
         host_id = one.host.id or max([0, *self._host_names]) + 1
@@ -170,7 +180,7 @@ class _Run:
                     property_store.insert_property(self._connection, row.id, row.property_name, private, created_at)
             else:
                 text = f"property {row.property_name} of {row.resource_type}"
-                self._note(Finding(Kind.OTHER_TYPE, str(row.id), text))
+                self._note(ImportFinding(ImportFindingKind.OTHER_TYPE, str(row.id), text))
         for row in self._peer.capabilities():
             host_id = self._host_ids.get(row.computehost_id)
             if host_id is None or row.property_id not in names:
@@ -184,7 +194,7 @@ class _Run:
 
     def _take_floating_ips(self) -> None:
         for one in floating_ips(self._peer.floating_ips(), self._times):
-            if isinstance(one, Finding):
+            if isinstance(one, ImportFinding):
                 self._note(one)
                 continue
             self._floating_ips[one.id] = one
@@ -193,7 +203,7 @@ class _Run:
                 address_store.insert_floating_ip(self._connection, one)
 
     def _take_leases(self) -> None:
-        decide = Leases(
+        decide = ImportedLeases(
             self._host_ids,
             self._floating_ips,
             self._times,
@@ -207,7 +217,7 @@ class _Run:
             for peer_lease in page:
                 for one in decide.take(peer_lease):
                     match one:
-                        case Finding():
+                        case ImportFinding():
                             self._note(one)
                         case NotTaken():
                             refused.append(one)
@@ -236,7 +246,7 @@ class _Run:
         self._count("computehost_allocations", len(one.slots))
         self._count("floatingip_allocations", len(one.addresses))
         self._addresses += one.addresses
-        self._usages += [Usage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
+        self._usages += [HostUsage(each.host_id, each.start_date, each.end_date, each.resources) for each in one.slots]
         if self._connection is not None:
             lease_store.insert_lease(self._connection, one.lease)
             host_store.insert_allocations(self._connection, one.slots, self._now)
@@ -247,11 +257,17 @@ class _Run:
     def _take_lost(self) -> None:
         for table, row_id in self._peer.without_lease():
             self._note(
-                Finding(Kind.LOST_LEASE, f"{table} {row_id}", f"{table} {row_id}: what it belongs to is not there")
+                ImportFinding(
+                    ImportFindingKind.LOST_LEASE,
+                    f"{table} {row_id}",
+                    f"{table} {row_id}: what it belongs to is not there",
+                )
             )
 
     def _lost_host(self, what: str, host_id: str) -> None:
-        self._note(Finding(Kind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which is not there"))
+        self._note(
+            ImportFinding(ImportFindingKind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which is not there")
+        )
 
     def _times(self, row: Any) -> tuple[datetime, datetime | None]:
         return self._peer.created_at(row), None if row.updated_at is None else self._peer.updated_at(row)

@@ -19,12 +19,12 @@ from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
 from moorage.reservation.booking.enforcement import Enforcement
-from moorage.reservation.booking.previews import Change, Draft, Taking
+from moorage.reservation.booking.previews import LeasePreview, Taking, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When
 from moorage.reservation.capacity.next_slot import first_fit
-from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Allocation, LeaseStatus, floor_minute
 from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, FloatingIpRequest
 from moorage.reservation.store import hold_store, host_store
@@ -38,7 +38,7 @@ ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AvailabilityRequest:
     """`new` has the reservations; its dates do not count."""
 
     new: NewLease
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class AvailabilityResult:
     """`slots` are (start, end) of each offer; `shortage` says why the first is not at the earliest start."""
 
     slots: Sequence[tuple[datetime, datetime]]
@@ -65,7 +65,7 @@ class Prolongation:
     limited: bool
 
 
-class Offers:
+class AvailabilityService:
     def __init__(
         self,
         engine: Engine,
@@ -73,7 +73,7 @@ class Offers:
         ids: Ids,
         admission: Admission,
         addresses: AddressBooking,
-        leases: Leases,
+        leases: LeaseService,
         enforcement: Enforcement,
         *,
         cleaning_time_s: int,
@@ -91,7 +91,7 @@ class Offers:
         self._hold = timedelta(seconds=hold_s)
         self._max_holds = max_holds
 
-    def find(self, caller: Caller, wanted: Wanted) -> Found:
+    def find(self, caller: Caller, wanted: AvailabilityRequest) -> AvailabilityResult:
         """The next slots, none of which overlaps another. Nothing is taken."""
         draft, latest = self._drafted(caller, wanted)
         calendar, booking = self._admission.calendar(), draft.booking
@@ -103,14 +103,16 @@ class Offers:
                 slots.append((start, start + wanted.duration))
                 start += max(wanted.duration, timedelta(minutes=1))
         if slots and slots[0][0] == booking.start:
-            return Found(slots, None)
+            return AvailabilityResult(slots, None)
         plan = host_selection.plan(calendar, booking.asks, booking.start, booking.end)
         if isinstance(plan, host_selection.Shortage):
-            return Found(slots, plan)
-        return Found(slots, self._addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1])
+            return AvailabilityResult(slots, plan)
+        return AvailabilityResult(
+            slots, self._addresses.first_fit(draft.lease, booking.start, booking.start, wanted.duration)[1]
+        )
 
     def _first_fit(
-        self, calendar: Calendar, draft: Draft, start: datetime, latest: datetime, duration: timedelta
+        self, calendar: Calendar, draft: LeasePreview, start: datetime, latest: datetime, duration: timedelta
     ) -> datetime | None:
         """The first start at which there is room on the hosts, and there are addresses."""
         length = draft.booking.end - draft.booking.start
@@ -121,7 +123,7 @@ class Offers:
                 return found
             start = found
 
-    def hold(self, caller: Caller, wanted: Wanted, requests: Sequence[Mapping[str, Any]]) -> Hold:
+    def hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Any]]) -> Hold:
         """Take the next slot until the hold expires. `reservation_requests` are the reservations as they were asked for."""
         if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
             raise Invalid(f"{VIRTUAL_FLOATING_IP}: a hold keeps room on hosts only; make the lease at once")
@@ -135,7 +137,7 @@ class Offers:
             start, end = found.slots[0]
             draft = self._leases.draft(caller, replace(wanted.new, start_date=start, end_date=end))
 
-            def commit(connection: Connection, plan: host_selection.Plan, draft: Draft = draft) -> Hold:
+            def commit(connection: Connection, plan: host_selection.Plan, draft: LeasePreview = draft) -> Hold:
                 return self._keep(connection, caller, draft, plan, requests)
 
             try:
@@ -168,7 +170,9 @@ class Offers:
             placings = hold_store.placings(connection, hold_id)
         return replace(hold, start_date=max(hold.start_date, floor_minute(now))), Taking(hold_id, placings, now)
 
-    def rehearse_create(self, caller: Caller, news: Sequence[NewLease]) -> list[tuple[Draft, host_selection.Plan]]:
+    def rehearse_create(
+        self, caller: Caller, news: Sequence[NewLease]
+    ) -> list[tuple[LeasePreview, host_selection.Plan]]:
         """What `Leases.create`, of several `Leases.create_series`, would do, or the refusal. Nothing is written."""
         drafts = [self._leases.draft(caller, new) for new in news]
         plans = self._admission.plan_all([draft.booking for draft in drafts])
@@ -176,7 +180,9 @@ class Offers:
         self._enforcement.rehearse_create([draft.lease for draft in drafts], plans)
         return [(replace(draft, addresses=addresses), plan) for draft, plan in zip(drafts, plans, strict=True)]
 
-    def rehearse_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> tuple[Change, host_selection.Plan]:
+    def rehearse_update(
+        self, caller: Caller, lease_id: str, change: LeaseChange
+    ) -> tuple[UpdatePreview, host_selection.Plan]:
         """What `Leases.update` would do, or its refusal. Nothing is written."""
         found = self._leases.change(caller, lease_id, change)
         plan = self._admission.plan_all([found.booking], found.but)[0]
@@ -212,7 +218,7 @@ class Offers:
         with read(self._engine) as connection:
             return {host.id: host.hypervisor_hostname for host in host_store.all_hosts(connection)}
 
-    def _drafted(self, caller: Caller, wanted: Wanted) -> tuple[Draft, datetime]:
+    def _drafted(self, caller: Caller, wanted: AvailabilityRequest) -> tuple[LeasePreview, datetime]:
         """(a lease at the earliest start, the latest start). Raises `Invalid`."""
         now = floor_minute(self._clock.now())
         earliest = now if wanted.earliest_start == "now" else max(wanted.earliest_start, now)
@@ -228,7 +234,7 @@ class Offers:
         self,
         connection: Connection,
         caller: Caller,
-        draft: Draft,
+        draft: LeasePreview,
         plan: host_selection.Plan,
         requests: Sequence[Mapping[str, Any]],
     ) -> Hold:

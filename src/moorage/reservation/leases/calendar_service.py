@@ -11,9 +11,9 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.db.transactions import read
 from moorage.reservation.booking.admission import Admission
-from moorage.reservation.booking.capacity_requests import Asking
+from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.capacity.lease_update import When
-from moorage.reservation.capacity.utilisation import Busy, busy, capacity
+from moorage.reservation.capacity.utilisation import Utilisation, busy, capacity
 from moorage.reservation.model.leases import Lease, floor_minute
 from moorage.reservation.model.list_query import LeasePage, SortKey
 from moorage.reservation.store import paged_queries
@@ -30,12 +30,12 @@ class View:
     start: datetime
     end: datetime
     capacity: Mapping[str, int]
-    busy: Sequence[Busy]
+    busy: Sequence[Utilisation]
     leases: Sequence[Lease]  #: the project's own
 
 
 class Agenda:
-    def __init__(self, engine: Engine, clock: Clock, admission: Admission, asking: Asking) -> None:
+    def __init__(self, engine: Engine, clock: Clock, admission: Admission, asking: CapacityRequests) -> None:
         self._engine = engine
         self._clock = clock
         self._admission = admission

@@ -19,15 +19,15 @@ from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import Admission, Booking
-from moorage.reservation.booking.capacity_requests import Asking, held_of
+from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
 from moorage.reservation.booking.enforcement import Enforcement
 from moorage.reservation.booking.external_lookups import Sources
-from moorage.reservation.booking.previews import Change, Draft, Taking
+from moorage.reservation.booking.previews import LeasePreview, Taking, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import (
-    Decision,
     LeaseChange,
     NewLease,
+    UpdateDecision,
     check_before_end,
     decide,
     period_of,
@@ -35,7 +35,7 @@ from moorage.reservation.capacity.lease_update import (
 )
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.capacity.step_plans import SlotsOfAll, plan_change, plan_hosts, plan_regions
-from moorage.reservation.events.event_executor import Claim, Operations, Outcome
+from moorage.reservation.events.event_executor import EventClaim, EventExecutor, EventOutcome
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.model.leases import (
     Allocation,
@@ -61,7 +61,7 @@ class LeaseChanged(Exception):
     """The lease is not the one that was decided on."""
 
 
-class Leases:
+class LeaseService:
     def __init__(
         self,
         engine: Engine,
@@ -69,10 +69,10 @@ class Leases:
         ids: Ids,
         admission: Admission,
         addresses: AddressBooking,
-        operations: Operations,
+        operations: EventExecutor,
         enforcement: Enforcement,
         sources: Sources,
-        asking: Asking,
+        asking: CapacityRequests,
         *,
         allowed: Allowed,
         minutes_before_end: int,
@@ -107,14 +107,16 @@ class Leases:
             raise Forbidden(f"Policy doesn't allow {rule} to be performed", rule=rule)
         return lease
 
-    def draft(self, caller: Caller, new: NewLease) -> Draft:
+    def draft(self, caller: Caller, new: NewLease) -> LeasePreview:
         """The lease that `create` would make. Raises as that does for what cannot be right."""
         start, end = period_of(new, self._clock.now())
         for action in new.before_end_actions:
             self._allowed.check(action)
         before_end = check_before_end(new.before_end_date, start, end, self._minutes_before_end)
         lease = self._new_lease(caller, new, start, end, before_end)
-        return Draft(lease, Booking(self._asking.of(lease.reservations, {}, keep=False), start, self.padded(end)))
+        return LeasePreview(
+            lease, Booking(self._asking.of(lease.reservations, {}, keep=False), start, self.padded(end))
+        )
 
     def create(self, caller: Caller, new: NewLease, taking: Taking | None = None) -> Lease:
         """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
@@ -127,7 +129,7 @@ class Leases:
         """All of them or none: a refusal names the first for which there is no room."""
         return self._create([self.draft(caller, new) for new in news])
 
-    def _create(self, drafts: Sequence[Draft], taking: Taking | None = None) -> list[Lease]:
+    def _create(self, drafts: Sequence[LeasePreview], taking: Taking | None = None) -> list[Lease]:
         for draft in drafts:
             self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
         creations = [self._operations.born_claimed(draft.lease.id, EventType.CREATE) for draft in drafts]
@@ -157,9 +159,9 @@ class Leases:
         else:
             self._admission.admit_all(bookings, before=taking.give_up, commit=commit, but=taking.but)
         for creation in creations:
-            claim = Claim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
+            claim = EventClaim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
             result = self._operations.create(claim, journals[creation.id])
-            if result.outcome is Outcome.FAILED:
+            if result.outcome is EventOutcome.FAILED:
                 self._undo_creation(creation.lease_id)
                 for other in creations:
                     if other is not creation:
@@ -214,7 +216,7 @@ class Leases:
             return not busy
 
         if in_transaction(self._engine, work):
-            self._operations.carry_out(Claim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
+            self._operations.carry_out(EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
             self._admission.forget()
 
     def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
@@ -274,11 +276,11 @@ class Leases:
                 self._operations.carry_out(claim)
         self._admission.forget()
 
-    def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> Change:
+    def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
         """What `lease_update` would do. Raises as that does for what cannot be right."""
         return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
 
-    def _changed(self, lease: Lease, change: LeaseChange) -> Change:
+    def _changed(self, lease: Lease, change: LeaseChange) -> UpdatePreview:
         decision = decide(lease, change, self._clock.now())
         if decision.before_end_actions != lease.before_end_actions:
             for action in decision.before_end_actions:
@@ -293,9 +295,9 @@ class Leases:
         keep = lease.status is not LeaseStatus.PENDING
         asks = self._asking.of([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
         booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
-        return Change(lease, decision, planned, requests, held, booking)
+        return UpdatePreview(lease, decision, planned, requests, held, booking)
 
-    def _apply(self, change: Change) -> Claim | None:
+    def _apply(self, change: UpdatePreview) -> EventClaim | None:
         """Commit the decision; the claim on what is left to do outside, if anything is."""
         lease, decision = change.lease, change.decision
         self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.but)[0])
@@ -304,7 +306,7 @@ class Leases:
             if lease_store.lock(connection, lease.id) != lease:
                 raise LeaseChanged
 
-        def commit(connection: Connection, plan: host_selection.Plan) -> Claim | None:
+        def commit(connection: Connection, plan: host_selection.Plan) -> EventClaim | None:
             now = self._clock.now()
             slots_before = slots_of(connection, lease)
             self._write(connection, lease, decision)
@@ -319,7 +321,7 @@ class Leases:
 
         return self._admission.admit(change.booking, before=before, commit=commit, but=change.but)
 
-    def _write(self, connection: Connection, lease: Lease, decision: Decision) -> None:
+    def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
         """The lease's own columns, its events, and the period of slots that stay where they are."""
         now = self._clock.now()
         start, end = decision.start_date, decision.end_date
@@ -339,7 +341,11 @@ class Leases:
                     event_store.forget_steps(connection, event.id)
 
     def _reallocate(
-        self, connection: Connection, reservation: Reservation, placing: host_selection.Placing, decision: Decision
+        self,
+        connection: Connection,
+        reservation: Reservation,
+        placing: host_selection.Placing,
+        decision: UpdateDecision,
     ) -> None:
         """R18: an increase adds rows, a decrease removes the surplus; another size means other rows."""
         rows = host_store.allocations_of(connection, [reservation.id])
@@ -348,8 +354,8 @@ class Leases:
         self.allocate(connection, reservation.id, missing, decision.start_date, decision.end_date)
 
     def _begin_steps(
-        self, connection: Connection, lease: Lease, decision: Decision, slots_before: SlotsOfAll
-    ) -> Claim | None:
+        self, connection: Connection, lease: Lease, decision: UpdateDecision, slots_before: SlotsOfAll
+    ) -> EventClaim | None:
         """What the update means for Placement and Nova, as an event with its steps; None when it means nothing."""
         steps: list[Step] = []
         slots = slots_of(connection, lease)
@@ -372,7 +378,7 @@ class Leases:
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
-        return Claim(event.id, lease.id, EventType.UPDATE, event.epoch)
+        return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def allocate(
         self,

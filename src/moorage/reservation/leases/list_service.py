@@ -10,7 +10,7 @@ from moorage.core.errors import Forbidden
 from moorage.db.transactions import read
 from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
-from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Host, Lease
+from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
 from moorage.reservation.model.list_query import HostPage, LeasePage
 from moorage.reservation.model.steps import StepKind
 from moorage.reservation.store import event_store, host_store, paged_queries
@@ -71,12 +71,12 @@ class Lists:
         ordered = sorted(lease.events, key=lambda event: max(event.time, event.created_at))
         return [(event, steps.get(event.id, [])) for event in ordered]
 
-    def hosts(self, wanted: HostPage) -> tuple[list[Host], bool]:
+    def hosts(self, wanted: HostPage) -> tuple[list[RegisteredHost], bool]:
         """(a page, whether more follow)"""
         asked = property_query.parse(wanted.properties)
         everything = asked == property_query.EVERYTHING
         size = wanted.limit + 1 if everything else _BATCH
-        found: list[Host] = []
+        found: list[RegisteredHost] = []
         with read(self._engine) as connection:
             while len(found) <= wanted.limit:
                 hosts = host_store.page_of_hosts(connection, wanted, size)
@@ -86,7 +86,7 @@ class Lists:
                 wanted = replace(wanted, marker=hosts[-1].id)
         return found[: wanted.limit], len(found) > wanted.limit
 
-    def allocations(self, wanted: HostPage) -> tuple[list[tuple[Host, list[tuple[str, Allocation]]]], bool]:
+    def allocations(self, wanted: HostPage) -> tuple[list[tuple[RegisteredHost, list[tuple[str, Allocation]]]], bool]:
         """(a page of hosts with their slots as (lease id, slot), whether more follow)"""
         hosts, more = self.hosts(wanted)
         with read(self._engine) as connection:

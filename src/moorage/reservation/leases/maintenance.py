@@ -10,7 +10,7 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import read
 from moorage.reservation.booking.admission import NotEnoughHostsAvailable
 from moorage.reservation.capacity.lease_update import NewLease, period_of
-from moorage.reservation.leases.lease_service import Leases
+from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Lease
 from moorage.reservation.store import host_store, paged_queries
 
@@ -19,7 +19,7 @@ _NAMED = 5
 
 
 class Maintenance:
-    def __init__(self, engine: Engine, clock: Clock, leases: Leases) -> None:
+    def __init__(self, engine: Engine, clock: Clock, leases: LeaseService) -> None:
         self._engine = engine
         self._clock = clock
         self._leases = leases

@@ -218,7 +218,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class RegisteredHost:
     """A registered compute host. `id` is a decimal number: stock clients take other texts for names."""
 
     id: int

@@ -20,7 +20,7 @@ FLOATING_IPS = "FLOATING_IPS"
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ProjectLimits:
     """{resource class: units}, {resource class: units times hours in a period}; a class without a limit has none."""
 
     now: Mapping[str, int] = field(default_factory=dict)
@@ -48,7 +48,7 @@ def counted(slots: Iterable[Amounts]) -> dict[str, int]:
 
 
 def refusal(
-    limits: Limits, period: timedelta, reserved: Sequence[Reserved], start: datetime, end: datetime
+    limits: ProjectLimits, period: timedelta, reserved: Sequence[Reserved], start: datetime, end: datetime
 ) -> str | None:
     """Why `reserved` is too much somewhere in ``[start, end)``; None where it is not.
 

@@ -54,7 +54,7 @@ def relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class DemandGroup:
     """With a suffix, all of its resources are of one provider; without, each class may be of another one of the tree.
 
     A required trait of the group without suffix must be that of some provider that it takes from; those of the others
@@ -74,11 +74,11 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class SlotDemand:
     resources: Amounts = field(default_factory=dict)  #: of the group without suffix, whose traits are in `plain`
     whole_host: bool = False
-    plain: Group | None = None  #: only where it has traits
-    groups: Mapping[str, Group] = field(default_factory=dict)  #: {suffix: group}
+    plain: DemandGroup | None = None  #: only where it has traits
+    groups: Mapping[str, DemandGroup] = field(default_factory=dict)  #: {suffix: group}
     isolate: bool = False  #: each of `server_group_steps` is of another provider
     same_subtree: tuple[tuple[str, ...], ...] = ()
     root_required: tuple[str, ...] = ()
@@ -109,12 +109,12 @@ class Demand:
         """Classes do not depend on each other: how many fit is a matter of counting."""
         return not self.groups and self.plain is None
 
-    def known(self, having: ProvidersWith) -> "Demand":
+    def known(self, having: ProvidersWith) -> "SlotDemand":
         """With the providers that have the traits, where it names any."""
         if self.is_simple:
             return self
 
-        def found(group: Group) -> Group:
+        def found(group: DemandGroup) -> DemandGroup:
             per_trait = tuple(_any_of(trait, having) for trait in group.required)
             allowed = having((), group.forbidden) if group.forbidden else None
             return replace(group, having=per_trait, allowed=allowed)

@@ -14,7 +14,7 @@ from moorage.core.errors import Conflict, Unavailable
 from moorage.db.transactions import read
 from moorage.network.client import FloatingIp as NetworkFloatingIp
 from moorage.network.client import NetworkClient
-from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import EventStatus, EventType, Lease
 from moorage.reservation.model.steps import Actions, Further, Step, StepKind
 from moorage.reservation.store import address_store, lease_store
@@ -39,7 +39,7 @@ class _Due:
     """A reservation, what it shall have, and what tells that something is its own."""
 
     lease: Lease
-    addresses: tuple[FloatingIp, ...]
+    addresses: tuple[RegisteredAddress, ...]
     mark: str
 
     @property
@@ -91,7 +91,7 @@ class FloatingIpSteps:
                 self._network.set_tags(found.id, found.tags | {TAG, due.mark})
         return None
 
-    def _made(self, due: _Due, address: FloatingIp) -> NetworkFloatingIp:
+    def _made(self, due: _Due, address: RegisteredAddress) -> NetworkFloatingIp:
         return self._network.create_floating_ip(
             address.floating_network_id,
             address.subnet_id,
@@ -120,7 +120,7 @@ class FloatingIpSteps:
             return None
         return _Due(lease, tuple(held.get(step.reservation_id, ())), f"{_MARK}{step.reservation_id}")
 
-    def _at(self, addresses: Iterable[FloatingIp]) -> Iterator[NetworkFloatingIp]:
+    def _at(self, addresses: Iterable[RegisteredAddress]) -> Iterator[NetworkFloatingIp]:
         """Whatever has one of these addresses."""
         of_network: dict[str, list[str]] = {}
         for each in addresses:

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from moorage.accelerator.client import Deployable, Wanted
+from moorage.accelerator.client import Deployable, ProgramRequest
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.names import RESERVED_REGION_TRAIT, is_reservation_class
 from moorage.placement.client.placement_client import PlacementClient
@@ -29,8 +29,8 @@ class Programming(Protocol):
     """The accelerator service. What is carried is told by its image's id; None: nothing."""
 
     def deployables(self) -> Sequence[Deployable]: ...
-    def program(self, uuid: str, wanted: Wanted, project_id: str) -> str | None: ...
-    def empty(self, uuid: str, only: Wanted, wait_s: float) -> str | None: ...
+    def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None: ...
+    def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None: ...
 
 
 class RegionSteps:
@@ -102,5 +102,5 @@ class RegionSteps:
         return self._accelerators, next((part for part in parts if part.name == step.deployable), None)
 
 
-def _wanted(step: Step) -> Wanted:
-    return Wanted(step.image_id, step.function_id, step.function_name)
+def _wanted(step: Step) -> ProgramRequest:
+    return ProgramRequest(step.image_id, step.function_id, step.function_name)

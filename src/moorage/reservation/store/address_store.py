@@ -10,25 +10,25 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from moorage.reservation.capacity.addresses import FloatingIp, Taken
+from moorage.reservation.capacity.addresses import RegisteredAddress, Taken
 from moorage.reservation.store.tables import floatingip_allocations, floatingips
 
 _ALL = select(floatingips).order_by(floatingips.c.created_at, floatingips.c.id)
 _ALLOCATED = floatingip_allocations.c
 
 
-def insert_floating_ip(connection: Connection, floating_ip: FloatingIp) -> None:
+def insert_floating_ip(connection: Connection, floating_ip: RegisteredAddress) -> None:
     """Raises `IntegrityError` where the subnet has this address already."""
-    values = {name: getattr(floating_ip, name) for name in FloatingIp.__dataclass_fields__}
+    values = {name: getattr(floating_ip, name) for name in RegisteredAddress.__dataclass_fields__}
     connection.execute(insert(floatingips), values)
 
 
-def all_floating_ips(connection: Connection) -> list[FloatingIp]:
+def all_floating_ips(connection: Connection) -> list[RegisteredAddress]:
     """Oldest first."""
     return _read(connection, _ALL)
 
 
-def find(connection: Connection, floating_ip_id: str, *, lock: bool = False) -> FloatingIp | None:
+def find(connection: Connection, floating_ip_id: str, *, lock: bool = False) -> RegisteredAddress | None:
     statement = select(floatingips).where(floatingips.c.id == floating_ip_id)
     found = _read(connection, statement.with_for_update() if lock else statement)
     return found[0] if found else None
@@ -44,7 +44,7 @@ def delete_floating_ip(connection: Connection, floating_ip_id: str) -> None:
     connection.execute(delete(floatingips).where(floatingips.c.id == floating_ip_id))
 
 
-def of_networks(connection: Connection, network_ids: Collection[str], *, lock: bool = False) -> list[FloatingIp]:
+def of_networks(connection: Connection, network_ids: Collection[str], *, lock: bool = False) -> list[RegisteredAddress]:
     """Registered addresses of these networks by id; with `lock` nobody else gives any of them out meanwhile."""
     statement = select(floatingips).where(floatingips.c.floating_network_id.in_(network_ids)).order_by(floatingips.c.id)
     return _read(connection, statement.with_for_update() if lock else statement)
@@ -64,9 +64,9 @@ def taken(
     return [Taken(*row) for row in connection.execute(statement)]
 
 
-def of_reservations(connection: Connection, reservation_ids: Collection[str]) -> Mapping[str, list[FloatingIp]]:
+def of_reservations(connection: Connection, reservation_ids: Collection[str]) -> Mapping[str, list[RegisteredAddress]]:
     """{reservation id: its addresses}; none for those that have none."""
-    found: dict[str, list[FloatingIp]] = defaultdict(list)
+    found: dict[str, list[RegisteredAddress]] = defaultdict(list)
     if reservation_ids:
         statement = (
             select(floatingips, _ALLOCATED.reservation_id)
@@ -82,7 +82,7 @@ def of_reservations(connection: Connection, reservation_ids: Collection[str]) ->
 def allocate(
     connection: Connection,
     reservation_id: str,
-    floating_ips: Mapping[str, FloatingIp],
+    floating_ips: Mapping[str, RegisteredAddress],
     start: datetime,
     end: datetime,
     now: datetime,
@@ -139,12 +139,12 @@ def _revise(connection: Connection, floating_ip_ids: Collection[str]) -> None:
     connection.execute(changed.values(revision=revision + 1))
 
 
-def _read(connection: Connection, statement: Select[Any]) -> list[FloatingIp]:
+def _read(connection: Connection, statement: Select[Any]) -> list[RegisteredAddress]:
     return [_floating_ip(row) for row in connection.execute(statement)]
 
 
-def _floating_ip(row: Row[Any]) -> FloatingIp:
-    return FloatingIp(
+def _floating_ip(row: Row[Any]) -> RegisteredAddress:
+    return RegisteredAddress(
         row.id,
         row.floating_network_id,
         row.subnet_id,

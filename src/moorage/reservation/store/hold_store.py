@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select
 
-from moorage.reservation.capacity.calendar import Usage
+from moorage.reservation.capacity.calendar import HostUsage
 from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.store.tables import hold_allocations, holds
@@ -83,7 +83,7 @@ def placings(connection: Connection, hold_id: str) -> dict[int, dict[int, list[A
 
 def usages(
     connection: Connection, now: datetime, host_ids: Collection[int] | None = None, *, without: str | None = None
-) -> list[Usage]:
+) -> list[HostUsage]:
     """What is held, on all hosts or on these, the hold `without` aside."""
     statement = _USAGES
     if host_ids is not None:
@@ -91,7 +91,7 @@ def usages(
     if without is not None:
         statement = statement.where(hold_allocations.c.hold_id != without)
     rows = connection.execute(statement, {"now": now})
-    return [Usage(row.compute_host_id, row.start_date, row.end_date, row.resources) for row in rows]
+    return [HostUsage(row.compute_host_id, row.start_date, row.end_date, row.resources) for row in rows]
 
 
 def remove(connection: Connection, ids: Collection[str]) -> None:

@@ -24,8 +24,8 @@ from sqlalchemy import (
 
 from moorage.db.rows import inserted_id
 from moorage.db.value_lists import among
-from moorage.reservation.capacity.calendar import HostCapacity, Usage
-from moorage.reservation.model.leases import Allocation, Host
+from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
+from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.model.list_query import HostPage
 from moorage.reservation.model.slot_demand import relabelled
 from moorage.reservation.store import property_store
@@ -94,7 +94,7 @@ _BY_LEASE: Select[Any] = (
 )
 
 
-def insert_host(connection: Connection, host: Host, *, host_id: int | None = None) -> int:
+def insert_host(connection: Connection, host: RegisteredHost, *, host_id: int | None = None) -> int:
     """The new id, which is `host_id` where that is given; `host.id` is ignored.
 
     Extra capabilities are set by `set_extra`. After ids were given: `after_given_ids`.
@@ -114,7 +114,7 @@ def after_given_ids(connection: Connection) -> None:
         connection.execute(select(func.setval(sequence, highest, False)))
 
 
-def update_host(connection: Connection, host: Host, now: datetime) -> None:
+def update_host(connection: Connection, host: RegisteredHost, now: datetime) -> None:
     """All columns of the row with `host.id`."""
     values = {name: getattr(host, name) for name in _COLUMNS}
     connection.execute(update(computehosts).where(computehosts.c.id == host.id).values(**values, updated_at=now))
@@ -138,12 +138,12 @@ def delete_host(connection: Connection, host_id: int) -> None:
     connection.execute(delete(computehosts).where(computehosts.c.id == host_id))
 
 
-def all_hosts(connection: Connection) -> list[Host]:
+def all_hosts(connection: Connection) -> list[RegisteredHost]:
     extra = property_store.extra_of(connection)
     return [_host(row, extra[row.id]) for row in connection.execute(_ALL)]
 
 
-def page_of_hosts(connection: Connection, wanted: HostPage, limit: int) -> list[Host]:
+def page_of_hosts(connection: Connection, wanted: HostPage, limit: int) -> list[RegisteredHost]:
     """At most `limit` registered hosts after the marker, by id; `wanted.properties` and `wanted.limit` do not count."""
     statement = _ALL.where(computehosts.c.ready.is_(True)).limit(limit)
     for name in ("hypervisor_hostname", "availability_zone", "reservable"):
@@ -175,12 +175,12 @@ def services(connection: Connection, hostnames: Collection[str]) -> dict[str, st
     return {row.hypervisor_hostname: row.service_name for row in rows}
 
 
-def find_host(connection: Connection, host_id: int) -> Host | None:
+def find_host(connection: Connection, host_id: int) -> RegisteredHost | None:
     row = connection.execute(_ONE, {"host_id": host_id}).one_or_none()
     return None if row is None else _with_extra(connection, row)
 
 
-def host_named(connection: Connection, hypervisor_hostname: str) -> Host | None:
+def host_named(connection: Connection, hypervisor_hostname: str) -> RegisteredHost | None:
     row = connection.execute(_NAMED, {"name": hypervisor_hostname}).one_or_none()
     return None if row is None else _with_extra(connection, row)
 
@@ -257,7 +257,7 @@ def capacities(connection: Connection, host_ids: Collection[int] | None = None) 
     return [HostCapacity(each, amounts[each], largest[each], providers[each], above[each]) for each in sorted(amounts)]
 
 
-def live_usages(connection: Connection, now: datetime, host_ids: Collection[int] | None = None) -> list[Usage]:
+def live_usages(connection: Connection, now: datetime, host_ids: Collection[int] | None = None) -> list[HostUsage]:
     """All allocations that have not ended, or those on these hosts. What is only held is in `hold_store`."""
     statement = _LIVE
     if host_ids is not None:
@@ -267,7 +267,7 @@ def live_usages(connection: Connection, now: datetime, host_ids: Collection[int]
 
 def usages_between(
     connection: Connection, host_ids: Collection[int], start: datetime, end: datetime, without: Collection[str]
-) -> list[Usage]:
+) -> list[HostUsage]:
     """What is allocated on these hosts during ``[start, end)``, the reservations `without` aside."""
     statement = select(computehost_allocations).where(
         computehost_allocations.c.compute_host_id.in_(list(host_ids)),
@@ -377,17 +377,17 @@ def _hosts_of(connection: Connection, which: ColumnElement[bool]) -> list[int]:
     return list(connection.execute(select(computehost_allocations.c.compute_host_id).where(which).distinct()).scalars())
 
 
-def _with_extra(connection: Connection, row: Row[Any]) -> Host:
+def _with_extra(connection: Connection, row: Row[Any]) -> RegisteredHost:
     return _host(row, property_store.extra_of(connection, [row.id])[row.id])
 
 
-def _host(row: Row[Any], extra: Mapping[str, str]) -> Host:
+def _host(row: Row[Any], extra: Mapping[str, str]) -> RegisteredHost:
     values = {name: getattr(row, name) for name in _COLUMNS}
-    return Host(id=row.id, created_at=row.created_at, updated_at=row.updated_at, extra=dict(extra), **values)
+    return RegisteredHost(id=row.id, created_at=row.created_at, updated_at=row.updated_at, extra=dict(extra), **values)
 
 
-def _usage(row: Row[Any]) -> Usage:
-    return Usage(row.compute_host_id, row.start_date, row.end_date, row.resources)
+def _usage(row: Row[Any]) -> HostUsage:
+    return HostUsage(row.compute_host_id, row.start_date, row.end_date, row.resources)
 
 
 def _allocation(row: Row[Any]) -> Allocation:

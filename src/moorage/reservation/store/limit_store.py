@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation.model.limits import Limits, Reserved
+from moorage.reservation.model.limits import ProjectLimits, Reserved
 from moorage.reservation.store.tables import project_limits, project_usage
 
 
@@ -32,14 +32,14 @@ def lock(connection: Connection, project_id: str) -> None:
     )
 
 
-def own_limits(connection: Connection, project_id: str) -> Limits | None:
+def own_limits(connection: Connection, project_id: str) -> ProjectLimits | None:
     """None: those of everybody."""
     statement = select(project_limits.c.limits).where(project_limits.c.project_id == project_id)
     document = connection.execute(statement).scalar_one_or_none()
-    return None if document is None else Limits(document["now"], document["hours"])
+    return None if document is None else ProjectLimits(document["now"], document["hours"])
 
 
-def set_limits(connection: Connection, project_id: str, limits: Limits | None) -> None:
+def set_limits(connection: Connection, project_id: str, limits: ProjectLimits | None) -> None:
     """The row must be there (`ensure`)."""
     document: dict[str, Any] | None = None
     if limits is not None:

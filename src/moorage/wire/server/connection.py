@@ -15,9 +15,18 @@ from typing import IO, Protocol
 from moorage.core import blocking_hook
 from moorage.core.errors import Invalid
 from moorage.wire.server import http1
-from moorage.wire.server.http1 import Refused, Request
-from moorage.wire.server.limits import Limits, Pace
-from moorage.wire.server.request_body import PIECE, Admission, Chunked, ComingBody, Decoder, Intake, Sized, UnreadBody
+from moorage.wire.server.http1 import Refused, RequestHead
+from moorage.wire.server.limits import Pace, ServerLimits
+from moorage.wire.server.request_body import (
+    PIECE,
+    BodyAdmission,
+    Chunked,
+    ComingBody,
+    Decoder,
+    Intake,
+    Sized,
+    UnreadBody,
+)
 
 #: What a client still sends that was refused is read for so long: else it might not get to read the answer.
 LINGER_S = 2.0
@@ -29,7 +38,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SMALL = Intake(EAGER_BYTES)
 
 
-class Gone(Exception):
+class ClientGone(Exception):
     """The client has closed the connection, or does not take its answer."""
 
 
@@ -37,7 +46,7 @@ class Streaming(Protocol):
     """An answer that is made while it is sent."""
 
     def go_on(self) -> None:
-        """As much as the client takes now, within bounds. Raises `Gone`."""
+        """As much as the client takes now, within bounds. Raises `ClientGone`."""
         ...
 
     def close(self) -> None: ...
@@ -48,7 +57,7 @@ class Arrived:
 
     __slots__ = ("body", "intake", "request")
 
-    def __init__(self, request: Request, body: IO[bytes], intake: Intake) -> None:
+    def __init__(self, request: RequestHead, body: IO[bytes], intake: Intake) -> None:
         self.request = request
         self.body = body
         self.intake = intake
@@ -59,16 +68,16 @@ class _Gathering:
 
     __slots__ = ("content", "decoder", "intake", "request")
 
-    def __init__(self, request: Request, intake: Intake, decoder: Decoder) -> None:
+    def __init__(self, request: RequestHead, intake: Intake, decoder: Decoder) -> None:
         self.request = request
         self.intake = intake
         self.decoder = decoder
         self.content = bytearray()
 
 
-class Connection:
+class HttpConnection:
     def __init__(
-        self, sock: socket.socket, environ: Mapping[str, object], limits: Limits, admission: Admission
+        self, sock: socket.socket, environ: Mapping[str, object], limits: ServerLimits, admission: BodyAdmission
     ) -> None:
         """`environ`: what all its requests have in common."""
         self.environ = environ
@@ -93,7 +102,7 @@ class Connection:
         self._admission = admission
         self._came = b""
         self._searched = 0
-        self._waiting: Request | None = None
+        self._waiting: RequestHead | None = None
         self._gathering: _Gathering | None = None
         self._coming: ComingBody | None = None
         self._is_unread = False
@@ -105,15 +114,15 @@ class Connection:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def take(self) -> None:
-        """What there is at this moment. Raises `Gone` at the end."""
+        """What there is at this moment. Raises `ClientGone` at the end."""
         try:
             piece = self._socket.recv(PIECE)
         except BlockingIOError:
             return
         except OSError as error:
-            raise Gone from error
+            raise ClientGone from error
         if not piece:
-            raise Gone
+            raise ClientGone
         if self.lingers:
             return
         if self._gathering is not None and self._body_pace is not None:
@@ -142,7 +151,7 @@ class Connection:
         body, self._came = self._came[:length], self._came[length:]
         return Arrived(request, io.BytesIO(body), _SMALL)
 
-    def _next_head(self) -> Request | None:
+    def _next_head(self) -> RequestHead | None:
         end = http1.head_of(self._came, self._searched)
         if not end:
             self._searched = len(self._came)
@@ -150,7 +159,7 @@ class Connection:
         head, self._came, self._searched = self._came[:end], self._came[end:], 0
         return http1.parse(head)
 
-    def _large(self, request: Request) -> Arrived | None:
+    def _large(self, request: RequestHead) -> Arrived | None:
         """Who sends it decides what becomes of the body."""
         fields = request.fields
         intake = self._admission(request.environ(self.environ))
@@ -166,7 +175,7 @@ class Connection:
         if fields.expects_continue:
             try:
                 self.send(_CONTINUE)
-            except Gone:
+            except ClientGone:
                 return self._unread(request, intake)
         self._gathering = _Gathering(request, intake, decoder)
         return self._gather(self._gathering)
@@ -186,7 +195,7 @@ class Connection:
         self._came, self._gathering = gathering.decoder.behind, None
         return Arrived(gathering.request, io.BytesIO(gathering.content), gathering.intake)
 
-    def _unread(self, request: Request, intake: Intake) -> Arrived:
+    def _unread(self, request: RequestHead, intake: Intake) -> Arrived:
         """The connection ends with the answer: nobody waits for what is left of the body."""
         self._is_unread, self._came = True, b""
         return Arrived(request, io.BufferedReader(UnreadBody(intake)), intake)
@@ -197,7 +206,7 @@ class Connection:
             self._coming.receive = partial(self._wait_for, pace)
         try:
             self.send(_CONTINUE)
-        except Gone:
+        except ClientGone:
             return b""
         return self._wait_for(pace)
 
@@ -241,7 +250,7 @@ class Connection:
         return bool(self._came) or self.streaming is not None
 
     def send(self, *parts: bytes) -> None:
-        """What the client does not take at once stays here, for `send_more`. Raises `Gone`."""
+        """What the client does not take at once stays here, for `send_more`. Raises `ClientGone`."""
         if self._unsent:
             self._unsent = memoryview(b"".join([self._unsent, *parts]))
             self.send_more()
@@ -251,7 +260,7 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            raise Gone from error
+            raise ClientGone from error
         for index, part in enumerate(parts):
             if sent < len(part):
                 # A large answer is not copied: its last part is all that is left of it nearly always.
@@ -262,13 +271,13 @@ class Connection:
             sent -= len(part)
 
     def send_more(self) -> None:
-        """Of what is left; as much as is taken at this moment. Raises `Gone`."""
+        """Of what is left; as much as is taken at this moment. Raises `ClientGone`."""
         try:
             sent = self._socket.send(self._unsent)
         except BlockingIOError:
             return
         except OSError as error:
-            raise Gone from error
+            raise ClientGone from error
         self._unsent = self._unsent[sent:]
         if self._answer_pace is not None:
             if self._unsent:
@@ -277,11 +286,11 @@ class Connection:
                 self._answer_pace = None
 
     def finish(self, give_up: float) -> None:
-        """What is being answered, until that moment. Raises `Gone`."""
+        """What is being answered, until that moment. Raises `ClientGone`."""
         while self._unsent or self.streaming is not None:
             if self._unsent:
                 if not self._is_ready(select.POLLOUT, give_up - time.monotonic()):
-                    raise Gone
+                    raise ClientGone
                 self.send_more()
             elif self.streaming is not None:
                 self.streaming.go_on()
@@ -345,7 +354,7 @@ class Connection:
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
-            raise Gone from error
+            raise ClientGone from error
 
     def end(self) -> None:
         """From any thread: whoever has it, or waits for it, finds it at its end."""

@@ -47,7 +47,7 @@ class Fields:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RequestHead:
     method: str
     target: str
     is_old: bool  #: HTTP/1.0
@@ -97,7 +97,7 @@ def head_of(buffer: bytes | bytearray, searched: int = 0) -> int:
     return end + 4 if end >= 0 else 0
 
 
-def parse(head: bytes) -> Request:
+def parse(head: bytes) -> RequestHead:
     """`head` ends with its empty line. Raises `Refused`."""
     first, _, rest = head.partition(b"\r\n")
     line = _REQUEST_LINE.match(first)
@@ -105,7 +105,7 @@ def parse(head: bytes) -> Request:
         raise Refused(400, "the first line is not METHOD TARGET HTTP/1.1")
     method, target, minor = line.groups()
     fields = (_remembered if len(rest) <= _REMEMBERED_BYTES else _fields)(rest)
-    request = Request(method.decode("ascii"), target.decode("latin-1"), minor == b"0", fields)
+    request = RequestHead(method.decode("ascii"), target.decode("latin-1"), minor == b"0", fields)
     if request.is_old and fields.is_chunked:
         raise Refused(400, "HTTP/1.0 has no transfer codings")
     if not request.is_old and "HTTP_HOST" not in fields.environ:

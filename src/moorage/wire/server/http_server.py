@@ -26,11 +26,11 @@ from typing import Any
 
 from moorage.wire.app import WsgiApp
 from moorage.wire.server import http1
-from moorage.wire.server.connection import Arrived, Connection, Gone
+from moorage.wire.server.connection import Arrived, ClientGone, HttpConnection
 from moorage.wire.server.http1 import Refused
 from moorage.wire.server.leader_followers import Drive, Wheel
-from moorage.wire.server.limits import Limits
-from moorage.wire.server.request_body import Admission, Intake
+from moorage.wire.server.limits import ServerLimits
+from moorage.wire.server.request_body import BodyAdmission, Intake
 from moorage.wire.server.thread_slots import Places
 from moorage.wire.server.wsgi_response import answer
 
@@ -56,7 +56,7 @@ _WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
 
 
 class Streams:
-    """An `Admission` for applications that nothing else is known of: they read large bodies as they come."""
+    """An `BodyAdmission` for applications that nothing else is known of: they read large bodies as they come."""
 
     def __call__(self, environ: Mapping[str, Any]) -> Intake:
         return Intake(streams=True)
@@ -65,7 +65,7 @@ class Streams:
         return False
 
 
-class Server:
+class HttpServer:
     """`listener`: a bound socket of TCP, which is closed with the server."""
 
     def __init__(
@@ -74,11 +74,11 @@ class Server:
         listener: socket.socket,
         *,
         threads: int,
-        limits: Limits | None = None,
-        admission: Admission | None = None,
+        limits: ServerLimits | None = None,
+        admission: BodyAdmission | None = None,
     ) -> None:
         self._app = app
-        self._limits = limits or Limits()
+        self._limits = limits or ServerLimits()
         self._admission = admission or Streams()
         self._places = Places(threads, self._limits.uploads)
         self._most_connections = _connections(self._limits.connections)
@@ -90,7 +90,7 @@ class Server:
         self.ended = Counter[str]()
         self._listener = listener
         self._epoll = select.epoll()
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, HttpConnection] = {}
         # Who is the only client waits for the answer before asking again; should another one come, the deputy looks.
         self._wheel = Wheel(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
@@ -132,7 +132,7 @@ class Server:
         for thread in self._threads:
             thread.join(max(0.0, give_up - time.monotonic()))
         for connection in list(self._connections.values()):
-            with suppress(Gone):
+            with suppress(ClientGone):
                 connection.finish(give_up)
             connection.end()
         self._wheel.close()
@@ -151,7 +151,7 @@ class Server:
             self._end(connection, "late")
         return len(late)
 
-    def _end(self, connection: Connection, why: str) -> None:
+    def _end(self, connection: HttpConnection, why: str) -> None:
         """Not `_forget`: it belongs to whoever is told of its event, and finds it at its end."""
         self.ended[why] += 1
         connection.end_late()
@@ -212,7 +212,7 @@ class Server:
                 sock, peer = self._listener.accept()
                 sock.setblocking(False)
                 environ = {**self._environ, "REMOTE_ADDR": peer[0], "REMOTE_PORT": str(peer[1])}
-                connection = Connection(sock, environ, self._limits, self._admission)
+                connection = HttpConnection(sock, environ, self._limits, self._admission)
                 self._connections[connection.descriptor] = connection
                 self._epoll.register(connection.descriptor, _READABLE)
                 if len(self._connections) > self._most_connections:
@@ -228,7 +228,7 @@ class Server:
         if not self._ends.is_set():
             self._epoll.modify(self._listener.fileno(), _READABLE)
 
-    def _turn(self, connection: Connection) -> None:
+    def _turn(self, connection: HttpConnection) -> None:
         """All that can be done for it now; then somebody is told when there is more."""
         try:
             if connection.has_unsent:
@@ -241,14 +241,14 @@ class Server:
                 connection.linger()
             self._weigh(connection, connection.rests())
             self._arm(connection)
-        except Gone:
+        except ClientGone:
             connection.say_late()
             self._forget(connection)
         except Exception:  # the top of a thread, which must serve the next connection
             log.exception("a connection ends by a mistake of the server")
             self._forget(connection)
 
-    def _arm(self, connection: Connection) -> None:
+    def _arm(self, connection: HttpConnection) -> None:
         """The last thing of a turn: from here on the connection is another thread's."""
         arrived = connection.arrived
         if arrived is not None and self._places.wait(connection, arrived.intake):
@@ -256,7 +256,7 @@ class Server:
         has_more = arrived is not None or connection.streaming is not None or connection.has_unsent
         self._epoll.modify(connection.descriptor, _WRITABLE if has_more else _READABLE)
 
-    def _go_on(self, connection: Connection) -> bool:
+    def _go_on(self, connection: HttpConnection) -> bool:
         """The rest of an answer, or the next request; False where there is nothing that could be done now."""
         if connection.has_unsent or (connection.closes and connection.streaming is None):
             return False
@@ -286,11 +286,11 @@ class Server:
         is_urgent = self._admission.is_urgent(arrived.request.target)
         return is_urgent and self._places.enter(arrived.intake, is_urgent=True)
 
-    def _wake_up(self, connection: Connection) -> None:
+    def _wake_up(self, connection: HttpConnection) -> None:
         """It can be written to at once: somebody is told."""
         self._epoll.modify(connection.descriptor, _WRITABLE)
 
-    def _weigh(self, connection: Connection, size: int) -> None:
+    def _weigh(self, connection: HttpConnection, size: int) -> None:
         """Where too much is kept, the one that has kept it longest is ended. `size`: what this one keeps, in bytes."""
         descriptor = connection.descriptor
         if not size and descriptor not in self._held:
@@ -308,7 +308,7 @@ class Server:
             self._held_bytes -= self._held.pop(oldest.descriptor)
         self._end(oldest, "out of room")
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: HttpConnection) -> None:
         del self._connections[connection.descriptor]
         if connection.descriptor in self._held:
             with self._scale:
@@ -318,7 +318,7 @@ class Server:
             self._wake_up(waiting)
 
 
-def _seniority(connection: Connection) -> tuple[bool, float]:
+def _seniority(connection: HttpConnection) -> tuple[bool, float]:
     return bool(connection.answers), connection.waits_since
 
 

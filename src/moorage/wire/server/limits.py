@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """[server] options of the same names."""
 
     #: A head must be there so long after its first byte, and the first byte after the connection.

@@ -36,7 +36,7 @@ class Intake:
     refusal: MoorageError | None = None
 
 
-class Admission(Protocol):
+class BodyAdmission(Protocol):
     """Asked about bodies that are large, of unknown length or announced (``Expect``), when the head is there."""
 
     def __call__(self, environ: Mapping[str, Any]) -> Intake: ...

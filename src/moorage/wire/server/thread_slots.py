@@ -8,13 +8,13 @@ import threading
 from collections import Counter, deque
 from collections.abc import Sequence
 
-from moorage.wire.server.connection import Connection
+from moorage.wire.server.connection import HttpConnection
 from moorage.wire.server.request_body import Intake
 
 #: Threads that are kept free, where there are some to spare.
 _KEPT_FREE = 2
 
-_NOBODY: Sequence[Connection] = ()
+_NOBODY: Sequence[HttpConnection] = ()
 
 
 class Places:
@@ -26,7 +26,7 @@ class Places:
         #: Threads that answer a request.
         self.at_work = 0
         self._uploads: Counter[str] = Counter()
-        self._waiting: deque[tuple[Connection, Intake]] = deque()
+        self._waiting: deque[tuple[HttpConnection, Intake]] = deque()
         self._is_open = False
 
     @property
@@ -46,7 +46,7 @@ class Places:
             self.at_work += 1
             return True
 
-    def leave(self, intake: Intake) -> Sequence[Connection]:
+    def leave(self, intake: Intake) -> Sequence[HttpConnection]:
         """Those that were waiting and should try again."""
         with self._lock:
             self.at_work -= 1
@@ -55,14 +55,14 @@ class Places:
                 self._uploads += Counter()  # without zeros
             return self._next() if self._waiting else _NOBODY
 
-    def next(self) -> list[Connection]:
+    def next(self) -> list[HttpConnection]:
         """As `leave`, where somebody went who had been told to try again."""
         if not self._waiting:
             return []
         with self._lock:
             return self._next()
 
-    def wait(self, connection: Connection, intake: Intake) -> bool:
+    def wait(self, connection: HttpConnection, intake: Intake) -> bool:
         """Whether it must wait; from then on it belongs to whoever calls `leave`."""
         with self._lock:
             if self._is_free(intake):
@@ -70,7 +70,7 @@ class Places:
             self._waiting.append((connection, intake))
             return True
 
-    def open(self) -> list[Connection]:
+    def open(self) -> list[HttpConnection]:
         """Nobody waits from now on; returns those that did."""
         with self._lock:
             self._is_open = True
@@ -86,7 +86,7 @@ class Places:
             return True
         return self._uploads.total() < self._most_uploads and self._uploads[intake.owner] < self._most_of_owner
 
-    def _next(self) -> list[Connection]:
+    def _next(self) -> list[HttpConnection]:
         """The one that has waited longest of those that may."""
         for index, (connection, intake) in enumerate(self._waiting):
             if self._is_free(intake):

@@ -15,7 +15,7 @@ from typing import IO, Any
 from moorage.core import blocking_hook
 from moorage.wire.app import KNOWN, WsgiApp
 from moorage.wire.server import http1
-from moorage.wire.server.connection import Arrived, Connection, Gone
+from moorage.wire.server.connection import Arrived, ClientGone, HttpConnection
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ _TURN_BYTES = 256 * 1024
 _FAILED = "500 Internal Server Error"
 
 
-def answer(app: WsgiApp, connection: Connection, arrived: Arrived, *, is_last: bool) -> None:
-    """`is_last`: no other request is taken from this connection. Raises `moorage.wire.server.connection.Gone`."""
+def answer(app: WsgiApp, connection: HttpConnection, arrived: Arrived, *, is_last: bool) -> None:
+    """`is_last`: no other request is taken from this connection. Raises `moorage.wire.server.connection.ClientGone`."""
     _Answer(connection, arrived, is_last=is_last).give(app, arrived.body)
 
 
 class _Answer:
-    def __init__(self, connection: Connection, arrived: Arrived, *, is_last: bool) -> None:
+    def __init__(self, connection: HttpConnection, arrived: Arrived, *, is_last: bool) -> None:
         self._connection = connection
         self._request = arrived.request
         self._is_last = is_last
@@ -125,7 +125,7 @@ class _Answer:
 class _Stream:
     """An answer whose pieces the application makes one by one. What fails ends the connection: the client must see it."""
 
-    def __init__(self, connection: Connection, result: Iterable[bytes]) -> None:
+    def __init__(self, connection: HttpConnection, result: Iterable[bytes]) -> None:
         self._connection = connection
         self._close: Callable[[], object] | None = getattr(result, "close", None)
         self._pieces: Iterator[bytes] = iter(result)
@@ -144,7 +144,7 @@ class _Stream:
         self._connection.streaming = self
 
     def go_on(self) -> None:
-        """Pieces until the client has some to take, or it is over. Raises `Gone`."""
+        """Pieces until the client has some to take, or it is over. Raises `ClientGone`."""
         blocking_hook.waits()
         connection, turn = self._connection, 0
         while turn < _TURN_BYTES and not connection.has_unsent:
@@ -152,7 +152,7 @@ class _Stream:
                 piece = self._next()
             except Exception as error:  # whatever the source of the answer raises: its head is sent already
                 log.exception("an answer is broken off")
-                raise Gone from error
+                raise ClientGone from error
             if piece is None:
                 self._finish()
                 return
@@ -170,7 +170,7 @@ class _Stream:
     def _finish(self) -> None:
         if self._length is not None and self._sent != self._length:
             log.error("an answer is broken off", extra={"sent": self._sent, "length": self._length})
-            raise Gone
+            raise ClientGone
         if self._is_chunked:
             self._connection.send(b"0\r\n\r\n")
         self.end()

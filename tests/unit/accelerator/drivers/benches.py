@@ -10,7 +10,7 @@ from pathlib import Path
 
 from moorage.accelerator.drivers import opae as opae_tools
 from moorage.accelerator.drivers import xrt as xrt_tools
-from moorage.accelerator.drivers.base import Driver, DriverError
+from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
 from moorage.accelerator.drivers.description import built_in_host
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
@@ -18,7 +18,7 @@ from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
 from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
-from moorage.accelerator.drivers.simulated import Control, Fault, FaultKind, SimulatedDriver
+from moorage.accelerator.drivers.simulated import Control, FaultKind, SimulatedAccelerators, SimulatedFault
 from moorage.accelerator.model.devices import Mdev
 from tests.unit.accelerator.drivers.bits import bitstream_of, bitstreams, gbs, xclbin
 from tests.unit.accelerator.drivers.fake_tools import FakeTools
@@ -30,7 +30,7 @@ NOBODY = "0000:7f:1f.7"  #: an address that no machine here has
 
 @dataclass
 class Bench:
-    driver: Driver
+    driver: AcceleratorDriver
     card: str
     deployable: str
     handle: str
@@ -43,7 +43,7 @@ class Bench:
     #: All that a driver must not change when it only looks.
     snapshot: Callable[[], object]
     #: A driver over the same machine, as a restarted agent has it.
-    again: Callable[[], Driver]
+    again: Callable[[], AcceleratorDriver]
     #: Where it can be programmed: bitstreams that fit, each with its data; and how to make programming fail.
     bitstreams: list = field(default_factory=list)
     fail_programming: Callable[[], None] | None = None
@@ -53,12 +53,12 @@ class Bench:
 
 def simulated(directory: Path, clock) -> Bench:
     def driver():
-        return SimulatedDriver(built_in_host(), directory / "sim", clock)
+        return SimulatedAccelerators(built_in_host(), directory / "sim", clock)
 
     made = driver()
 
     def order(verb, kind):
-        return lambda: made.order(Control({}, (Fault(verb, kind),)))
+        return lambda: made.order(Control({}, (SimulatedFault(verb, kind),)))
 
     return Bench(
         made,

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
-from moorage.accelerator.model.profile import Wanted, function_id_of
+from moorage.accelerator.model.profile import ProgramRequest, function_id_of
 from moorage.accelerator.service.bitstream_service import Loadable
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
@@ -20,7 +20,7 @@ def index(call: Call[AcceleratorService]) -> Reply:
     image_id, function_id, function_name = (query.first(name) or "" for name in _WAYS)
     if sum(map(bool, (image_id, function_id, function_name))) != 1:
         raise Invalid(f"Name one of {', '.join(_WAYS)}.")
-    wanted = Wanted(image_id, function_id_of(function_id), function_name)
+    wanted = ProgramRequest(image_id, function_id_of(function_id), function_name)
     project_id = query.first("project_id") or call.caller.project_id
     found: list[Loadable] = []
     refusal: dict[str, Any] | None = None

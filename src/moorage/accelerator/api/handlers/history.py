@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from moorage.accelerator.api.handlers.pages import limit_of
-from moorage.accelerator.model.device_history import Event, Record
-from moorage.accelerator.model.rows import Entry, HandleRow, HistoryFilter, Place
+from moorage.accelerator.model.device_history import DeviceEvent, HistoryRecord
+from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
@@ -33,7 +33,7 @@ _ORDERS = ("oldest", "newest")  # fmt: skip
 
 def post(call: Call[AcceleratorService], host: str) -> Reply:
     try:
-        records = msgspec.convert(call.json["records"], list[Record])
+        records = msgspec.convert(call.json["records"], list[HistoryRecord])
     except msgspec.ValidationError as error:
         raise Invalid(f"the records cannot be read: {error}") from error
     call.service.history.write(host, records)
@@ -45,8 +45,8 @@ def index(call: Call[AcceleratorService]) -> Reply:
     if unknown := sorted(query.names() - _PARAMETERS):
         raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
     event = query.first("event")
-    if event is not None and event not in set(Event):
-        raise Invalid(f"event={event!r} is none; it takes {', '.join(Event)}.")
+    if event is not None and event not in set(DeviceEvent):
+        raise Invalid(f"event={event!r} is none; it takes {', '.join(DeviceEvent)}.")
     order = query.first("order") or _ORDERS[0]
     if order not in _ORDERS:
         raise Invalid(f"order={order!r} is none; it takes {' or '.join(_ORDERS)}, which comes first then.")
@@ -102,7 +102,7 @@ def _handle(row: HandleRow) -> dict[str, Any]:
     }
 
 
-def _shown(entry: Entry) -> dict[str, Any]:
+def _shown(entry: HistoryEntry) -> dict[str, Any]:
     record = entry.record
     what = record.what
     return {
@@ -123,13 +123,13 @@ def _shown(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _place(text: str | None) -> Place | None:
+def _place(text: str | None) -> HistoryPosition | None:
     if text is None:
         return None
     sequence, _, identity = text.partition("-")
     if not (sequence.isdecimal() and identity.isdecimal() and len(text) < 39):
         raise Invalid(f"after={text!r} is no id of a record; take `next` of the page before.")
-    return Place(int(sequence), int(identity))
+    return HistoryPosition(int(sequence), int(identity))
 
 
 def _time(text: str | None, name: str) -> datetime | None:

@@ -3,7 +3,7 @@
 import re
 
 from moorage.accelerator.api.handlers import shapes
-from moorage.accelerator.model.profile import Wanted
+from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.wire.http import Call, Reply
@@ -26,7 +26,7 @@ def program(call: Call[AcceleratorService], uuid: str) -> Reply:
     """The peer only replaces, by an image that the caller may use; ``remove``, ``wait_s``, functions and ``project_id`` are ours."""
     (operation,) = call.json
     value = operation.get("value", [{}])[0]
-    wanted = Wanted(value.get("image_uuid", ""), value.get("function_id", ""), value.get("function_name", ""))
+    wanted = ProgramRequest(value.get("image_uuid", ""), value.get("function_id", ""), value.get("function_name", ""))
     project_id, empties = value.get("project_id", call.caller.project_id), operation["op"] == "remove"
     wait_s = operation.get("wait_s")
     part = call.service.operator.program(call.caller, uuid, wanted, project_id, empties=empties, wait_s=wait_s)

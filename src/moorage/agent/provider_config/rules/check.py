@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from moorage.agent.provider_config.rules.model import (
     COMPUTE_NODE,
     AdditionalInventory,
-    Fault,
-    Place,
+    ConfigFault,
+    FilePosition,
     ProviderConfig,
     Source,
 )
@@ -36,7 +36,7 @@ class Checked:
     """`configs` is empty where there are `faults`. `unknown` are paths of fields that were ignored, with hints."""
 
     configs: tuple[ProviderConfig, ...]
-    faults: tuple[Fault, ...]
+    faults: tuple[ConfigFault, ...]
     unknown: tuple[str, ...]
 
 
@@ -51,18 +51,18 @@ def check(document: Document, file: str, schema: Mapping[str, Any]) -> Checked:
     records = _Records(document, file)
     if not faults:
         faults = list(records.faults())
-    faults.sort(key=lambda fault: (fault.place or Place(0, 0), fault.path))
+    faults.sort(key=lambda fault: (fault.place or FilePosition(0, 0), fault.path))
     unknown = tuple(_unknown(value, schema, schema, ()))
     return Checked(() if faults else tuple(records.configs()), tuple(faults), unknown)
 
 
-def duplicates(configs: Iterable[ProviderConfig]) -> Iterator[Fault]:
+def duplicates(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]:
     """The same value used more than once for uuid or name, over all files; UUIDs compare without their case."""
     first: dict[str, Source] = {}
     for config in configs:
         key = config.who.lower() if config.uuid else config.who
         if key in first:
-            yield Fault(
+            yield ConfigFault(
                 config.source.file,
                 f"{config.who} is configured twice, first at {first[key]}",
                 "keep one entry per provider",
@@ -90,13 +90,13 @@ def _with_version_as_text(document: Document) -> Any:
     return value
 
 
-def _version_fault(document: Document, file: str) -> Fault | None:
+def _version_fault(document: Document, file: str) -> ConfigFault | None:
     """Of another major nothing more can be said, so it is looked at first; other faults are the schema's."""
     text = document.texts.get(_VERSION_PATH, "")
     match = _VERSION.match(text)
     if match is None or int(match[1]) == MAJOR:
         return None
-    return Fault(
+    return ConfigFault(
         file,
         f"schema version {text} is not known",
         f"this agent reads {MAJOR}.x, at best {MAJOR}.{MINOR}: rewrite the file for it, or upgrade the agent",
@@ -110,13 +110,13 @@ def _follows(error: "ValidationError") -> bool:
     return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
 
-def _fault(error: "ValidationError", document: Document, file: str) -> Fault:
+def _fault(error: "ValidationError", document: Document, file: str) -> ConfigFault:
     path: Path = tuple(error.absolute_path)
     if "propertyNames" in error.absolute_schema_path:
         path = (*path, str(error.instance))
     schema = error.schema if isinstance(error.schema, Mapping) else {}
     remedy = schema.get("says", {}).get(error.validator, "see `moorage provider-config sample`")
-    return Fault(file, _problem(error), remedy, document.places.get(path), path_text(path))
+    return ConfigFault(file, _problem(error), remedy, document.places.get(path), path_text(path))
 
 
 def _problem(error: "ValidationError") -> str:
@@ -160,19 +160,21 @@ class _Records:
         self._document = document
         self._file = file
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[ConfigFault]:
         """What the schema language cannot say: relations between fields, a class in two items of a list."""
         for path, name, record, earlier in self._inventories():
             where = self._document.places[path]
             if earlier is not None:
                 problem = f"{name} is there twice, first at {earlier}"
-                yield Fault(self._file, problem, "keep one of them", where, path_text(path))
+                yield ConfigFault(self._file, problem, "keep one of them", where, path_text(path))
             if record.get("reserved", 0) > record["total"]:
                 problem = f"reserved {record['reserved']} is more than total {record['total']}"
-                yield Fault(self._file, problem, "reserve at most the total", where, path_text(path))
+                yield ConfigFault(self._file, problem, "reserve at most the total", where, path_text(path))
             if "max_unit" in record and record.get("min_unit", 1) > record["max_unit"]:
                 problem = f"min_unit {record.get('min_unit', 1)} is more than max_unit {record['max_unit']}"
-                yield Fault(self._file, problem, "nothing could ever be allocated: change one", where, path_text(path))
+                yield ConfigFault(
+                    self._file, problem, "nothing could ever be allocated: change one", where, path_text(path)
+                )
 
     def configs(self) -> Iterator[ProviderConfig]:
         value: Any = self._document.value

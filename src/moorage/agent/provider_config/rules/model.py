@@ -13,7 +13,7 @@ COMPUTE_NODE = "$COMPUTE_NODE"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class FilePosition:
     """Where in a file; both count from 1, as editors do."""
 
     line: int
@@ -23,20 +23,20 @@ class Place:
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
     file: str
-    place: Place
+    place: FilePosition
 
     def __str__(self) -> str:
         return f"{self.file}:{self.place.line}:{self.place.column}"
 
 
 @dataclass(frozen=True)
-class Fault:
+class ConfigFault:
     """One thing that must be mended before the agent starts."""
 
     file: str
     problem: str
     remedy: str
-    place: Place | None = None  #: None: the file or directory as a whole
+    place: FilePosition | None = None  #: None: the file or directory as a whole
     path: str = ""  #: inside the document: ``providers[0].identification.uuid``
 
     def __str__(self) -> str:

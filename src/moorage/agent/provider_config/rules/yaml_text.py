@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from moorage.agent.provider_config.rules.model import Place
+from moorage.agent.provider_config.rules.model import FilePosition
 
 MAX_DEPTH = 40
 MAX_ALIASES = 1_000
@@ -42,7 +42,7 @@ _MERGE = "<<"
 class YamlFault(Exception):
     """The text cannot be read as one YAML document, or only beyond a bound."""
 
-    def __init__(self, problem: str, remedy: str, place: Place | None = None) -> None:
+    def __init__(self, problem: str, remedy: str, place: FilePosition | None = None) -> None:
         super().__init__(problem)
         self.problem = problem
         self.remedy = remedy
@@ -52,17 +52,17 @@ class YamlFault(Exception):
 @dataclass(frozen=True)
 class Document:
     value: Value
-    places: Mapping[Path, Place]  #: of values; of an entry of a map, that of its key
+    places: Mapping[Path, FilePosition]  #: of values; of an entry of a map, that of its key
     texts: Mapping[Path, str]  #: the source text of each scalar
 
 
 @dataclass(slots=True)
 class _Node:
-    place: Place
+    place: FilePosition
     text: str | None = None  #: of a scalar
     value: Value = None  #: of a scalar
     items: "list[_Node] | None" = None
-    entries: "dict[str, tuple[Place, _Node]] | None" = None
+    entries: "dict[str, tuple[FilePosition, _Node]] | None" = None
     complete: bool = True
 
 
@@ -83,13 +83,13 @@ def _decoded(data: bytes) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start]
-        place = Place(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
+        place = FilePosition(before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
         raise YamlFault("is not UTF-8 text", "save the file in the encoding UTF-8", place) from error
 
 
 def _syntax_fault(error: yaml.MarkedYAMLError, text: str) -> YamlFault:
     mark = error.problem_mark or error.context_mark
-    place = Place(mark.line + 1, mark.column + 1) if mark else None
+    place = FilePosition(mark.line + 1, mark.column + 1) if mark else None
     problem = " ".join(part for part in (error.context, error.problem) if part)
     lines = text.splitlines()
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
@@ -102,7 +102,7 @@ def _character_fault(error: ReaderError, text: str) -> YamlFault:
     bad = next((at for at, char in enumerate(text) if not char.isprintable() and char not in "\t\n\r\x85"), None)
     place = None
     if bad is not None:
-        place = Place(text.count("\n", 0, bad) + 1, bad - (text.rfind("\n", 0, bad) + 1) + 1)
+        place = FilePosition(text.count("\n", 0, bad) + 1, bad - (text.rfind("\n", 0, bad) + 1) + 1)
     return YamlFault(f"is not YAML: {error.reason}", "remove the character that cannot be seen there", place)
 
 
@@ -126,7 +126,7 @@ class _Composer:
                 continue
             root = self._node(event, depth=0)
         if root is None:
-            raise YamlFault("is empty", "write `meta` and `providers`, or remove the file", Place(1, 1))
+            raise YamlFault("is empty", "write `meta` and `providers`, or remove the file", FilePosition(1, 1))
         return root
 
     def _node(self, event: yaml.Event, depth: int) -> _Node:
@@ -153,7 +153,7 @@ class _Composer:
         node.complete = True
         return node
 
-    def _alias(self, event: yaml.AliasEvent, place: Place) -> _Node:
+    def _alias(self, event: yaml.AliasEvent, place: FilePosition) -> _Node:
         self._aliases += 1
         if self._aliases > MAX_ALIASES:
             raise YamlFault(f"has more than {MAX_ALIASES} aliases", "write the values out", place)
@@ -172,7 +172,7 @@ class _Composer:
 
     def _fill(self, node: _Node, depth: int) -> None:
         """The entries of a map. What ``<<`` brings in is added at its end: own keys win, then the earlier map."""
-        entries: dict[str, tuple[Place, _Node]] = {}
+        entries: dict[str, tuple[FilePosition, _Node]] = {}
         sources: list[_Node] = []
         for event in self._events:
             if isinstance(event, yaml.MappingEndEvent):
@@ -197,30 +197,30 @@ class _Composer:
                 entries.setdefault(key, entry)
         node.entries = entries
 
-    def _count(self, more: int, place: Place) -> None:
+    def _count(self, more: int, place: FilePosition) -> None:
         self._nodes += more
         if self._nodes > MAX_VALUES:
             raise YamlFault(f"has more than {MAX_VALUES} values", "split or simplify the file", place)
 
 
-def _merged(value: _Node, place: Place) -> list[_Node]:
+def _merged(value: _Node, place: FilePosition) -> list[_Node]:
     sources = value.items if value.items is not None else [value]
     if any(source.entries is None for source in sources):
         raise YamlFault("`<<` takes a map, or a list of maps", "name a map with an alias", place)
     return sources
 
 
-def _place(event: yaml.Event) -> Place:
+def _place(event: yaml.Event) -> FilePosition:
     mark = event.start_mark
-    return Place(mark.line + 1, mark.column + 1) if mark else Place(1, 1)
+    return FilePosition(mark.line + 1, mark.column + 1) if mark else FilePosition(1, 1)
 
 
-def _only_tag(tag: str | None, kind: str, place: Place) -> None:
+def _only_tag(tag: str | None, kind: str, place: FilePosition) -> None:
     if tag not in (None, "!", _TAG + kind):
         raise YamlFault(f"the tag {tag} is not known here", "remove the tag", place)
 
 
-def _scalar(event: yaml.ScalarEvent, place: Place) -> Value:
+def _scalar(event: yaml.ScalarEvent, place: FilePosition) -> Value:
     if event.tag in ("!", _TAG + "str") or (event.tag is None and not event.implicit[0]):
         return str(event.value)
     if event.tag not in (None, _TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"):
@@ -243,14 +243,14 @@ class _Expansion:
     """Nodes into values, aliases written out; counts what comes out, since a few aliases can mean very much."""
 
     def __init__(self) -> None:
-        self._places: dict[Path, Place] = {}
+        self._places: dict[Path, FilePosition] = {}
         self._texts: dict[Path, str] = {}
 
     def document(self, root: _Node) -> Document:
         value = self._value(root, (), root.place)
         return Document(value, self._places, self._texts)
 
-    def _value(self, node: _Node, path: Path, place: Place) -> Value:
+    def _value(self, node: _Node, path: Path, place: FilePosition) -> Value:
         if len(self._places) >= MAX_VALUES or len(path) > MAX_DEPTH:
             raise YamlFault(
                 f"has more than {MAX_VALUES} values or {MAX_DEPTH} levels once its aliases are followed",

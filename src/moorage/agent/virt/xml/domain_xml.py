@@ -36,17 +36,17 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Disk:
+class DomainDisk:
     path: str
     format: str  #: ``qcow2`` or ``raw``; never found out from the content, which is a tenant's
     read_only: bool = False
 
 
 @dataclass(frozen=True)
-class Parts:
+class GuestPaths:
     """The files of one guest on its host."""
 
-    disks: tuple[Disk, ...] = ()  #: ``vda``, ``vdb`` ... in this order
+    disks: tuple[DomainDisk, ...] = ()  #: ``vda``, ``vdb`` ... in this order
     console: str | None = None  #: the file that the serial port's output goes to
     kernel: str | None = None
     initrd: str | None = None
@@ -56,10 +56,10 @@ class Parts:
 
 
 def render(
-    spec: DomainSpec, numa_nodes: Sequence[int] = (), machine: Machine | None = None, parts: Parts | None = None
+    spec: DomainSpec, numa_nodes: Sequence[int] = (), machine: Machine | None = None, parts: GuestPaths | None = None
 ) -> bytes:
     """`numa_nodes`: of the host, where the guest's memory should be."""
-    machine, parts = machine or Machine(), parts or Parts()
+    machine, parts = machine or Machine(), parts or GuestPaths()
     ET.register_namespace("moorage", NAMESPACE)
     domain = ET.Element("domain", type=machine.virt_type)
     # A name of libvirt's is unique on its host and goes into paths; a server's is neither.
@@ -91,7 +91,7 @@ def domain_name(uuid: str) -> str:
     return f"moorage-{uuid}"
 
 
-def _metadata(domain: ET.Element, spec: DomainSpec, parts: Parts) -> None:
+def _metadata(domain: ET.Element, spec: DomainSpec, parts: GuestPaths) -> None:
     attributes = {
         "name": spec.name,
         "disk_gb": str(spec.disk_gb),
@@ -105,7 +105,7 @@ def _metadata(domain: ET.Element, spec: DomainSpec, parts: Parts) -> None:
         _text(server, f"{{{NAMESPACE}}}near", provider)
 
 
-def _os(domain: ET.Element, machine: Machine, parts: Parts) -> None:
+def _os(domain: ET.Element, machine: Machine, parts: GuestPaths) -> None:
     system = ET.SubElement(domain, "os")
     _text(system, "type", "hvm", arch=machine.arch, machine=machine.model)
     for tag in ("kernel", "initrd", "cmdline"):
@@ -115,7 +115,7 @@ def _os(domain: ET.Element, machine: Machine, parts: Parts) -> None:
         ET.SubElement(system, "boot", dev="hd")
 
 
-def _devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: Parts) -> None:
+def _devices(domain: ET.Element, spec: DomainSpec, machine: Machine, parts: GuestPaths) -> None:
     devices = ET.SubElement(domain, "devices")
     for disk, letter in zip(parts.disks, "abcdefgh", strict=False):
         element = ET.SubElement(devices, "disk", type="file", device="disk")

@@ -67,7 +67,7 @@ _OWN_TRAITS = frozenset(
 
 
 @dataclass(frozen=True)
-class Cell:
+class NumaCell:
     """A NUMA node."""
 
     id: int
@@ -78,7 +78,7 @@ class Cell:
 @dataclass(frozen=True)
 class Capabilities:
     arch: str
-    cells: tuple[Cell, ...]
+    cells: tuple[NumaCell, ...]
     virt_types: frozenset[str]  #: for guests of the host's own architecture: ``qemu``, ``kvm``
 
     @property
@@ -117,11 +117,11 @@ def read_capabilities(xml: str) -> Capabilities:
     return Capabilities(arch, cells, virt_types)
 
 
-def _cell(element: ET.Element) -> Cell:
+def _cell(element: ET.Element) -> NumaCell:
     memory = element.find("memory")
     if memory is None or memory.get("unit") != "KiB":
         raise VirtError("libvirt's capabilities give a NUMA node no memory in KiB")
-    return Cell(int(element.attrib["id"]), int(memory.text or "0") // 1024, len(element.findall("cpus/cpu")))
+    return NumaCell(int(element.attrib["id"]), int(memory.text or "0") // 1024, len(element.findall("cpus/cpu")))
 
 
 def guest_cpu(domain_capabilities: str, arch: str) -> str | None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from moorage.compute.agents.disk_image_service import Disk
+from moorage.compute.agents.disk_image_service import ServerDisk
 from moorage.compute.api.handlers.views import ComputeCall
 from moorage.core.errors import Invalid
 from moorage.images.for_hosts import DISK_HEADER, chunks_of
@@ -22,7 +22,7 @@ def upload(call: ComputeCall, host: str, image_id: str) -> Reply:
         disk = msgspec.json.decode(call.headers.get(DISK_HEADER, "{}"), type=_Disk)
     except msgspec.DecodeError as error:
         raise Invalid(f"the header {DISK_HEADER} cannot be read: {error}") from error
-    found = Disk(disk.disk_format, disk.properties, int(length))
+    found = ServerDisk(disk.disk_format, disk.properties, int(length))
     call.service.disk_images.upload(host, image_id, found, chunks_of(call))
     return Reply(204)
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeCall, amount, flag, page_size, whole
 from moorage.compute.model.server_group import ServerGroup
-from moorage.scheduler.server_groups import Policy
+from moorage.scheduler.server_groups import GroupPolicy
 from moorage.wire.http import Reply
 
 _WITH_OWNER = (2, 13)
@@ -22,7 +22,7 @@ def index(call: ComputeCall) -> Reply:
 
 def create(call: ComputeCall) -> Reply:
     body = call.json["server_group"]
-    policy = Policy(body["policy"] if "policy" in body else body["policies"][0])
+    policy = GroupPolicy(body["policy"] if "policy" in body else body["policies"][0])
     rules = {name: amount(value, name) for name, value in body.get("rules", {}).items()}
     group = call.service.groups.create(call.caller, body["name"].strip(), policy, rules)
     return Reply(body={"server_group": _view(call, group)})

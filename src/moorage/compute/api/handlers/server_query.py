@@ -18,12 +18,12 @@ _REPETITIONS = re.compile(r"[*+{]")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ServerListing:
     query: ServerQuery
     passes: Callable[[Server], bool]
 
 
-def wanted_servers(call: ComputeCall, list_rule: str) -> Wanted:
+def wanted_servers(call: ComputeCall, list_rule: str) -> ServerListing:
     """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; others' servers need its ``:get_all_tenants``."""
     first = call.query.first
     sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(call)
@@ -45,7 +45,7 @@ def wanted_servers(call: ComputeCall, list_rule: str) -> Wanted:
         changed_before=_moment(call, "changes-before"),
         sort=_sort(call),
     )
-    return Wanted(query, _predicate(call))
+    return ServerListing(query, _predicate(call))
 
 
 def name_matches(pattern: str) -> Callable[[str], bool]:

@@ -14,21 +14,21 @@ _SEES_HOSTS = "os_compute_api:os-extended-server-attributes"
 
 
 @dataclass(frozen=True)
-class Shown:
+class ServerViewContext:
     """What of other rows a server's view needs: hosts by name."""
 
     hosts: Mapping[str, HostDetails]
 
     @staticmethod
-    def of(call: ComputeCall) -> "Shown":
-        return Shown({details.host.name: details for details in call.service.hosts.hosts()})
+    def of(call: ComputeCall) -> "ServerViewContext":
+        return ServerViewContext({details.host.name: details for details in call.service.hosts.hosts()})
 
 
 def brief(call: ComputeCall, server: Server) -> dict[str, Any]:
     return {"id": server.id, "name": server.name, "links": links(call, "servers", server.id)}
 
 
-def full(call: ComputeCall, server: Server, shown: Shown) -> dict[str, Any]:
+def full(call: ComputeCall, server: Server, shown: ServerViewContext) -> dict[str, Any]:
     details = None if server.host is None else shown.hosts.get(server.host)
     view = {
         **brief(call, server),
@@ -66,7 +66,7 @@ def full(call: ComputeCall, server: Server, shown: Shown) -> dict[str, Any]:
 
 def whole(call: ComputeCall, server: Server) -> dict[str, Any]:
     """One server: lists do not name groups."""
-    view = full(call, server, Shown.of(call))
+    view = full(call, server, ServerViewContext.of(call))
     if call.version >= (2, 71):
         view["server_groups"] = call.service.groups.ids_of(server.id)
     return view

@@ -4,7 +4,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from moorage.compute.api.handlers.server_query import wanted_servers
-from moorage.compute.api.handlers.server_view import Shown, brief, changed, full, whole
+from moorage.compute.api.handlers.server_view import ServerViewContext, brief, changed, full, whole
 from moorage.compute.api.handlers.views import ComputeCall, amount, flag, links, next_link, page_size
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
@@ -32,7 +32,7 @@ def index(call: ComputeCall) -> Reply:
 
 def detail(call: ComputeCall) -> Reply:
     servers, more = _page(call, "os_compute_api:servers:detail")
-    shown = Shown.of(call)
+    shown = ServerViewContext.of(call)
     return _list(call, [full(call, server, shown) for server in servers], more=more)
 
 

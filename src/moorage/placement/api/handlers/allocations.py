@@ -9,7 +9,7 @@ from moorage.core.errors import Invalid
 from moorage.placement.api.handlers.answers import PlacementCall, answer, done
 from moorage.placement.api.handlers.usages import UNKNOWN
 from moorage.placement.forest.model import Allocation
-from moorage.placement.rules.allocation_writes import Wish
+from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.search.query import canonical_uuid, looks_like_uuid
 from moorage.wire.http import Reply
 
@@ -78,14 +78,14 @@ def delete(call: PlacementCall, consumer_uuid: str) -> Reply:
     return done(call)
 
 
-def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -> Wish:
+def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
     """One consumer's part of any of the five bodies."""
     given = document["allocations"]
     if isinstance(given, list):
         allocations = {entry["resource_provider"]["uuid"]: entry["resources"] for entry in given}
     else:
         allocations = {uuid: entry["resources"] for uuid, entry in given.items()}
-    return Wish(
+    return AllocationWrite(
         consumer_uuid=consumer_uuid,
         allocations={uuid: {name: int(units) for name, units in one.items()} for uuid, one in allocations.items()},
         project_id=document.get("project_id", INCOMPLETE),

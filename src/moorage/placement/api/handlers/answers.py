@@ -41,7 +41,7 @@ def reads(handler: Handler[P]) -> Handler[P]:
 
     @wraps(handler)
     def reading(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
-        with stale_reads.Reading() as read:
+        with stale_reads.StaleRead() as read:
             reply = checked(call, *args, **kwargs)
         if read.age_s is None:
             return reply

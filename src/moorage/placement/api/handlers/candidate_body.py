@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS
-from moorage.placement.search.candidates import Found
-from moorage.placement.search.request import Request
-from moorage.placement.search.requirements import Decision
+from moorage.placement.search.candidates import SearchResult
+from moorage.placement.search.request import CandidateRequest
+from moorage.placement.search.requirements import Requirement
 from moorage.placement.service.provider_service import kept
 from moorage.wire.body import encode_json
 from moorage.wire.microversion import Version
@@ -25,7 +25,7 @@ Bytes = NDArray[np.uint8]
 _IN_CHUNK = (1 << CHUNK_BITS) - 1
 
 
-def body(version: Version, forest: Forest, request: Request, found: Found) -> bytes:
+def body(version: Version, forest: Forest, request: CandidateRequest, found: SearchResult) -> bytes:
     """Joined once: copying a megabyte costs more than finding it."""
     requests = _requests(version, forest, found)
     summaries = _summaries(version, forest, request, found)
@@ -37,7 +37,7 @@ def body(version: Version, forest: Forest, request: Request, found: Found) -> by
 # --- requests ---------------------------------------------------------------------------------------------------
 
 
-def _requests(version: Version, forest: Forest, found: Found) -> list[memoryview]:
+def _requests(version: Version, forest: Forest, found: SearchResult) -> list[memoryview]:
     """Each with a comma behind it."""
     if not len(found):
         return []
@@ -70,7 +70,7 @@ def _pattern(slots: list[int]) -> tuple[int, ...]:
 
 
 def _template(
-    version: Version, decisions: Sequence[Decision], same: Sequence[int], width: int
+    version: Version, decisions: Sequence[Requirement], same: Sequence[int], width: int
 ) -> tuple[bytes, list[tuple[int, int]]]:
     """An allocation request with `width` blanks for each uuid, and where: (start, number of a decision)."""
     parts: list[bytes | int] = []
@@ -132,7 +132,7 @@ def _quoted_uuids(forest: Forest) -> Bytes:
 # --- summaries --------------------------------------------------------------------------------------------------
 
 
-def _summaries(version: Version, forest: Forest, request: Request, found: Found) -> list[bytes]:
+def _summaries(version: Version, forest: Forest, request: CandidateRequest, found: SearchResult) -> list[bytes]:
     """All providers of the trees that the candidates use; before 1.29, only those that they use. With a comma each."""
     slots = _summarised(forest, request, found)
     if version >= (1, 29):
@@ -174,7 +174,7 @@ def _encoded(version: Version, forest: Forest, provider: Provider, classes: set[
     return encode_json({provider.uuid: summary(version, forest, provider, classes)})[1:-1] + b","
 
 
-def _summarised(forest: Forest, request: Request, found: Found) -> list[int]:
+def _summarised(forest: Forest, request: CandidateRequest, found: SearchResult) -> list[int]:
     """Slots, in order."""
     used = np.zeros(len(forest.roots), dtype=np.bool_)
     with_resources = [number for number, decision in enumerate(found.decisions) if decision.resources]

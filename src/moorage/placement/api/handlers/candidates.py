@@ -9,7 +9,7 @@ from moorage.placement.api.handlers.candidate_body import body
 from moorage.placement.api.handlers.root import VERSIONS
 from moorage.placement.api.schemas import candidate as schemas
 from moorage.placement.explain.explanation import Explanation
-from moorage.placement.search.request import Request, parse, to_pairs
+from moorage.placement.search.request import CandidateRequest, parse, to_pairs
 from moorage.wire.http import Reply
 from moorage.wire.microversion import Version
 
@@ -35,14 +35,14 @@ REMEMBERED = 512
 REMEMBERED_LENGTH = 2000
 
 
-def _request(pairs: Sequence[tuple[str, str]], version: Version) -> Request:
+def _request(pairs: Sequence[tuple[str, str]], version: Version) -> CandidateRequest:
     """Raises `Invalid` as the peer does."""
     if sum(len(key) + len(value) for key, value in pairs) > REMEMBERED_LENGTH:
         return _parsed(tuple(pairs), version)
     return _remembered(tuple(pairs), version)
 
 
-def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> Request:
+def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> CandidateRequest:
     schema = schemas.LIST.at(version)
     if schema is not None:
         schema.check(dict(pairs), lambda error: f"Invalid query string parameters: {error}")

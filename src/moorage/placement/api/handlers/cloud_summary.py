@@ -8,7 +8,7 @@ from moorage.placement.api.schemas import cloud_summary as schemas
 from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
 from moorage.placement.forest.change_events import written
 from moorage.placement.service.cloud_summary_service import TreeState
-from moorage.placement.store.holding_store import Held
+from moorage.placement.store.holding_store import AllocationRow
 from moorage.wire.http import Reply
 
 #: Trees on a page, where nobody says how many.
@@ -75,7 +75,7 @@ def _tree(state: TreeState) -> Document:
     }
 
 
-def _holders(held: Iterable[Held]) -> list[Document]:
+def _holders(held: Iterable[AllocationRow]) -> list[Document]:
     """One for each consumer: what it holds, by provider and class."""
     holders: dict[str, Document] = {}
     amounts: dict[str, dict[str, dict[str, int]]] = {}

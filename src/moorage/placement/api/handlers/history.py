@@ -7,9 +7,9 @@ from moorage.core import parsing
 from moorage.core.errors import Invalid
 from moorage.placement.api.handlers.answers import PlacementCall, checked_query
 from moorage.placement.api.schemas import event as schemas
-from moorage.placement.forest.change_events import Change, Cursor, written
+from moorage.placement.forest.change_events import ChangeEvent, Cursor, written
 from moorage.placement.service.history_service import State
-from moorage.placement.store.change_store import Period
+from moorage.placement.store.change_store import TimeRange
 from moorage.wire.http import Reply
 
 
@@ -39,11 +39,11 @@ def _state(state: State) -> Reply:
     return Reply(200, body)
 
 
-def _entries(call: PlacementCall, uuid: str, read: Callable[..., list[Change]]) -> Reply:
+def _entries(call: PlacementCall, uuid: str, read: Callable[..., list[ChangeEvent]]) -> Reply:
     values = checked_query(call, schemas.ENTRIES)
     most = int(values.get("limit", "100"))
     after = Cursor.parse(values["after"]) if "after" in values else Cursor(0)
-    found = read(uuid, Period(moment(values, "since"), moment(values, "until")), after, most + 1)
+    found = read(uuid, TimeRange(moment(values, "since"), moment(values, "until")), after, most + 1)
     changes = ",".join(entry.json() for entry in found[:most])
     following = f'"{found[most - 1].cursor}"' if len(found) > most else "null"
     return Reply(200, f'{{"changes":[{changes}],"next":{following}}}'.encode())

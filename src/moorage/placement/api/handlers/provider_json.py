@@ -7,7 +7,7 @@ of its parent and root differ from those of the next.
 from dataclasses import dataclass
 from functools import lru_cache
 
-from moorage.placement.service.provider_service import Kept
+from moorage.placement.service.provider_service import ProviderView
 from moorage.wire.body import encode_json
 
 #: Since 1.14 nothing has changed.
@@ -24,7 +24,7 @@ class Shape:
     links: tuple[str, ...]
     shows_tree: bool
 
-    def text(self, shown: Kept) -> str:
+    def text(self, shown: ProviderView) -> str:
         provider = shown.provider
         uuid = provider.uuid
         name = encode_json(provider.name).decode()

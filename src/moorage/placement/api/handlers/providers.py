@@ -12,7 +12,7 @@ from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS, CHUNK_MASK, Memo
 from moorage.placement.search.provider_filters import ProviderFilter
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, parse_resources, parse_traits
-from moorage.placement.service.provider_service import Kept, kept
+from moorage.placement.service.provider_service import ProviderView, kept
 from moorage.wire.http import Reply
 
 
@@ -68,7 +68,7 @@ def delete(call: PlacementCall, uuid: str) -> Reply:
     return done(call)
 
 
-def _answer(call: PlacementCall, shown: Kept) -> Reply:
+def _answer(call: PlacementCall, shown: ProviderView) -> Reply:
     return answer(call, _shape(call).text(shown).encode(), shown.provider.updated_at)
 
 

@@ -1,10 +1,10 @@
 """Queries of the change log and of history: our own routes, beside the peer's."""
 
 from moorage.placement.api.schemas.common import JsonSchema, closed
-from moorage.placement.forest.change_documents import Kind
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.wire.body import Schema
 
-_KIND = f"({'|'.join(Kind)})"
+_KIND = f"({'|'.join(SubjectKind)})"
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 _PLACE: JsonSchema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})?$"}

@@ -1,7 +1,7 @@
 from typing import Any
 
 from moorage.reservation.api.schemas import host as schema
-from moorage.reservation.model.leases import Allocation, Host
+from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Call, Reply
 
@@ -52,7 +52,9 @@ def set_private(call: Call[ReservationService], name: str) -> Reply:
     return Reply(200, {"resource_property": schema.encode_property_row(row)})
 
 
-def filtered(call: Call[ReservationService], host: Host, slots: list[tuple[str, Allocation]]) -> dict[str, Any]:
+def filtered(
+    call: Call[ReservationService], host: RegisteredHost, slots: list[tuple[str, Allocation]]
+) -> dict[str, Any]:
     lease_id, reservation_id = call.query.first("lease_id"), call.query.first("reservation_id")
     wanted = [
         (lease, slot)

@@ -1,7 +1,7 @@
 """Limits of projects, from microversion 1.1 on."""
 
 from moorage.reservation.api.schemas import limit as schema
-from moorage.reservation.model.limits import Limits
+from moorage.reservation.model.limits import ProjectLimits
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Call, Reply
 
@@ -18,5 +18,5 @@ def update(call: Call[ReservationService], project_id: str) -> Reply:
     return _reply(call, project_id, call.service.enforcement.set_limits(project_id, schema.decode(call.json)))
 
 
-def _reply(call: Call[ReservationService], project_id: str, limits: Limits) -> Reply:
+def _reply(call: Call[ReservationService], project_id: str, limits: ProjectLimits) -> Reply:
     return Reply(200, schema.encode(project_id, limits, call.service.enforcement.period))

@@ -6,9 +6,9 @@ from typing import Any
 
 from moorage.reservation.api.schemas import lease
 from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
-from moorage.reservation.booking.previews import Addresses, Change, Draft
+from moorage.reservation.booking.previews import Addresses, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
-from moorage.reservation.leases.availability import Found, Prolongation, Wanted
+from moorage.reservation.leases.availability import AvailabilityRequest, AvailabilityResult, Prolongation
 from moorage.reservation.model.leases import EventType
 from moorage.reservation.store.hold_store import Hold
 from moorage.wire.body import Schema
@@ -67,9 +67,9 @@ CREATE = Schema(
 )
 
 
-def decode(body: Mapping[str, Any]) -> Wanted:
+def decode(body: Mapping[str, Any]) -> AvailabilityRequest:
     made_up = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
-    return Wanted(
+    return AvailabilityRequest(
         lease.decode_create(made_up),
         timedelta(minutes=int(body["duration_minutes"])),
         decode_when(body["earliest_start"]) if "earliest_start" in body else "now",
@@ -78,7 +78,7 @@ def decode(body: Mapping[str, Any]) -> Wanted:
     )
 
 
-def encode(found: Found) -> dict[str, Any]:
+def encode(found: AvailabilityResult) -> dict[str, Any]:
     body: dict[str, Any] = {"offers": [_period(*slot) for slot in found.slots]}
     if found.shortage is not None:
         body["earliest_start"] = {"free": found.shortage.free, "reason": found.shortage.reason}
@@ -115,7 +115,7 @@ def encode_prolongation(found: Prolongation) -> dict[str, Any]:
     }
 
 
-def encode_draft(draft: Draft, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
     """`names` of hosts are for administrators; others are told how many hosts it would be."""
     made = draft.lease
     before_end = next(event.time for event in made.events if event.type is EventType.BEFORE_END)
@@ -135,7 +135,7 @@ def encode_draft(draft: Draft, plan: host_selection.Plan, names: Mapping[int, st
     }
 
 
-def encode_change(change: Change, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
+def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
     """Reservations that stay where they are have no slots here."""
     decision = change.decision
     found = []

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.reservation.api.schemas.common import encode_time
-from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.wire.body import Schema
 
 CREATE = Schema(
@@ -19,7 +19,7 @@ CREATE = Schema(
 )
 
 
-def encode(floating_ip: FloatingIp) -> dict[str, Any]:
+def encode(floating_ip: RegisteredAddress) -> dict[str, Any]:
     return {
         "id": floating_ip.id,
         "floating_network_id": floating_ip.floating_network_id,

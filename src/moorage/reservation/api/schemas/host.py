@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid
 from moorage.reservation.api.schemas.common import encode_date, encode_time
-from moorage.reservation.model.leases import Allocation, Host
+from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.store.property_store import HOST_TYPE
 from moorage.wire.body import Schema
 
@@ -34,7 +34,7 @@ def decode_update(body: Mapping[str, Any]) -> dict[str, str | None]:
     return {key: None if value is None else _text(key, value) for key, value in body.items()}
 
 
-def encode(host: Host) -> dict[str, Any]:
+def encode(host: RegisteredHost) -> dict[str, Any]:
     own = {
         "id": str(host.id),
         "vcpus": host.vcpus,
@@ -55,7 +55,7 @@ def encode(host: Host) -> dict[str, Any]:
     return own | {key: value for key, value in host.extra.items() if key not in own}
 
 
-def encode_allocation(host: Host, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Any]:
+def encode_allocation(host: RegisteredHost, slots: Iterable[tuple[str, Allocation]]) -> dict[str, Any]:
     """A reservation appears once for each of its slots on the host."""
     return {
         "resource_id": str(host.id),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from moorage.reservation.model.limits import Limits
+from moorage.reservation.model.limits import ProjectLimits
 from moorage.wire.body import Schema
 
 _AMOUNTS = {
@@ -31,12 +31,12 @@ UPDATE = Schema(
 )
 
 
-def decode(body: Mapping[str, Any]) -> Limits | None:
+def decode(body: Mapping[str, Any]) -> ProjectLimits | None:
     limits = body["limits"]
-    return None if limits is None else Limits(limits.get("now", {}), limits.get("hours", {}))
+    return None if limits is None else ProjectLimits(limits.get("now", {}), limits.get("hours", {}))
 
 
-def encode(project_id: str, limits: Limits, period: timedelta) -> dict[str, Any]:
+def encode(project_id: str, limits: ProjectLimits, period: timedelta) -> dict[str, Any]:
     return {
         "limits": {
             "project_id": project_id,

@@ -9,15 +9,15 @@ from typing import Protocol
 
 from moorage.reservation.model.leases import Reservation
 from moorage.reservation.model.reservation_requests import Request, ReservationChange
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import Regions, Services, Slots, Step
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SlotRequest:
     """What a reservation wants of the hosts: `amount` slots, or up to `most`."""
 
-    demand: Demand
+    demand: SlotDemand
     amount: int
     affinity: bool | None = None
     most: int | None = None
@@ -30,7 +30,7 @@ class ResourceType(Protocol):
     name: str
     has_flavor: bool  #: servers are launched with a flavor of the reservation's id
 
-    def wanted(self, request: Request) -> Wanted | None:
+    def wanted(self, request: Request) -> SlotRequest | None:
         """None where it is not hosts that it is of."""
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> Request:

@@ -7,7 +7,7 @@ reservation's slots beside; see `virtual_instance` for the steps.
 from dataclasses import replace
 
 from moorage.core.errors import Conflict
-from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.base import SlotRequest
 from moorage.reservation.capacity.resource_types.changes import check_known, expect
 from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
 from moorage.reservation.model.leases import Reservation
@@ -18,7 +18,7 @@ from moorage.reservation.model.reservation_requests import (
     ReservationChange,
     SourceFlavor,
 )
-from moorage.reservation.model.slot_demand import Demand, Group
+from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand
 from moorage.reservation.model.steps import PrivateFlavor
 from moorage.scheduler.flavor_resources import FlavorFields, ResourceRequest, request_for
 
@@ -28,9 +28,11 @@ _CHANGEABLE = ("amount", "affinity", "resource_properties", "flavor_id")
 class FlavorInstance(ServerSlots):
     name = FLAVOR_INSTANCE
 
-    def wanted(self, request: Request) -> Wanted:
+    def wanted(self, request: Request) -> SlotRequest:
         asked = expect(request, FlavorRequest)
-        return Wanted(demand_of(asked.source), asked.amount, asked.affinity, properties=(asked.resource_properties,))
+        return SlotRequest(
+            demand_of(asked.source), asked.amount, asked.affinity, properties=(asked.resource_properties,)
+        )
 
     def flavor(self, request: Request) -> PrivateFlavor:
         source = expect(request, FlavorRequest).source
@@ -61,24 +63,26 @@ class FlavorInstance(ServerSlots):
         return request
 
 
-def demand_of(source: SourceFlavor) -> Demand:
+def demand_of(source: SourceFlavor) -> SlotDemand:
     """What Placement will be asked for by each server. Raises `Invalid` for a flavor that nobody could launch."""
     specs = {**source.extra_specs, **source.profile_specs}
     fields = FlavorFields(source.vcpus, source.memory_mb, source.disk_gb, source.ephemeral_gb, source.swap_mb, specs)
     return as_demand(request_for(fields))
 
 
-def as_demand(request: ResourceRequest) -> Demand:
+def as_demand(request: ResourceRequest) -> SlotDemand:
     groups = {
-        suffix: Group(group.resources, group.required, group.forbidden)
+        suffix: DemandGroup(group.resources, group.required, group.forbidden)
         for suffix, group in request.groups.items()
         if suffix
     }
     plain = request.groups.get("")
     with_traits = plain is not None and (plain.required or plain.forbidden)
-    return Demand(
+    return SlotDemand(
         resources=plain.resources if plain is not None else {},
-        plain=Group(plain.resources, plain.required, plain.forbidden) if plain is not None and with_traits else None,
+        plain=DemandGroup(plain.resources, plain.required, plain.forbidden)
+        if plain is not None and with_traits
+        else None,
         groups=groups,
         isolate=request.group_policy == "isolate",
         same_subtree=request.same_subtree,

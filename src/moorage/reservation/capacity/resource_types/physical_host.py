@@ -12,11 +12,11 @@ what the end has to do is read from there.
 from dataclasses import replace
 
 from moorage.core.errors import Conflict, Invalid
-from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.base import SlotRequest
 from moorage.reservation.capacity.resource_types.changes import check_known, expect
 from moorage.reservation.model.leases import Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import PHYSICAL_HOST, HostRequest, Request, ReservationChange
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
 
 _CHANGEABLE = ("min", "max", "hypervisor_properties", "resource_properties", "before_end")
@@ -26,10 +26,10 @@ class PhysicalHost:
     name = PHYSICAL_HOST
     has_flavor = False
 
-    def wanted(self, request: Request) -> Wanted:
+    def wanted(self, request: Request) -> SlotRequest:
         asked = expect(request, HostRequest)
-        return Wanted(
-            Demand(whole_host=True),
+        return SlotRequest(
+            SlotDemand(whole_host=True),
             asked.least,
             most=asked.most,
             properties=(asked.hypervisor_properties, asked.resource_properties),

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_reservation_class, reservation_trait
-from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.base import SlotRequest
 from moorage.reservation.capacity.resource_types.changes import check_known, expect
 from moorage.reservation.capacity.resource_types.flavor_instance import as_demand
 from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
@@ -41,7 +41,7 @@ _FIELDS = ("VCPU", "MEMORY_MB", "DISK_GB")
 class ResourceAny(ServerSlots):
     name = RESOURCE_ANY
 
-    def wanted(self, request: Request) -> Wanted:
+    def wanted(self, request: Request) -> SlotRequest:
         asked = expect(request, AnyRequest)
         if own := sorted(filter(is_reservation_class, asked.resources)):
             raise Invalid(f"resources: {own[0]} is of a reservation; launch servers with that reservation's flavor")
@@ -57,7 +57,7 @@ class ResourceAny(ServerSlots):
         if asked.programs:
             demand = replace(demand, entire=frozenset({FPGA}))  # a region carries one bitstream
         queries = (asked.hypervisor_properties, asked.resource_properties)
-        return Wanted(demand, asked.amount, asked.affinity, properties=queries)
+        return SlotRequest(demand, asked.amount, asked.affinity, properties=queries)
 
     def flavor(self, request: Request) -> PrivateFlavor:
         """

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from moorage.core.errors import Conflict
-from moorage.reservation.capacity.resource_types.base import Wanted
+from moorage.reservation.capacity.resource_types.base import SlotRequest
 from moorage.reservation.capacity.resource_types.changes import check_known, expect
 from moorage.reservation.model.leases import Generation, Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
@@ -27,7 +27,7 @@ from moorage.reservation.model.reservation_requests import (
     ReservationChange,
     Size,
 )
-from moorage.reservation.model.slot_demand import Demand
+from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import PrivateFlavor, Regions, Services, Slots, Step, StepKind
 
 #: Requests for a number of slots.
@@ -124,10 +124,10 @@ class ServerSlots:
 class VirtualInstance(ServerSlots):
     name = VIRTUAL_INSTANCE
 
-    def wanted(self, request: Request) -> Wanted:
+    def wanted(self, request: Request) -> SlotRequest:
         asked = expect(request, InstanceRequest)
-        return Wanted(
-            Demand(asked.size.resources()), asked.amount, asked.affinity, properties=(asked.resource_properties,)
+        return SlotRequest(
+            SlotDemand(asked.size.resources()), asked.amount, asked.affinity, properties=(asked.resource_properties,)
         )
 
     def flavor(self, request: Request) -> PrivateFlavor:

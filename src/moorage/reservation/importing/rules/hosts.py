@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from moorage.core.import_findings import Finding
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, Usage
-from moorage.reservation.importing.rules.leases import Kind
-from moorage.reservation.model.leases import Host
+from moorage.core.import_findings import ImportFinding
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
+from moorage.reservation.importing.rules.leases import ImportFindingKind
+from moorage.reservation.model.leases import RegisteredHost
 from moorage.reservation.model.slot_demand import WHOLE_HOST
 
 MAX_HOST_ID = 2**31 - 1
@@ -18,27 +18,29 @@ MAX_HOST_ID = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class TakenHost:
     peer_id: str
-    host: Host  #: `id` 0 where the target gives one
+    host: RegisteredHost  #: `id` 0 where the target gives one
     capacity: HostCapacity
 
 
 def hosts(
     rows: Iterable[Any], inventories: Mapping[str, Sequence[Any]], created_at: Callable[[Any], datetime]
-) -> Iterator[TakenHost | Finding]:
+) -> Iterator[TakenHost | ImportFinding]:
     """`rows` of computehosts, `inventories` by their id."""
     names: set[str] = set()
     for row in rows:
         name = row.hypervisor_hostname or ""
         if not name or name in names:
-            yield Finding(Kind.NAMELESS_HOST, row.id, f"host {row.id}: {f'{name} is taken' if name else 'no name'}")
+            yield ImportFinding(
+                ImportFindingKind.NAMELESS_HOST, row.id, f"host {row.id}: {f'{name} is taken' if name else 'no name'}"
+            )
             continue
         names.add(name)
         is_number = row.id.isdecimal() and 0 < int(row.id) <= MAX_HOST_ID and str(int(row.id)) == row.id
         if not is_number:
-            yield Finding(Kind.RENUMBERED, row.id, f"host {name}: its id was {row.id}")
+            yield ImportFinding(ImportFindingKind.RENUMBERED, row.id, f"host {name}: its id was {row.id}")
         if not inventories.get(row.id):
-            yield Finding(Kind.NO_INVENTORY, name, f"host {name}: nothing of Placement is known")
-        host = Host(
+            yield ImportFinding(ImportFindingKind.NO_INVENTORY, name, f"host {name}: nothing of Placement is known")
+        host = RegisteredHost(
             id=int(row.id) if is_number else 0,
             hypervisor_hostname=name,
             service_name=row.service_name or name,
@@ -59,7 +61,7 @@ def hosts(
         yield TakenHost(row.id, host, _capacity(host, inventories.get(row.id, ())))
 
 
-def _capacity(host: Host, inventories: Sequence[Any]) -> HostCapacity:
+def _capacity(host: RegisteredHost, inventories: Sequence[Any]) -> HostCapacity:
     if not inventories:
         amounts = {"VCPU": host.vcpus, "MEMORY_MB": host.memory_mb, "DISK_GB": host.local_gb}
         return HostCapacity(host.id, amounts, amounts)
@@ -70,8 +72,8 @@ def _capacity(host: Host, inventories: Sequence[Any]) -> HostCapacity:
 
 
 def overbooked(
-    capacities: Sequence[HostCapacity], names: Mapping[int, str], usages: Sequence[Usage]
-) -> Iterator[Finding]:
+    capacities: Sequence[HostCapacity], names: Mapping[int, str], usages: Sequence[HostUsage]
+) -> Iterator[ImportFinding]:
     """Hosts of which at some moment more is given out than there is (the peer does so: D1 to D3)."""
     if not usages:
         return
@@ -84,4 +86,4 @@ def overbooked(
                 text = f"{used} {name} of {names[host]} are given out, of {there}"
                 if name == WHOLE_HOST:
                     text = f"{used} reservations at a time have all of {names[host]}"
-                yield Finding(Kind.OVERBOOKED, names[host], text)
+                yield ImportFinding(ImportFindingKind.OVERBOOKED, names[host], text)

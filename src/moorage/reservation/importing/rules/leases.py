@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from moorage.core.import_findings import Finding, FindingKind, Outcome
-from moorage.reservation.capacity.addresses import FloatingIp
+from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.importing.rules.requests import WITH_SLOTS, PeerRequest, amounts_of, request_of
 from moorage.reservation.model.leases import (
     AT_ONCE,
@@ -40,33 +40,53 @@ from moorage.reservation.model.reservation_requests import (
 S = TypeVar("S", bound=StrEnum)
 
 
-class Kind(FindingKind):
-    LOST_LEASE = ("lost-lease", Outcome.LEFT_OUT, "rows of a lease or a reservation that is not there")
-    LOST_HOST = ("lost-host", Outcome.LEFT_OUT, "rows of a host that is not there")
-    NAMELESS_HOST = ("nameless-host", Outcome.LEFT_OUT, "hosts without a name, or of one that another host has")
-    NO_DETAILS = ("no-details", Outcome.LEFT_OUT, "reservations of which nobody knows what they reserve")
+class ImportFindingKind(FindingKind):
+    LOST_LEASE = ("lost-lease", ImportOutcome.LEFT_OUT, "rows of a lease or a reservation that is not there")
+    LOST_HOST = ("lost-host", ImportOutcome.LEFT_OUT, "rows of a host that is not there")
+    NAMELESS_HOST = ("nameless-host", ImportOutcome.LEFT_OUT, "hosts without a name, or of one that another host has")
+    NO_DETAILS = ("no-details", ImportOutcome.LEFT_OUT, "reservations of which nobody knows what they reserve")
     OTHER_TYPE = (
         "other-type",
-        Outcome.LEFT_OUT,
+        ImportOutcome.LEFT_OUT,
         "reservations that are over, of types that are not taken over",
     )
-    ENDED_SLOTS = ("ended-slots", Outcome.LEFT_OUT, "slots of reservations that are over")
-    NO_DATES = ("no-dates", Outcome.LEFT_OUT, "leases that end before they start")
-    UNKNOWN_EVENT = ("unknown-event", Outcome.LEFT_OUT, "events that are there twice, of no time, or of no known type")
-    BAD_ADDRESS = ("bad-address", Outcome.LEFT_OUT, "floating IPs without an address, or with one that another has")
-    LOST_ADDRESS = ("lost-address", Outcome.LEFT_OUT, "rows of a floating IP that is not there")
-    READ_ANEW = ("read-anew", Outcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
-    INTERRUPTED = ("interrupted", Outcome.MENDED, "leases that were being worked on: it is gone on with, or undone")
+    ENDED_SLOTS = ("ended-slots", ImportOutcome.LEFT_OUT, "slots of reservations that are over")
+    NO_DATES = ("no-dates", ImportOutcome.LEFT_OUT, "leases that end before they start")
+    UNKNOWN_EVENT = (
+        "unknown-event",
+        ImportOutcome.LEFT_OUT,
+        "events that are there twice, of no time, or of no known type",
+    )
+    BAD_ADDRESS = (
+        "bad-address",
+        ImportOutcome.LEFT_OUT,
+        "floating IPs without an address, or with one that another has",
+    )
+    LOST_ADDRESS = ("lost-address", ImportOutcome.LEFT_OUT, "rows of a floating IP that is not there")
+    READ_ANEW = ("read-anew", ImportOutcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
+    INTERRUPTED = (
+        "interrupted",
+        ImportOutcome.MENDED,
+        "leases that were being worked on: it is gone on with, or undone",
+    )
     STATUS = (
         "status",
-        Outcome.MENDED,
+        ImportOutcome.MENDED,
         "leases whose events or reservations disagree with their status, which is believed",
     )
-    RENUMBERED = ("renumbered", Outcome.MENDED, "hosts whose id is no decimal number, with a new one")
-    NOBODY = ("nobody", Outcome.MENDED, "leases without a project or user, an administrator's from now on")
-    NO_INVENTORY = ("no-inventory", Outcome.KEPT, "hosts of which only the hypervisor's numbers are known")
-    MISSING_SLOTS = ("missing-slots", Outcome.KEPT, "reservations that hold more or fewer slots than they ask for")
-    OVERBOOKED = ("overbooked", Outcome.KEPT, "hosts and addresses of which more is given out at a time than there is")
+    RENUMBERED = ("renumbered", ImportOutcome.MENDED, "hosts whose id is no decimal number, with a new one")
+    NOBODY = ("nobody", ImportOutcome.MENDED, "leases without a project or user, an administrator's from now on")
+    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "hosts of which only the hypervisor's numbers are known")
+    MISSING_SLOTS = (
+        "missing-slots",
+        ImportOutcome.KEPT,
+        "reservations that hold more or fewer slots than they ask for",
+    )
+    OVERBOOKED = (
+        "overbooked",
+        ImportOutcome.KEPT,
+        "hosts and addresses of which more is given out at a time than there is",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +119,7 @@ class AddressSlot:
 
     id: str
     reservation_id: str
-    floating_ip: FloatingIp
+    floating_ip: RegisteredAddress
     start: datetime
     end: datetime
 
@@ -129,7 +149,7 @@ _STABLE = {
 }
 
 
-class Leases:
+class ImportedLeases:
     """`host_ids`: {id of a host in the peer's database: its id here}; `times`: created and updated, of a row.
 
     `has_network`: without a network service living reservations of floating IPs could not be carried on.
@@ -138,7 +158,7 @@ class Leases:
     def __init__(
         self,
         host_ids: Mapping[str, int],
-        floating_ips: Mapping[str, FloatingIp],
+        floating_ips: Mapping[str, RegisteredAddress],
         times: Callable[[Any], tuple[datetime, datetime | None]],
         new_id: Callable[[], str],
         now: datetime,
@@ -154,14 +174,18 @@ class Leases:
         self._now = now
         self._cleaning_time = cleaning_time
 
-    def take(self, peer: PeerLease) -> Iterator[TakenLease | NotTaken | Finding]:
+    def take(self, peer: PeerLease) -> Iterator[TakenLease | NotTaken | ImportFinding]:
         """At most one `TakenLease`, last."""
         row = peer.row
         if row.end_date <= row.start_date:
-            yield Finding(Kind.NO_DATES, row.id, f"lease {row.id}: from {row.start_date} to {row.end_date}")
+            yield ImportFinding(
+                ImportFindingKind.NO_DATES, row.id, f"lease {row.id}: from {row.start_date} to {row.end_date}"
+            )
             return
         if not row.project_id or not row.user_id:
-            yield Finding(Kind.NOBODY, row.id, f"lease {row.id} has no {'user' if row.project_id else 'project'}")
+            yield ImportFinding(
+                ImportFindingKind.NOBODY, row.id, f"lease {row.id} has no {'user' if row.project_id else 'project'}"
+            )
         created_at, updated_at = self._times(row)
         lease = Lease(
             id=row.id,
@@ -178,7 +202,7 @@ class Leases:
         )
         taken_events: list[Event] = []
         for event in self._events(peer, lease):
-            if isinstance(event, Finding):
+            if isinstance(event, ImportFinding):
                 yield event
             else:
                 taken_events.append(event)
@@ -201,20 +225,22 @@ class Leases:
         lease = replace(lease, reservations=tuple(taken))
         yield TakenLease(lease, tuple(slots), tuple(addresses), len(taken_events), len(taken))
 
-    def _events(self, peer: PeerLease, lease: Lease) -> Iterator[Event | Finding]:
+    def _events(self, peer: PeerLease, lease: Lease) -> Iterator[Event | ImportFinding]:
         seen: set[EventType] = set()
         for row in peer.events:
             kind, status = _known(EventType, row.event_type), _known(EventStatus, row.status)
             if kind not in WIRE_EVENTS or status is None or row.time is None or kind in seen:
-                yield Finding(Kind.UNKNOWN_EVENT, row.id, f"event {row.id} of lease {lease.id}: {row.event_type}")
+                yield ImportFinding(
+                    ImportFindingKind.UNKNOWN_EVENT, row.id, f"event {row.id} of lease {lease.id}: {row.event_type}"
+                )
                 continue
             seen.add(kind)
             created_at, updated_at = self._times(row)
             yield Event(row.id, lease.id, kind, row.time.replace(tzinfo=UTC), status, created_at, updated_at)
 
-    def _mended(self, lease: Lease) -> tuple[Lease, list[Finding]]:
+    def _mended(self, lease: Lease) -> tuple[Lease, list[ImportFinding]]:
         """The lease with events that agree with its status, in a state from which it goes on here."""
-        found: list[Finding] = []
+        found: list[ImportFinding] = []
         status = lease.status
         if status is LeaseStatus.UPDATING:
             status = status_after_update(lease)
@@ -227,7 +253,7 @@ class Leases:
         ):
             becomes = f"it becomes {status}" if status is not lease.status else "it goes on"
             text = f"lease {lease.id} was {lease.status}: {becomes}"
-            found.append(Finding(Kind.INTERRUPTED, lease.id, text))
+            found.append(ImportFinding(ImportFindingKind.INTERRUPTED, lease.id, text))
         events = {event.type: event for event in lease.events}
         wanted = self._event_statuses(status, events)
         due = {EventType.START: lease.start_date, EventType.END: lease.end_date}
@@ -237,7 +263,11 @@ class Leases:
             events[kind] = replace(events.get(kind, made), status=wanted[kind])
         if wrong and not found:
             names = " and ".join(kind for kind in wrong)
-            found.append(Finding(Kind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} disagreed"))
+            found.append(
+                ImportFinding(
+                    ImportFindingKind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} disagreed"
+                )
+            )
         if status is LeaseStatus.DELETING:
             deletion = Event(self._new_id(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, self._now, None)
             events[EventType.DELETE] = deletion
@@ -261,14 +291,16 @@ class Leases:
 
     def _reservation(
         self, peer: PeerReservation, lease: Lease
-    ) -> Iterator[Reservation | Allocation | AddressSlot | NotTaken | Finding]:
+    ) -> Iterator[Reservation | Allocation | AddressSlot | NotTaken | ImportFinding]:
         row = peer.row
         is_over = row.status == ReservationStatus.DELETED or lease.status is LeaseStatus.TERMINATED
         details = {PHYSICAL_HOST: peer.hosts, VIRTUAL_FLOATING_IP: peer.networks}
         rows = (details | dict.fromkeys(WITH_SLOTS, peer.instances)).get(row.resource_type)
         if rows is None:
             if is_over:
-                yield Finding(Kind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}")
+                yield ImportFinding(
+                    ImportFindingKind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}"
+                )
             else:
                 yield NotTaken(lease.id, f"{row.resource_type} is not taken over")
             return
@@ -279,7 +311,7 @@ class Leases:
             why = (
                 f"{len(rows)} rows say what it reserves" if len(rows) != 1 else "its row does not say what it reserves"
             )
-            yield Finding(Kind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
+            yield ImportFinding(ImportFindingKind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
             return
         yield self._made(row, rows[0], lease, request)
         if isinstance(request, FloatingIpRequest):
@@ -329,14 +361,16 @@ class Leases:
         asked: InstanceRequest | FlavorRequest | HostRequest,
         *,
         is_over: bool,
-    ) -> Iterator[Allocation | Finding]:
+    ) -> Iterator[Allocation | ImportFinding]:
         held, amounts = 0, amounts_of(asked)
         for slot in peer.slots:
             if is_over:
-                yield Finding(Kind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}")
+                yield ImportFinding(
+                    ImportFindingKind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}"
+                )
             elif (host := self._host_ids.get(slot.compute_host_id)) is None:
                 text = f"slot {slot.id} of reservation {peer.row.id}: host {slot.compute_host_id} is not there"
-                yield Finding(Kind.LOST_HOST, peer.row.id, text)
+                yield ImportFinding(ImportFindingKind.LOST_HOST, peer.row.id, text)
             else:
                 held += 1
                 end = lease.end_date + self._cleaning_time
@@ -345,24 +379,26 @@ class Leases:
         if not is_over and not least <= held <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
             text = f"reservation {peer.row.id} of lease {lease.id} holds {held} slots of {wanted}"
-            yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
+            yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
 
     def _addresses(
         self, peer: PeerReservation, lease: Lease, asked: FloatingIpRequest, *, is_over: bool
-    ) -> Iterator[AddressSlot | Finding]:
+    ) -> Iterator[AddressSlot | ImportFinding]:
         held = 0
         for slot in peer.addresses:
             if is_over:
-                yield Finding(Kind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}")
+                yield ImportFinding(
+                    ImportFindingKind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}"
+                )
             elif (its := self._floating_ips.get(slot.floatingip_id)) is None:
                 text = f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} is not there"
-                yield Finding(Kind.LOST_ADDRESS, peer.row.id, text)
+                yield ImportFinding(ImportFindingKind.LOST_ADDRESS, peer.row.id, text)
             else:
                 held += 1
                 yield AddressSlot(slot.id, peer.row.id, its, lease.start_date, lease.end_date)
         if not is_over and held != asked.amount:
             text = f"reservation {peer.row.id} of lease {lease.id} holds {held} addresses of {asked.amount}"
-            yield Finding(Kind.MISSING_SLOTS, peer.row.id, text)
+            yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
 
 
 def _known(states: type[S], text: str | None) -> S | None:
