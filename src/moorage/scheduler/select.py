@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, preference
-from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, WeigherInput, Weigher, normalised
+from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Weigher, WeigherInput, normalised
 
 Multipliers = Mapping[str, float]
 

@@ -18,7 +18,7 @@ from moorage.scheduler.filters import Filter
 from moorage.scheduler.hosts import HostState, ServerRequirements
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import AggregateRules
-from moorage.scheduler.weighers import WEIGHERS, Facts, WeigherInput, Weigher
+from moorage.scheduler.weighers import WEIGHERS, Facts, Weigher, WeigherInput
 
 log = logging.getLogger(__name__)
 

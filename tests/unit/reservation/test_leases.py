@@ -2,7 +2,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 from moorage.core.errors import Conflict
 from moorage.reservation.model.leases import (
@@ -17,6 +16,7 @@ from moorage.reservation.model.leases import (
     status_after_update,
 )
 from moorage.reservation.model.reservation_requests import Size
+from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 
 def test_a_lease_can_be_deleted_in_every_state():

@@ -1,8 +1,7 @@
-from tests.unit.reservation.test_host_selection import END, START
-
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
 from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
 from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand, label, relabelled
+from tests.unit.reservation.test_host_selection import END, START
 
 #: A host with two NUMA nodes and two regions of FPGAs, each at one of them.
 NODES = ("numa0", "numa1")
