@@ -278,7 +278,7 @@ def _make_first_accounts(
     credentials_file: Path, users_file: Path, ids: Ids, random_bytes: RandomBytes, rounds: int
 ) -> None:
     """The passwords first: a crash between the two files leaves no users file, so that both are made again."""
-    passwords = {name: _text(random_bytes(24)) for name in FIRST_USERS}
+    passwords = {name: _password(random_bytes(24)) for name in FIRST_USERS}
     notes = {name: {"password": passwords[name], "project": next(iter(roles))} for name, roles in FIRST_USERS.items()}
     document = {
         "projects": {name: {"id": _plain(ids)} for name in FIRST_PROJECTS},
@@ -299,6 +299,11 @@ def _make_first_accounts(
 def _plain(ids: Ids) -> str:
     """Keystone's ids are UUIDs without dashes."""
     return ids.uuid().replace("-", "")
+
+
+def _password(raw: bytes) -> str:
+    """Without dashes: a command line takes a value that begins with a dash for an option."""
+    return base64.b64encode(raw, altchars=b"_.").rstrip(b"=").decode()
 
 
 def _text(raw: bytes) -> str:

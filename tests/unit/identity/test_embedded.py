@@ -166,3 +166,8 @@ def test_the_lifetime_is_an_argument(state, clock):
     clock.sleep(300)
     with pytest.raises(Unauthorized, match="ended"):
         identity.identify(token)
+
+
+def test_no_first_password_looks_like_an_option_to_a_command_line(state, clock):
+    start(state, clock, random_bytes=lambda size: b"\xfb\xef" * (size // 2))
+    assert "-" not in credentials(state, "demo")[0]
