@@ -5,7 +5,7 @@ from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from moorage.core.errors import Forbidden, Invalid, TooLarge, UnsupportedMedia
 from moorage.dashboard.service import Dashboard
-from moorage.wire.http import Call
+from moorage.wire.http import Request
 
 #: A provider configuration is pasted whole; a reservation has a few hundred bytes.
 MOST_BYTES = 1 << 20
@@ -36,12 +36,12 @@ class Form:
         return dict(reversed(self._pairs))
 
 
-def read_form(call: Call[Dashboard]) -> Form:
+def read_form(request: Request[Dashboard]) -> Form:
     """Raises `Invalid`, `TooLarge`, `UnsupportedMedia`."""
-    media_type = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/x-www-form-urlencoded":
         raise UnsupportedMedia("this address reads forms (application/x-www-form-urlencoded) only")
-    raw = call.stream.read(MOST_BYTES + 1)
+    raw = request.stream.read(MOST_BYTES + 1)
     if len(raw) > MOST_BYTES:
         raise TooLarge(f"the form has more than {MOST_BYTES} bytes; shorten what was pasted into it")
     try:
@@ -55,14 +55,14 @@ def read_form(call: Call[Dashboard]) -> Form:
     return Form(pairs)
 
 
-def check_origin(call: Call[Dashboard]) -> None:
+def check_origin(request: Request[Dashboard]) -> None:
     """Raises `Forbidden` for what a page of another site sent. Browsers name the origin of each POST."""
-    origin = split_address(call.headers.get("origin") or call.headers.get("referer", ""))
-    ours = {call.headers.get("host", ""), urlsplit(call.base_url).netloc}
+    origin = split_address(request.headers.get("origin") or request.headers.get("referer", ""))
+    ours = {request.headers.get("host", ""), urlsplit(request.base_url).netloc}
     if origin.scheme not in ("http", "https") or origin.netloc not in ours:
         raise Forbidden(
             f"this was sent from a page of {origin.netloc or 'an unknown place'}, not from the dashboard at "
-            f"{call.base_url}; open it there and repeat what you did. Behind a proxy [server] public_url must name the "
+            f"{request.base_url}; open it there and repeat what you did. Behind a proxy [server] public_url must name the "
             "address that people use",
             code="dashboard.origin",
         )

@@ -20,14 +20,14 @@ from moorage.dashboard.page_request import Handler, page, plain_error
 from moorage.dashboard.service import Dashboard
 from moorage.identity.policy import RuleTable
 from moorage.wire.app import ServiceApi
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 
 #: No rule of our own: what somebody may do, the services say.
 RULES = RuleTable({}, refusal_text="{rule} is not allowed")
 
 
-def static_file(call: Call[Dashboard], name: str) -> Reply:
-    return call.service.files.reply(name, call.headers.get("if-none-match"))
+def static_file(request: Request[Dashboard], name: str) -> Response:
+    return request.service.files.response(name, request.headers.get("if-none-match"))
 
 
 def _shows(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
@@ -46,7 +46,7 @@ def _does(
     return Route("POST", path, answer, rule=None, reads="raw", max_bytes=max_bytes, effect=effect)
 
 
-def _route(method: str, path: str, handler: Callable[..., Reply], reads: str) -> Route[Dashboard]:
+def _route(method: str, path: str, handler: Callable[..., Response], reads: str) -> Route[Dashboard]:
     return Route(method, path, handler, rule=None, reads=reads)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moorage.core.errors import NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _TYPES = {
     ".css": "text/css; charset=utf-8",
@@ -24,12 +24,12 @@ class StaticFiles:
             name: hashlib.sha256(content).hexdigest()[:12] for name, content in self._files.items()
         }
 
-    def reply(self, name: str, if_none_match: str | None) -> Reply:
+    def response(self, name: str, if_none_match: str | None) -> Response:
         """Raises `NotFound`."""
         if name not in self._files:
             raise NotFound(f"the dashboard has no file {name}")
         tag = f'"{self.digests[name]}"'
         headers = {"etag": tag, "cache-control": "public, max-age=31536000, immutable"}
         if if_none_match == tag:
-            return Reply(304, headers=headers)
-        return Reply(200, self._files[name], headers, content_type=_TYPES[Path(name).suffix])
+            return Response(304, headers=headers)
+        return Response(200, self._files[name], headers, content_type=_TYPES[Path(name).suffix])

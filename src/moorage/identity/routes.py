@@ -14,14 +14,14 @@ from moorage.identity.schemas.users import CHANGE_PASSWORD
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 
 
-def keystone_error(problem: Problem) -> Reply:
+def keystone_error(problem: Problem) -> Response:
     """``{"error": {"code": 401, "message": "...", "title": "Unauthorized"}}``"""
     body = {"error": {"code": problem.status, "message": problem.message, "title": problem.title}}
     headers = {"www-authenticate": "Keystone"} if problem.status == 401 else {}
-    return Reply(problem.status, body, headers | {"vary": "X-Auth-Token"})
+    return Response(problem.status, body, headers | {"vary": "X-Auth-Token"})
 
 
 def _worded(error: Any) -> str:

@@ -26,7 +26,7 @@ from moorage.images.base import CHUNK_BYTES, ImageRecord, ImageSource
 from moorage.images.views import OwnerView, ProjectView, PublicView, ServiceView
 from moorage.jobs.job_api import agent_route
 from moorage.wire.client import ServiceClient
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 
 S = TypeVar("S")
 
@@ -101,19 +101,19 @@ class HostImages:
 def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[S]]:
     """The three that read."""
 
-    def index(call: Call[S], host: str) -> Reply:
-        properties = {name: value for name, value in call.query.pairs if name != "project"}
-        found = images_of(call.service).find(host, _project(call), properties)
-        return Reply(body={"images": [msgspec.to_builtins(image) for image in found]})
+    def index(request: Request[S], host: str) -> Response:
+        properties = {name: value for name, value in request.query.pairs if name != "project"}
+        found = images_of(request.service).find(host, _project(request), properties)
+        return Response(body={"images": [msgspec.to_builtins(image) for image in found]})
 
-    def show(call: Call[S], host: str, image_id: str) -> Reply:
-        image = images_of(call.service).get(host, _project(call), image_id)
-        return Reply(body={"image": msgspec.to_builtins(image)})
+    def show(request: Request[S], host: str, image_id: str) -> Response:
+        image = images_of(request.service).get(host, _project(request), image_id)
+        return Response(body={"image": msgspec.to_builtins(image)})
 
-    def download(call: Call[S], host: str, image_id: str) -> Reply:
+    def download(request: Request[S], host: str, image_id: str) -> Response:
         with ExitStack() as opened:
-            chunks = opened.enter_context(images_of(call.service).open(host, _project(call), image_id))
-            return Reply(stream=_whole(chunks, opened.pop_all()), content_type=_BINARY)
+            chunks = opened.enter_context(images_of(request.service).open(host, _project(request), image_id))
+            return Response(stream=_whole(chunks, opened.pop_all()), content_type=_BINARY)
 
     path = "/agent/v1/hosts/{host}/images"
     return [
@@ -123,12 +123,12 @@ def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[
     ]
 
 
-def chunks_of(call: Call[Any]) -> Iterator[bytes]:
-    return iter(lambda: call.stream.read(CHUNK_BYTES), b"")
+def chunks_of(request: Request[Any]) -> Iterator[bytes]:
+    return iter(lambda: request.stream.read(CHUNK_BYTES), b"")
 
 
-def _project(call: Call[Any]) -> str:
-    return call.query.first("project") or ""
+def _project(request: Request[Any]) -> str:
+    return request.query.first("project") or ""
 
 
 def _whole(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:

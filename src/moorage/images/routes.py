@@ -12,19 +12,19 @@ from moorage.images.schemas.member import MEMBER_ANSWER, NEW_MEMBER
 from moorage.images.service import ImageService
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 
 
-def glance_error(problem: Problem) -> Reply:
+def glance_error(problem: Problem) -> Response:
     """JSON for who asks for it by name, else a small page: clients print the text of either (measured on openstacksdk)."""
     code = f"{problem.status} {problem.title}"
     if "application/json" in problem.accept:
-        return Reply(problem.status, {"message": problem.message, "code": code, "title": problem.title})
+        return Response(problem.status, {"message": problem.message, "code": code, "title": problem.title})
     page = (
         f"<html>\n <head>\n  <title>{code}</title>\n </head>\n <body>\n  <h1>{code}</h1>\n"
         f"  {html.escape(problem.message)}\n </body>\n</html>\n"
     )
-    return Reply(problem.status, page.encode(), content_type="text/html; charset=UTF-8")
+    return Response(problem.status, page.encode(), content_type="text/html; charset=UTF-8")
 
 
 _IMAGE = "/v2/images/{image_id}"

@@ -18,7 +18,7 @@ from moorage.core.names import QUEUES
 from moorage.jobs.model import FENCED_CODE, Job
 from moorage.wire.body import Schema
 from moorage.wire.client import ServiceClient
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 
 S = TypeVar("S")
 
@@ -78,7 +78,7 @@ class AgentJob:
 def agent_route(
     method: str,
     path: str,
-    handler: Callable[..., Reply],
+    handler: Callable[..., Response],
     rule: str,
     schema: Schema | None = None,
     *,
@@ -90,11 +90,11 @@ def agent_route(
     return Route(method, path, handler, rule, schema=schema, before_schema=check, reads=reads, effect=effect)
 
 
-def check_host(call: Call[Any], host: str, **_: str) -> None:
+def check_host(request: Request[Any], host: str, **_: str) -> None:
     """Raises `Forbidden` where the caller is the agent of another host."""
-    if call.caller.host not in (None, host):
+    if request.caller.host not in (None, host):
         raise Forbidden(
-            f"the agent of host {call.caller.host} may not act for host {host}", code="jobs.other_host", host=host
+            f"the agent of host {request.caller.host} may not act for host {host}", code="jobs.other_host", host=host
         )
 
 

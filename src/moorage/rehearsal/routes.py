@@ -5,7 +5,7 @@ from moorage.identity.policy import RuleTable, admin, anyone
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema
 from moorage.wire.errors import Problem
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 
 #: A jump may be as long as the longest lease that somebody rehearses.
 MAX_ADVANCE_S = 10 * 365 * 86400
@@ -20,17 +20,19 @@ _ADVANCE = Schema(
 )
 
 
-def show_clock(call: Call[AdjustableClock]) -> Reply:
-    return Reply(body={"now": call.service.now().isoformat()})
+def show_clock(request: Request[AdjustableClock]) -> Response:
+    return Response(body={"now": request.service.now().isoformat()})
 
 
-def advance_clock(call: Call[AdjustableClock]) -> Reply:
-    call.service.advance(call.json["advance_s"])
-    return show_clock(call)
+def advance_clock(request: Request[AdjustableClock]) -> Response:
+    request.service.advance(request.json["advance_s"])
+    return show_clock(request)
 
 
-def _error(problem: Problem) -> Reply:
-    return Reply(problem.status, {"message": problem.message, "code": problem.code, "request_id": problem.request_id})
+def _error(problem: Problem) -> Response:
+    return Response(
+        problem.status, {"message": problem.message, "code": problem.code, "request_id": problem.request_id}
+    )
 
 
 RULES = RuleTable({"moorage:clock:get": anyone, "moorage:clock:advance": admin})

@@ -27,7 +27,7 @@ from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
 from moorage.wire.forwarded import Proxies
-from moorage.wire.http import Call, Headers, Query, Reply, Route
+from moorage.wire.http import Headers, Query, Request, Response, Route
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 log = logging.getLogger(__name__)
@@ -240,13 +240,13 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)
-            call = _call(api, req.env[_SERVED], req, route, params)
-            if call.change is None:
-                _send(resp, route.handler(call, **params))
+            request = _decoded(api, req.env[_SERVED], req, route, params)
+            if request.change is None:
+                _send(resp, route.handler(request, **params))
                 return
-            _announce(req, call.change)
-            call.change.reply = reply = route.handler(call, **params)
-            _send(resp, reply)
+            _announce(req, request.change)
+            request.change.response = response = route.handler(request, **params)
+            _send(resp, response)
 
         return respond
 
@@ -274,13 +274,13 @@ def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:
     raise req.context.refusal or e.NotFound("The resource could not be found.")
 
 
-def _call(
+def _decoded(
     api: ServiceApi[S],
     served: _Served[S],
     req: falcon.Request,
     route: Route[S],
     params: Mapping[str, str],
-) -> Call[S]:
+) -> Request[S]:
     around = served.around
     caller: Caller = req.context.caller
     document = None
@@ -294,7 +294,7 @@ def _call(
     change: AuditedChange | None = req.context.change
     if change is not None:
         change.of_body(document)
-    call = Call(
+    request = Request(
         service=served.service,
         caller=caller,
         method=req.method,
@@ -311,11 +311,11 @@ def _call(
         change=change,
     )
     if route.before_schema is not None:
-        route.before_schema(call, **params)
+        route.before_schema(request, **params)
     schema = route.schema.at(req.context.version) if isinstance(route.schema, Versioned) else route.schema
     if isinstance(schema, Schema):
         schema.check(document, api.word_schema_error)
-    return call
+    return request
 
 
 def _query(req: falcon.Request) -> Query:
@@ -379,21 +379,21 @@ def _base_url(around: Surroundings, req: falcon.Request) -> str:
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{0,255})(:[0-9]{0,5})?\Z")
 
 
-def _send(resp: falcon.Response, reply: Reply) -> None:
-    resp.status = reply.status
-    for name, value in reply.headers.items():
+def _send(resp: falcon.Response, response: Response) -> None:
+    resp.status = response.status
+    for name, value in response.headers.items():
         resp.set_header(name, value)
-    for cookie in reply.cookies:
+    for cookie in response.cookies:
         resp.append_header("set-cookie", cookie)
-    if reply.stream is not None:
-        resp.content_type = reply.content_type
-        resp.stream = reply.stream
-    elif isinstance(reply.body, bytes):
-        resp.content_type = reply.content_type
-        resp.data = reply.body
-    elif reply.body is not None:
-        resp.content_type = reply.content_type
-        resp.data = encode_json(reply.body)
+    if response.stream is not None:
+        resp.content_type = response.content_type
+        resp.stream = response.stream
+    elif isinstance(response.body, bytes):
+        resp.content_type = response.content_type
+        resp.data = response.body
+    elif response.body is not None:
+        resp.content_type = response.content_type
+        resp.data = encode_json(response.body)
 
 
 def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, error: BaseException) -> None:
@@ -418,14 +418,14 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
         log.info("refused by another service", extra={"method": req.method, "path": req.path, "reason": whole})
     if req.context.change is not None:
         req.context.change.code = problem.code
-    reply = api.error_shape(problem)
+    response = api.error_shape(problem)
     if isinstance(error, e.MethodNotAllowed):
-        reply.headers.setdefault("allow", str(error.fields["allowed"]))
+        response.headers.setdefault("allow", str(error.fields["allowed"]))
     if isinstance(error, e.TooManyRequests):
-        reply.headers["retry-after"] = str(error.fields["retry_after_s"])
+        response.headers["retry-after"] = str(error.fields["retry_after_s"])
     if problem.status == 503:
-        reply.headers.setdefault("retry-after", str(RETRY_AFTER_S))
-    _send(resp, reply)
+        response.headers.setdefault("retry-after", str(RETRY_AFTER_S))
+    _send(resp, response)
 
 
 def _log_failure(error: BaseException, message: str, where: dict[str, str]) -> None:

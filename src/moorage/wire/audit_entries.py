@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.telemetry.logs import global_request
 from moorage.telemetry.trail import Trail
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 
 #: Ids of one entry, and parts of a body that are looked at for them.
 MOST_IDS = 20
@@ -73,12 +73,12 @@ class ChangeKind:
 class AuditedChange:
     """One request that may change something, while it is answered. The kernel fills it."""
 
-    __slots__ = ("_document", "_who", "code", "kind", "params", "reply", "status")
+    __slots__ = ("_document", "_who", "code", "kind", "params", "response", "status")
 
     def __init__(self, kind: ChangeKind, params: Mapping[str, str]) -> None:
         self.kind = kind
         self.params = params
-        self.reply: Reply | None = None
+        self.response: Response | None = None
         self.code = ""  #: of the refusal
         self.status: int | None = None  #: where that of the answer does not say how it ended
         self._document: object = None
@@ -151,7 +151,7 @@ class AuditedChange:
 
     def _ids(self, query: str, status: int | None) -> Iterator[str]:
         """Of what a request without an id in its path was about: what it made, or what body and query name."""
-        made = [] if self.reply is None or status is None or status >= 400 else _made(self.reply)
+        made = [] if self.response is None or status is None or status >= 400 else _made(self.response)
         if made:
             return iter(made)
         named = _keys(self._document)
@@ -167,8 +167,8 @@ def refused_sign_in(service: str, code: str) -> AuditedChange | None:
     return change
 
 
-def _made(reply: Reply) -> list[str]:
-    body = reply.body
+def _made(response: Response) -> list[str]:
+    body = response.body
     if isinstance(body, dict):
         if found := _id_of(body):
             return [found]
@@ -179,7 +179,7 @@ def _made(reply: Reply) -> list[str]:
                 rows = [_id_of(row) for row in value[: MOST_IDS + 1] if isinstance(row, dict)]
                 if ids := [row for row in rows if row]:
                     return ids
-    location = reply.headers.get("location", "") if reply.status < 300 else ""
+    location = response.headers.get("location", "") if response.status < 300 else ""
     return [location.partition("?")[0].rsplit("/", 1)[-1]] if location else []
 
 

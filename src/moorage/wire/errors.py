@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from moorage.core import errors as e
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 from moorage.wire.microversion import Version
 
 NO_VERSION = Version(0, 0)
@@ -58,7 +58,7 @@ class Problem:
 
 
 #: Renders a problem in the peer's shape.
-ErrorShape = Callable[[Problem], Reply]
+ErrorShape = Callable[[Problem], Response]
 
 
 def problem_of(

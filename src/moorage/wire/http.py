@@ -83,7 +83,7 @@ def _variable(name: str) -> str:
 
 
 @dataclass(slots=True)
-class Call(Generic[S]):
+class Request(Generic[S]):
     """One request, authenticated, its version negotiated, its body decoded and held against the schema."""
 
     service: S  #: the use cases behind the route table
@@ -103,7 +103,7 @@ class Call(Generic[S]):
 
 
 @dataclass(slots=True)
-class Reply:
+class Response:
     """One answer. `body` is encoded as JSON; None sends no body and no content type."""
 
     status: int = 200
@@ -124,15 +124,15 @@ class Route(Generic[S]):
 
     method: str
     path: str  #: ``/servers/{server_id}/action``; placeholders become keyword arguments of the handler
-    handler: Callable[..., Reply]
+    handler: Callable[..., Response]
     rule: str | None
     schema: Schema | Versioned | None = None
     since: Version | None = None
     until: Version | None = None
-    #: Called with the call and the path's parameters before the body is held against its schema: Placement answers
+    #: Called with the request and the path's parameters before the body is held against its schema: Placement answers
     #: 404 for a provider that does not exist, whatever the body says.
     before_schema: Callable[..., None] | None = None
-    #: ``json``; ``raw`` (as it came, in `Call.stream`, bounded); ``stream`` (raw, while it comes, unbounded) or ``none`` (a
+    #: ``json``; ``raw`` (as it came, in `Request.stream`, bounded); ``stream`` (raw, while it comes, unbounded) or ``none`` (a
     #: body is ignored).
     reads: str = "json"
     #: Of a body; None: as much as the service takes of JSON, and of clients that need not show who they are 64 KiB.

@@ -12,7 +12,7 @@ from re import match, sub
 from typing import Any
 
 from moorage.wire.body import Schema, Versioned, encode_json
-from moorage.wire.http import Call, Reply, Route, S
+from moorage.wire.http import Request, Response, Route, S
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -120,9 +120,9 @@ def publish(path: str, routes: Sequence[Route[S]], about: About, versions: Versi
     def encoded(only: Version | None) -> bytes:
         return encode_json(document(routes, about, versions, only))
 
-    def show(call: Call[S]) -> Reply:
-        named = versions is not None and HEADER.lower() in call.headers
-        return Reply(200, encoded(call.version if named else None))
+    def show(request: Request[S]) -> Response:
+        named = versions is not None and HEADER.lower() in request.headers
+        return Response(200, encoded(request.version if named else None))
 
     return Route("GET", path, show, None, reads="none")
 

@@ -11,7 +11,7 @@ from moorage.core.ids import Ids
 from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 
 S = TypeVar("S")
 
@@ -40,5 +40,5 @@ class _Everything:
         return f"{rule} is not allowed"
 
 
-def _error(problem: Problem) -> Reply:
-    return Reply(problem.status, {"error": {"code": problem.code, "message": problem.message}})
+def _error(problem: Problem) -> Response:
+    return Response(problem.status, {"error": {"code": problem.code, "message": problem.message}})

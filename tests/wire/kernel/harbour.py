@@ -14,7 +14,7 @@ from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.errors import Problem
 from moorage.wire.forwarded import Proxies
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 from moorage.wire.microversion import Version, VersionRange
 
 MAX_JSON_BYTES = 4096
@@ -42,38 +42,38 @@ class Tokens:
         return Caller(user, "project", frozenset(roles.split(",")))
 
 
-def root(call: Call) -> Reply:
-    return Reply(body={"who": call.caller.user_id, "base_url": call.base_url})
+def root(request: Request) -> Response:
+    return Response(body={"who": request.caller.user_id, "base_url": request.base_url})
 
 
-def show(call: Call, name: str) -> Reply:
-    return Reply(
+def show(request: Request, name: str) -> Response:
+    return Response(
         body={
             "name": name,
-            "caller": call.caller.user_id,
-            "version": str(call.version),
-            "request_id": call.request_id,
-            "path": call.path,
-            "query": call.query.pairs,
-            "may_sink": call.allowed("boat:sink"),
+            "caller": request.caller.user_id,
+            "version": str(request.version),
+            "request_id": request.request_id,
+            "path": request.path,
+            "query": request.query.pairs,
+            "may_sink": request.allowed("boat:sink"),
         },
         headers={"x-boat": name.encode("ascii", "replace").decode()},
     )
 
 
-def create(call: Call) -> Reply:
-    return Reply(201, {"given": call.json}, {"location": f"{call.base_url}/boats/{call.json['name']}"})
+def create(request: Request) -> Response:
+    return Response(201, {"given": request.json}, {"location": f"{request.base_url}/boats/{request.json['name']}"})
 
 
-def echo(call: Call) -> Reply:
-    return Reply(body={"given": call.json})
+def echo(request: Request) -> Response:
+    return Response(body={"given": request.json})
 
 
-def sink(call: Call, name: str) -> Reply:
-    return Reply(204)
+def sink(request: Request, name: str) -> Response:
+    return Response(204)
 
 
-def fail(call: Call, how: str) -> Reply:
+def fail(request: Request, how: str) -> Response:
     raise {
         "conflict": e.Conflict("the berth is taken", code="harbour.taken"),
         "missing": e.NotFound("no such boat"),
@@ -84,31 +84,31 @@ def fail(call: Call, how: str) -> Reply:
     }[how]
 
 
-def log_book(call: Call) -> Reply:
-    return Reply(stream=(b"line %d\n" % number for number in range(1000)), content_type="text/plain")
+def log_book(request: Request) -> Response:
+    return Response(stream=(b"line %d\n" % number for number in range(1000)), content_type="text/plain")
 
 
-def cargo(call: Call) -> Reply:
+def cargo(request: Request) -> Response:
     size = 0
-    while block := call.stream.read(65536):
+    while block := request.stream.read(65536):
         size += len(block)
-    return Reply(body={"size": size, "type": call.headers.get("content-type")})
+    return Response(body={"size": size, "type": request.headers.get("content-type")})
 
 
-def raw(call: Call) -> Reply:
-    return Reply(body=b"\x00\xff", content_type="application/octet-stream")
+def raw(request: Request) -> Response:
+    return Response(body=b"\x00\xff", content_type="application/octet-stream")
 
 
-def newer(call: Call, name: str) -> Reply:
-    return Reply(body={"name": name, "era": "new"})
+def newer(request: Request, name: str) -> Response:
+    return Response(body={"name": name, "era": "new"})
 
 
-def older(call: Call, name: str) -> Reply:
-    return Reply(body={"name": name, "era": "old"})
+def older(request: Request, name: str) -> Response:
+    return Response(body={"name": name, "era": "old"})
 
 
-def shape(problem: Problem) -> Reply:
-    return Reply(
+def shape(problem: Problem) -> Response:
+    return Response(
         problem.status,
         {"message": problem.message, "code": problem.code, "title": problem.title, "request_id": problem.request_id},
     )

@@ -22,7 +22,7 @@ from typing import Self
 from moorage.core.ids import RandomIds
 from moorage.wire.admission import Admissions
 from moorage.wire.app import Surroundings, build, mount
-from moorage.wire.http import Call, Headers, Reply, Route
+from moorage.wire.http import Headers, Request, Response, Route
 from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.process_setup import Signals, open_more_files
@@ -35,8 +35,8 @@ TOKEN = "ada/member"
 MAX_JSON_BYTES = 1 << 20
 
 
-def large(_call: Call) -> Reply:
-    return Reply(body=LARGE, content_type="application/octet-stream")
+def large(_request: Request) -> Response:
+    return Response(body=LARGE, content_type="application/octet-stream")
 
 
 _MADE = Counter[str]()
@@ -47,21 +47,21 @@ def made_bytes() -> int:
     return _MADE["endless"]
 
 
-def endless(_call: Call) -> Reply:
+def endless(_request: Request) -> Response:
     def pieces() -> Iterator[bytes]:
         for _ in range(100_000):
             _MADE["endless"] += 65536
             yield LARGE[:65536]
 
-    return Reply(stream=pieces(), content_type="application/octet-stream")
+    return Response(stream=pieces(), content_type="application/octet-stream")
 
 
 #: What GET /waits does, where a test has put something here.
-WAITS: list[Callable[[Call], Reply]] = []
+WAITS: list[Callable[[Request], Response]] = []
 
 
-def waits(call: Call) -> Reply:
-    return WAITS[0](call)
+def waits(request: Request) -> Response:
+    return WAITS[0](request)
 
 
 API = replace(

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.telemetry.logs import global_request, request_context
 from moorage.wire.forwarded import Proxies
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 from moorage.wire.transports import InProcessTransport, passed_on
 from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 
@@ -379,9 +379,9 @@ def test_a_request_id_of_the_client_is_logged_and_passed_on_beside_ours(given, k
     """In process: the log of the other process is not ours to read."""
     seen = []
 
-    def note(call):
-        seen.append((request_context.get()[1] == call.request_id, global_request.get(), passed_on()))
-        return Reply(204)
+    def note(request):
+        seen.append((request_context.get()[1] == request.request_id, global_request.get(), passed_on()))
+        return Response(204)
 
     app = application_of(Route("GET", "/", note, None))
     headers = {} if given is None else {"x-openstack-request-id": given}

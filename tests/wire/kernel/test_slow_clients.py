@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 
 from moorage.telemetry.logs import request_context
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 from moorage.wire.server.limits import ServerLimits
 from tests.wire.kernel import hostile
 from tests.wire.kernel.hostile import JSON, KINDS, Hostile, head, timed
@@ -176,7 +176,7 @@ def blocked(server, count):
     def wait(_call):
         begun.release()
         may_end.wait(PATIENCE_S)
-        return Reply(204)
+        return Response(204)
 
     with contextlib.ExitStack() as stack:
         hostile.WAITS.append(wait)
@@ -256,12 +256,12 @@ def test_a_stream_that_nobody_takes_is_not_made_and_holds_no_thread():
 def test_a_stream_goes_on_between_other_requests_with_the_request_id_of_its_own():
     seen = []
 
-    def pieces(call):
+    def pieces(request):
         for _ in range(64):
-            seen.append(request_context.get()[1] == call.request_id)
+            seen.append(request_context.get()[1] == request.request_id)
             yield b"x" * 65536
 
-    hostile.WAITS.append(lambda call: Reply(stream=pieces(call), content_type="text/plain"))
+    hostile.WAITS.append(lambda request: Response(stream=pieces(request), content_type="text/plain"))
     try:
         with serving(threads=1, stall_s=PATIENCE_S) as server, connect(server) as sock:
             sock.sendall(head("GET", "/waits"))

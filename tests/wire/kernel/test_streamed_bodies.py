@@ -11,7 +11,7 @@ from moorage.identity.policy import RuleTable, anyone
 from moorage.wire.app import ServiceApi, Surroundings, build
 from moorage.wire.client import ServiceClient
 from moorage.wire.errors import Problem
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 from moorage.wire.transports import InProcessTransport
 
 
@@ -21,23 +21,23 @@ class Store:
         self.received = b""
 
 
-def take(call: Call[Store]) -> Reply:
-    while chunk := call.stream.read(4):
-        call.service.events.append(f"read {len(chunk)}")
-        call.service.received += chunk
-    return Reply(204)
+def take(request: Request[Store]) -> Response:
+    while chunk := request.stream.read(4):
+        request.service.events.append(f"read {len(chunk)}")
+        request.service.received += chunk
+    return Response(204)
 
 
-def give(call: Call[Store]) -> Reply:
-    return Reply(stream=(b"x" * 10 for _ in range(3)), content_type="application/octet-stream")
+def give(request: Request[Store]) -> Response:
+    return Response(stream=(b"x" * 10 for _ in range(3)), content_type="application/octet-stream")
 
 
-def echo(call: Call[Store]) -> Reply:
-    return Reply(body=call.json)
+def echo(request: Request[Store]) -> Response:
+    return Response(body=request.json)
 
 
-def _plain(problem: Problem) -> Reply:
-    return Reply(problem.status, {"message": problem.message})
+def _plain(problem: Problem) -> Response:
+    return Response(problem.status, {"message": problem.message})
 
 
 API: ServiceApi[Store] = ServiceApi(

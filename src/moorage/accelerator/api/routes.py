@@ -26,7 +26,7 @@ from moorage.jobs import job_api
 from moorage.jobs.job_api import agent_route
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 
 Routes = tuple[Route[AcceleratorService], ...]
 
@@ -66,17 +66,17 @@ RULES = RuleTable(
 )
 
 
-def error_shape(problem: Problem) -> Reply:
+def error_shape(problem: Problem) -> Response:
     """JSON within JSON, as the peer sends it and openstacksdk reads it."""
     fault = {
         "faultcode": "Client" if problem.status < 500 else "Server",
         "faultstring": problem.message,
         "debuginfo": None,
     }
-    return Reply(problem.status, {"error_message": json.dumps(fault)})
+    return Response(problem.status, {"error_message": json.dumps(fault)})
 
 
-def legacy_error_shape(problem: Problem) -> Reply:
+def legacy_error_shape(problem: Problem) -> Response:
     """As `error_shape`, with the peer's 500 where it does not look at what users send: its Tempest plugin wants it."""
     return error_shape(replace(problem, status=500) if problem.code == UNCHECKED else problem)
 

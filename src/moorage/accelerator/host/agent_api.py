@@ -16,35 +16,35 @@ from moorage.core.ids import Ids
 from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 from moorage.wire.unix_socket_api import build_local, local_api
 
 #: An answer to GET /v1/ready takes no longer than this, however long the caller wants to wait.
 MAX_WAIT_S = 30.0
 
 
-def ready(call: Call[AcceleratorAgent]) -> Reply:
-    text = call.query.first("wait_s") or "0"
+def ready(request: Request[AcceleratorAgent]) -> Response:
+    text = request.query.first("wait_s") or "0"
     try:
         wait_s = min(max(float(text), 0.0), MAX_WAIT_S)
     except ValueError as error:
         raise Invalid(f"wait_s is {text!r}; it takes seconds") from error
-    return Reply(body={"ready": call.service.wait_ready(wait_s), "host": call.service.host})
+    return Response(body={"ready": request.service.wait_ready(wait_s), "host": request.service.host})
 
 
-def plug(call: Call[AcceleratorAgent]) -> Reply:
-    body = call.json
-    devices = call.service.plug(body["instance_info"], body["selected_rp"], body["flavor_extra_specs"])
-    return Reply(body={"devices": devices})
+def plug(request: Request[AcceleratorAgent]) -> Response:
+    body = request.json
+    devices = request.service.plug(body["instance_info"], body["selected_rp"], body["flavor_extra_specs"])
+    return Response(body={"devices": devices})
 
 
-def unplug(call: Call[AcceleratorAgent]) -> Reply:
-    return Reply(body={"released": call.service.unplug(call.json["instance_info"])})
+def unplug(request: Request[AcceleratorAgent]) -> Response:
+    return Response(body={"released": request.service.unplug(request.json["instance_info"])})
 
 
-def release(call: Call[AcceleratorAgent], pci_id: str) -> Reply:
-    call.service.release_quarantined(pci_id)
-    return Reply(204)
+def release(request: Request[AcceleratorAgent], pci_id: str) -> Response:
+    request.service.release_quarantined(pci_id)
+    return Response(204)
 
 
 def _object_with(*names: str) -> Schema:

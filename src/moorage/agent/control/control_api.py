@@ -28,7 +28,7 @@ from moorage.core.ids import Ids
 from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 from moorage.wire.unix_socket_api import build_local, local_api
 
 Document = dict[str, object]
@@ -47,8 +47,8 @@ class HostControl:
     server_name: Callable[[str], str | None]
 
 
-def show(call: Call[HostControl]) -> Reply:
-    return Reply(body=shown(call.service))
+def show(request: Request[HostControl]) -> Response:
+    return Response(body=shown(request.service))
 
 
 def shown(control: HostControl) -> Document:
@@ -63,15 +63,17 @@ def shown(control: HostControl) -> Document:
     }
 
 
-def plan(call: Call[HostControl]) -> Reply:
-    contents = {name: text.encode() for name, text in call.json["files"].items()}
+def plan(request: Request[HostControl]) -> Response:
+    contents = {name: text.encode() for name, text in request.json["files"].items()}
     with _refusals():
-        return Reply(body=outcome(call.service, call.service.keeper.preview(contents)))
+        return Response(body=outcome(request.service, request.service.keeper.preview(contents)))
 
 
-def apply(call: Call[HostControl]) -> Reply:
+def apply(request: Request[HostControl]) -> Response:
     with _refusals():
-        return Reply(body=outcome(call.service, call.service.keeper.take(is_held=call.json.get("is_held", False))))
+        return Response(
+            body=outcome(request.service, request.service.keeper.take(is_held=request.json.get("is_held", False)))
+        )
 
 
 @contextmanager

@@ -49,7 +49,7 @@ from moorage.jobs import job_api
 from moorage.jobs.job_api import agent_route
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, Versioned
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
 
 __all__ = ["AGENT_RULE", "API", "RULES"]
@@ -58,7 +58,7 @@ __all__ = ["AGENT_RULE", "API", "RULES"]
 def _route(
     method: str,
     path: str,
-    handler: Callable[..., Reply],
+    handler: Callable[..., Response],
     rule: str,
     schema: Schema | Versioned | None = None,
     *,

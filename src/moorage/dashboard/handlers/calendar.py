@@ -18,8 +18,8 @@ _SHOWS = {"room": "Room", "hosts": "Hosts", "projects": "Projects"}
 
 
 def show(visit: Visit) -> Page:
-    query = visit.call.query
-    now = visit.call.service.clock.now()
+    query = visit.request.query
+    now = visit.request.service.clock.now()
     shown = view.window(query.first("start"), query.first("days"), now)
     tabs = _SHOWS if visit.who.is_admin else {"room": "Room"}
     what = query.first("show") or "room"
@@ -52,7 +52,7 @@ def _room(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
 
 
 def _hosts(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
-    client, marker = visit.client("reservation"), visit.call.query.first("marker")
+    client, marker = visit.client("reservation"), visit.request.query.first("marker")
     params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
     try:
         hosts = client.get("/v1/os-hosts", params=params)
@@ -71,7 +71,12 @@ def _hosts(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
 
 def _projects(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     period = {"ends_after": api_date(shown.start), "starts_before": api_date(shown.end)}
-    params = {**period, "limit": LEASES_AT_ONCE, "sort_key": "start_date", "marker": visit.call.query.first("marker")}
+    params = {
+        **period,
+        "limit": LEASES_AT_ONCE,
+        "sort_key": "start_date",
+        "marker": visit.request.query.first("marker"),
+    }
     answer = visit.client("reservation").get("/v1/leases", params=params)
     leases = answer["leases"]
     return {
@@ -84,7 +89,7 @@ def _projects(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, An
 def _project_names(visit: Visit) -> dict[str, str]:
     """{id: name}: one's own, and all where the identity service is one of this plane and says so."""
     names = {project.id: project.name for project in visit.who.projects}
-    if visit.call.service.signing_in is None or not visit.has("identity"):
+    if visit.request.service.signing_in is None or not visit.has("identity"):
         return names
     try:
         rows = visit.client("identity").get("/v3/projects")["projects"]

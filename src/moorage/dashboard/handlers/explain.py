@@ -18,7 +18,7 @@ _SIZES = ("vcpus", "memory_mb", "disk_gb")
 
 def show(visit: Visit) -> Page:
     """A page that can be sent to somebody: all that was asked is in its address."""
-    query = visit.call.query
+    query = visit.request.query
     typed = {name: (query.first(name) or "").strip() for name in ("flavor", "query", *_SIZES)}
     values: dict[str, Any] = {
         "typed": typed,

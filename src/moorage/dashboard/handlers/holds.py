@@ -7,7 +7,7 @@ from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _TYPED = ("name", "before_end_date", "snapshot", "emails", "webhooks")
 
@@ -19,11 +19,11 @@ def index(visit: Visit) -> Page:
 
 
 def show(visit: Visit, hold_id: str) -> Page:
-    typed = {name: form.DEFAULTS[name] for name in _TYPED} | {"name": visit.call.query.first("name") or ""}
+    typed = {name: form.DEFAULTS[name] for name in _TYPED} | {"name": visit.request.query.first("name") or ""}
     return _page(visit, hold_id, typed)
 
 
-def lease(visit: Visit, hold_id: str) -> Page | Reply:
+def lease(visit: Visit, hold_id: str) -> Page | Response:
     """The hold becomes one, in a single step of the service: nobody comes between."""
     typed = {name: visit.form.text(name) for name in _TYPED}
     try:
@@ -34,7 +34,7 @@ def lease(visit: Visit, hold_id: str) -> Page | Reply:
     return redirect(visit, f"/leases/{made['id']}")
 
 
-def release(visit: Visit, hold_id: str) -> Reply:
+def release(visit: Visit, hold_id: str) -> Response:
     visit.client("reservation").request("DELETE", _path(hold_id))
     return redirect(visit, "/leases/holds")
 

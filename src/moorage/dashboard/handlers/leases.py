@@ -10,7 +10,7 @@ from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
 from moorage.dashboard.views.calendar_view import moment
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _AT_ONCE = 50
 
@@ -18,16 +18,16 @@ _AT_ONCE = 50
 def index(visit: Visit) -> Page:
     params = {
         "limit": _AT_ONCE,
-        "marker": visit.call.query.first("marker"),
+        "marker": visit.request.query.first("marker"),
         "sort_key": "start_date",
         "sort_dir": "desc",
-        "project_id": visit.who.project.id if visit.who.is_admin and not visit.call.query.first("all") else None,
+        "project_id": visit.who.project.id if visit.who.is_admin and not visit.request.query.first("all") else None,
     }
     answer = visit.client("reservation").get("/v1/leases", params=params)
     leases = [view.shown(lease) for lease in answer["leases"]]
-    made = visit.call.query.first("made") or ""
+    made = visit.request.query.first("made") or ""
     values = {"leases": leases, "next_marker": leases[-1].id if answer.get("leases_links") else None,
-              "is_all": bool(visit.call.query.first("all")),
+              "is_all": bool(visit.request.query.first("all")),
               "made": int(made) if made.isascii() and made.isdecimal() and len(made) < 4 else 0}  # fmt: skip
     return Page("leases.html", "Leases", values)
 
@@ -47,12 +47,12 @@ def ask_change(visit: Visit, lease_id: str) -> Page:
     client = visit.client("reservation")
     lease = view.shown(client.get(_path(lease_id))["lease"])
     typed = _typed(lease)
-    dragged = {name: value for name, value in visit.call.query.pairs if name in ("start_date", "end_date")}
+    dragged = {name: value for name, value in visit.request.query.pairs if name in ("start_date", "end_date")}
     typed |= dragged
     return _rehearsed(visit, lease, typed) if dragged else _change(visit, lease, typed)
 
 
-def change(visit: Visit, lease_id: str) -> Page | Reply:
+def change(visit: Visit, lease_id: str) -> Page | Response:
     client = visit.client("reservation")
     lease = view.shown(client.get(_path(lease_id))["lease"])
     before = _typed(lease)
@@ -128,13 +128,13 @@ def _changes(lease: view.LeasePage, before: Mapping[str, str], typed: Mapping[st
 # --- ending one ---------------------------------------------------------------------------------------------------
 
 
-def end(visit: Visit, lease_id: str) -> Reply:
+def end(visit: Visit, lease_id: str) -> Response:
     """Now: what it frees can be reserved at once."""
     visit.client("reservation").request("PUT", _path(lease_id), json={"end_date": "now"})
     return redirect(visit, f"/leases/{quote(lease_id, safe='')}")
 
 
-def delete(visit: Visit, lease_id: str) -> Reply:
+def delete(visit: Visit, lease_id: str) -> Response:
     """Also what has not begun yet: it is cancelled so."""
     visit.client("reservation").request("DELETE", _path(lease_id))
     return redirect(visit, "/leases")

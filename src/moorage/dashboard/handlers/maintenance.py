@@ -11,7 +11,7 @@ from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import of_lease
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _FIELDS = ("name", "start_date", "end_date", "hosts")
 
@@ -24,16 +24,16 @@ def ask(visit: Visit) -> Page:
     only_admins(visit)
     start = whole_hour(visit)
     typed = {"name": "", "start_date": form.field_date(start), "end_date": form.field_date(start + _USUAL)}
-    return _page({**typed, "hosts": "\n".join(visit.call.query.every("hosts"))})
+    return _page({**typed, "hosts": "\n".join(visit.request.query.every("hosts"))})
 
 
-def answer(visit: Visit) -> Page | Reply:
+def answer(visit: Visit) -> Page | Response:
     """What the pressed button says: look who has something there then, or take the hosts."""
     only_admins(visit)
     typed = {name: visit.form.text(name) for name in _FIELDS}
     client = visit.client("reservation")
     try:
-        body = form.maintenance(typed, visit.call.service.clock.now())
+        body = form.maintenance(typed, visit.request.service.clock.now())
         if visit.form.text("action") == "check":
             found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
             return _page(typed, touched=found["leases"])

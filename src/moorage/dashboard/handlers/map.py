@@ -22,7 +22,7 @@ Documents = list[dict[str, Any]]
 def show(visit: Visit) -> Page:
     """Three requests, however many hosts there are."""
     only_admins(visit)
-    placement, query = visit.client("placement"), visit.call.query
+    placement, query = visit.client("placement"), visit.request.query
     wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}
     after = query.first("after")
     more = {"after": after} if after else {}
@@ -53,7 +53,7 @@ def show(visit: Visit) -> Page:
 def tree(visit: Visit, uuid: str) -> Page:
     """Placement's tree; of now also the handles of the host, the names of its servers and its leases: four requests."""
     only_admins(visit)
-    typed = (visit.call.query.first("at") or "").strip()
+    typed = (visit.request.query.first("at") or "").strip()
     values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False,
                                  "has_leases": False}  # fmt: skip
     try:
@@ -88,7 +88,7 @@ def _around(visit: Visit, host: str) -> view.Around:
     return view.Around(
         {str(one["id"]): str(one["name"]) for one in servers},
         handles,
-        view.slots_at(slots, visit.call.service.clock.now()),
+        view.slots_at(slots, visit.request.service.clock.now()),
     )
 
 

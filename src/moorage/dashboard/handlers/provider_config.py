@@ -9,7 +9,7 @@ from moorage.dashboard.handlers.servers import hosts_of
 from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.views import provider_config_view as view
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Files that the form takes, as many as an order does: applying fewer than there are would take the others away.
 FILES = 50
@@ -19,7 +19,7 @@ _ORDERS = ("show", "plan", "apply")
 def show(visit: Visit) -> Page:
     """The hosts; of one host what may be asked of it, and what it answered to the order in the address."""
     only_admins(visit)
-    query = visit.call.query
+    query = visit.request.query
     host, order_id = (query.first("host") or "").strip(), query.first("order")
     if not host:
         hosts, next_page = hosts_of(visit)
@@ -30,7 +30,7 @@ def show(visit: Visit) -> Page:
     return _page(visit, host, answer=view.answer(order))
 
 
-def order(visit: Visit) -> Reply | Page:
+def order(visit: Visit) -> Response | Page:
     """Give the order, and go to where its answer will be."""
     only_admins(visit)
     form = visit.form

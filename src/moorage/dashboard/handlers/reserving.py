@@ -11,7 +11,7 @@ from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views.calendar_view import moment
 from moorage.wire.client import ServiceClient
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _OFFERS = 4
 #: Flavors that can be chosen from a list; where there are more, the id is typed.
@@ -24,11 +24,11 @@ _USUAL = timedelta(hours=4)
 def ask(visit: Visit) -> Page:
     """An empty form; what the address names is filled in."""
     typed = {**form.DEFAULTS, "end_date": form.field_date(whole_hour(visit) + _USUAL)}
-    typed |= {name: value for name, value in visit.call.query.pairs if name in typed}
+    typed |= {name: value for name, value in visit.request.query.pairs if name in typed}
     return _page(visit, typed)
 
 
-def answer(visit: Visit) -> Page | Reply:
+def answer(visit: Visit) -> Page | Response:
     """What the pressed button says: look for the next room, hold it, look what would be, or make it."""
     typed = {**form.DEFAULTS, **{name: value for name, value in visit.form.values().items() if name in form.DEFAULTS}}
     if "|" in (taken := visit.form.text("take")):
@@ -40,11 +40,11 @@ def answer(visit: Visit) -> Page | Reply:
         return _page(visit, typed, trouble=error)
 
 
-def _done(visit: Visit, typed: Mapping[str, str]) -> Page | Reply:
+def _done(visit: Visit, typed: Mapping[str, str]) -> Page | Response:
     """Raises `Invalid`, `NotFound`, `RemoteError`."""
     if "|" in (held := visit.form.text("hold")):
         return _held(visit, typed, held)
-    action, now, client = visit.form.text("action"), visit.call.service.clock.now(), visit.client("reservation")
+    action, now, client = visit.form.text("action"), visit.request.service.clock.now(), visit.client("reservation")
     wish = form.wish(typed, now)
     if action == "find":
         found = client.request("POST", "/v1/offers", json=wish.search(now, _OFFERS), repeatable=True)
@@ -66,10 +66,10 @@ def _rehearsed(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str,
     return [client.request("POST", "/v1/leases/dry-run", json=wish.body, repeatable=True)["lease"]]
 
 
-def _held(visit: Visit, typed: Mapping[str, str], period: str) -> Reply:
+def _held(visit: Visit, typed: Mapping[str, str], period: str) -> Response:
     """Keep an offer, and go to where it becomes a lease. Raises `Invalid`, `RemoteError`."""
     start, _, end = period.partition("|")
-    now = visit.call.service.clock.now()
+    now = visit.request.service.clock.now()
     wish = form.wish({**typed, "start_date": start, "end_date": end}, now)
     if wish.times > 1:
         raise Invalid("Times: one time can be held, not a series; let it be 1, or reserve the series at once")
@@ -115,4 +115,4 @@ def _flavors(visit: Visit) -> list[tuple[str, str]] | None:
 
 def whole_hour(visit: Visit) -> datetime:
     """The next one."""
-    return visit.call.service.clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    return visit.request.service.clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)

@@ -21,7 +21,7 @@ Documents = list[dict[str, Any]]
 
 def index(visit: Visit) -> Page:
     """Of the project, or with ``all`` of everybody for an administrator."""
-    query, compute = visit.call.query, visit.client("compute")
+    query, compute = visit.request.query, visit.client("compute")
     everybody = bool(query.first("all")) and visit.who.is_admin
     scope: dict[str, object] = {"all_tenants": 1} if everybody else {}
     wanted = {name: text for name in ("name", "status") if (text := (query.first(name) or "").strip())}
@@ -92,12 +92,12 @@ def _explanation(visit: Visit, server: dict[str, Any]) -> explain_view.Funnel | 
 
 def accelerators(visit: Visit) -> Page:
     """An administrator sees the devices of a host; everybody else what their project has."""
-    host = (visit.call.query.first("host") or "").strip()
+    host = (visit.request.query.first("host") or "").strip()
     accelerator = visit.client("accelerator")
     values: dict[str, Any] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": "",
                               "is_first": True}  # fmt: skip
     if not visit.who.is_admin:
-        found, following = _requests(accelerator, after := visit.call.query.first("after"))
+        found, following = _requests(accelerator, after := visit.request.query.first("after"))
         values |= {
             "accelerators": view.accelerators(found),
             "next_page": urlencode({"after": following}) if following else "",
@@ -128,7 +128,7 @@ def hosts_of(visit: Visit) -> tuple[list[str], str]:
     """A page of hosts' names, and the query of the next one."""
     if not visit.has("compute"):
         return [], ""
-    marker = visit.call.query.first("marker")
+    marker = visit.request.query.first("marker")
     asked = {"limit": LIMIT + 1, **({"marker": marker} if marker else {})}
     found = visit.client("compute").get(with_query("/v2.1/os-hypervisors", asked))["hypervisors"]
     next_page = urlencode({"marker": found[LIMIT - 1]["id"]}) if len(found) > LIMIT else ""
@@ -138,7 +138,7 @@ def hosts_of(visit: Visit) -> tuple[list[str], str]:
 def device(visit: Visit, uuid: str) -> Page:
     """The custody of one device, the newest first."""
     only_admins(visit)
-    accelerator, after = visit.client("accelerator"), visit.call.query.first("after")
+    accelerator, after = visit.client("accelerator"), visit.request.query.first("after")
     found = accelerator.get(f"/v2/devices/{quote(uuid, safe='')}")
     asked = {"device": uuid, "order": "newest", "limit": LIMIT, **({"after": after} if after else {})}
     page = accelerator.get(with_query("/moorage/v1/history", asked))

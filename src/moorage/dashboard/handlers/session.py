@@ -8,12 +8,12 @@ from moorage.dashboard.page_request import Visit, redirect
 from moorage.dashboard.pages import Page
 from moorage.dashboard.signing_in import Person, SigningIn
 from moorage.wire.errors import status_of
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _YEAR_S = 365 * 86_400
 
 
-def home(visit: Visit) -> Reply | Page:
+def home(visit: Visit) -> Response | Page:
     """The first page that there is; without one, who is here and which services are reached."""
     for entry in ENTRIES:
         if visit.has(entry.needs) and (visit.who.is_admin or not entry.for_admins):
@@ -21,36 +21,36 @@ def home(visit: Visit) -> Reply | Page:
     return Page("overview.html", "Overview", {"services": [(name, visit.has(name)) for name in VERSIONS]})
 
 
-def ask(visit: Visit) -> Page | Reply:
-    if visit.call.service.signing_in is None:
+def ask(visit: Visit) -> Page | Response:
+    if visit.request.service.signing_in is None:
         return redirect(visit, "/")
-    return _form(visit, visit.call.query.first("next") or "/", is_over=bool(visit.call.query.first("over")))
+    return _form(visit, visit.request.query.first("next") or "/", is_over=bool(visit.request.query.first("over")))
 
 
-def sign_in(visit: Visit) -> Page | Reply:
+def sign_in(visit: Visit) -> Page | Response:
     service, form = _signing_in(visit), visit.form
     target = _local(form.text("next"))
     name, password = form.text("name"), form.raw("password")
     if not name or not password:
         return _form(visit, target, name, "type both the name and the password", status=400)
     try:
-        person = service.sign_in(name, password, visit.call.address)
+        person = service.sign_in(name, password, visit.request.address)
     except (Unauthorized, TooManyRequests) as error:
         return _form(visit, target, name, error.message, status=status_of(error))
-    if visit.call.change is not None:
+    if visit.request.change is not None:
         project = person.project
-        visit.call.change.by(name=person.user_name, project_id=project.id, project_name=project.name)
+        visit.request.change.by(name=person.user_name, project_id=project.id, project_name=project.name)
     return redirect(visit, target, _session(visit, person))
 
 
-def sign_out(visit: Visit) -> Reply:
+def sign_out(visit: Visit) -> Response:
     if token := visit.cookies.get(cookies.SESSION):
         _signing_in(visit).forget(token)
-    gone = [cookies.cookie(name, "", visit.call.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)]
+    gone = [cookies.cookie(name, "", visit.request.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)]
     return redirect(visit, "/sign-in", *gone)
 
 
-def switch_project(visit: Visit) -> Reply:
+def switch_project(visit: Visit) -> Response:
     service, who = _signing_in(visit), visit.who
     wanted = visit.form.text("project_id")
     if wanted not in {project.id for project in who.projects}:
@@ -59,11 +59,11 @@ def switch_project(visit: Visit) -> Reply:
     return redirect(visit, _local(visit.form.text("next")), _session(visit, person))
 
 
-def theme(visit: Visit) -> Reply:
+def theme(visit: Visit) -> Response:
     wanted = visit.form.text("theme")
     if wanted not in cookies.THEMES:
         raise Invalid(f"the theme is one of {', '.join(cookies.THEMES)}")
-    kept = cookies.cookie(cookies.THEME, wanted, visit.call.base_url, max_age_s=_YEAR_S)
+    kept = cookies.cookie(cookies.THEME, wanted, visit.request.base_url, max_age_s=_YEAR_S)
     return redirect(visit, _local(visit.form.text("next")), kept)
 
 
@@ -76,14 +76,14 @@ def _form(
 
 def _signing_in(visit: Visit) -> SigningIn:
     """Raises `Invalid` where nobody signs in."""
-    service = visit.call.service.signing_in
+    service = visit.request.service.signing_in
     if service is None:
         raise Invalid("nobody signs in here: [identity] mode is none")
     return service
 
 
 def _session(visit: Visit, person: Person) -> str:
-    return cookies.cookie(cookies.SESSION, person.token or "", visit.call.base_url)
+    return cookies.cookie(cookies.SESSION, person.token or "", visit.request.base_url)
 
 
 def _local(target: str) -> str:

@@ -3,60 +3,62 @@
 from moorage.core.errors import NotFound
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User
 from moorage.identity.service import IdentityService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def list_projects(call: Call[IdentityService]) -> Reply:
-    rows = [project_document(project, call.base_url) for project in call.service.projects(_name(call))]
-    return _listed(call, "projects", rows if _in_our_domain(call) else [])
+def list_projects(request: Request[IdentityService]) -> Response:
+    rows = [project_document(project, request.base_url) for project in request.service.projects(_name(request))]
+    return _listed(request, "projects", rows if _in_our_domain(request) else [])
 
 
-def show_project(call: Call[IdentityService], project_id: str) -> Reply:
-    project = call.service.project(call.caller, project_id, privileged=call.allowed("identity:get_any_project"))
-    return Reply(body={"project": project_document(project, call.base_url)})
+def show_project(request: Request[IdentityService], project_id: str) -> Response:
+    project = request.service.project(
+        request.caller, project_id, privileged=request.allowed("identity:get_any_project")
+    )
+    return Response(body={"project": project_document(project, request.base_url)})
 
 
-def list_users(call: Call[IdentityService]) -> Reply:
-    rows = [_user(user, call.base_url) for user in call.service.users(_name(call))]
-    return _listed(call, "users", rows if _in_our_domain(call) else [])
+def list_users(request: Request[IdentityService]) -> Response:
+    rows = [_user(user, request.base_url) for user in request.service.users(_name(request))]
+    return _listed(request, "users", rows if _in_our_domain(request) else [])
 
 
-def show_user(call: Call[IdentityService], user_id: str) -> Reply:
-    user = call.service.user(call.caller, user_id, privileged=call.allowed("identity:get_any_user"))
-    return Reply(body={"user": _user(user, call.base_url)})
+def show_user(request: Request[IdentityService], user_id: str) -> Response:
+    user = request.service.user(request.caller, user_id, privileged=request.allowed("identity:get_any_user"))
+    return Response(body={"user": _user(user, request.base_url)})
 
 
-def change_password(call: Call[IdentityService], user_id: str) -> Reply:
-    given = call.json["user"]
-    call.service.change_password(user_id, given["original_password"], given["password"], call.address)
-    return Reply(204)
+def change_password(request: Request[IdentityService], user_id: str) -> Response:
+    given = request.json["user"]
+    request.service.change_password(user_id, given["original_password"], given["password"], request.address)
+    return Response(204)
 
 
-def list_user_projects(call: Call[IdentityService], user_id: str) -> Reply:
-    privileged = call.allowed("identity:get_any_user")
-    projects = call.service.projects_of(call.caller, user_id, privileged=privileged)
-    return _listed(call, "projects", [project_document(project, call.base_url) for project in projects])
+def list_user_projects(request: Request[IdentityService], user_id: str) -> Response:
+    privileged = request.allowed("identity:get_any_user")
+    projects = request.service.projects_of(request.caller, user_id, privileged=privileged)
+    return _listed(request, "projects", [project_document(project, request.base_url) for project in projects])
 
 
-def list_roles(call: Call[IdentityService]) -> Reply:
-    return _listed(call, "roles", [_role(role, call.base_url) for role in call.service.roles(_name(call))])
+def list_roles(request: Request[IdentityService]) -> Response:
+    return _listed(request, "roles", [_role(role, request.base_url) for role in request.service.roles(_name(request))])
 
 
-def show_role(call: Call[IdentityService], role_id: str) -> Reply:
-    if not call.service.roles(role_id):
+def show_role(request: Request[IdentityService], role_id: str) -> Response:
+    if not request.service.roles(role_id):
         raise NotFound(f"Could not find role: {role_id}.")
-    return Reply(body={"role": _role(role_id, call.base_url)})
+    return Response(body={"role": _role(role_id, request.base_url)})
 
 
-def list_domains(call: Call[IdentityService]) -> Reply:
-    rows = [_domain(call.base_url)] if _name(call) in (None, DOMAIN_NAME) else []
-    return _listed(call, "domains", rows)
+def list_domains(request: Request[IdentityService]) -> Response:
+    rows = [_domain(request.base_url)] if _name(request) in (None, DOMAIN_NAME) else []
+    return _listed(request, "domains", rows)
 
 
-def show_domain(call: Call[IdentityService], domain_id: str) -> Reply:
+def show_domain(request: Request[IdentityService], domain_id: str) -> Response:
     if domain_id != DOMAIN_ID:
         raise NotFound(f"Could not find domain: {domain_id}.")
-    return Reply(body={"domain": _domain(call.base_url)})
+    return Response(body={"domain": _domain(request.base_url)})
 
 
 def project_document(project: Project, base_url: str) -> dict[str, object]:
@@ -113,14 +115,14 @@ def _domain(base_url: str) -> dict[str, object]:
     }
 
 
-def _name(call: Call[IdentityService]) -> str | None:
-    return call.query.first("name")
+def _name(request: Request[IdentityService]) -> str | None:
+    return request.query.first("name")
 
 
-def _in_our_domain(call: Call[IdentityService]) -> bool:
-    return call.query.first("domain_id") in (None, DOMAIN_ID)
+def _in_our_domain(request: Request[IdentityService]) -> bool:
+    return request.query.first("domain_id") in (None, DOMAIN_ID)
 
 
-def _listed(call: Call[IdentityService], name: str, rows: list[dict[str, object]]) -> Reply:
-    links = {"self": f"{call.base_url}{call.path}", "previous": None, "next": None}
-    return Reply(body={name: rows, "links": links})
+def _listed(request: Request[IdentityService], name: str, rows: list[dict[str, object]]) -> Response:
+    links = {"self": f"{request.base_url}{request.path}", "previous": None, "next": None}
+    return Response(body={name: rows, "links": links})

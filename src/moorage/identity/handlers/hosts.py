@@ -17,37 +17,39 @@ from datetime import datetime
 
 from moorage.identity.hosts import HostIdentity
 from moorage.identity.service import IdentityService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def index(call: Call[IdentityService]) -> Reply:
-    now = call.service.now()
-    return Reply(body={"hosts": [_shown(name, host, now) for name, host in sorted(call.service.hosts.hosts().items())]})
+def index(request: Request[IdentityService]) -> Response:
+    now = request.service.now()
+    return Response(
+        body={"hosts": [_shown(name, host, now) for name, host in sorted(request.service.hosts.hosts().items())]}
+    )
 
 
-def invite(call: Call[IdentityService], host: str) -> Reply:
-    token, expires_at = call.service.hosts.invite(host, call.json["expires_s"])
-    return Reply(201, {"token": token, "expires_at": expires_at.isoformat()})
+def invite(request: Request[IdentityService], host: str) -> Response:
+    token, expires_at = request.service.hosts.invite(host, request.json["expires_s"])
+    return Response(201, {"token": token, "expires_at": expires_at.isoformat()})
 
 
-def revoke(call: Call[IdentityService], host: str) -> Reply:
-    call.service.hosts.revoke(host)
-    return Reply(204)
+def revoke(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.revoke(host)
+    return Response(204)
 
 
-def enrol(call: Call[IdentityService], host: str) -> Reply:
-    call.service.hosts.enrol(host, call.json["token"], call.json["secret_sha256"])
-    return Reply(204)
+def enrol(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.enrol(host, request.json["token"], request.json["secret_sha256"])
+    return Response(204)
 
 
-def rotate(call: Call[IdentityService], host: str) -> Reply:
-    call.service.hosts.rotate(host, call.json["secret"], call.json["secret_sha256"])
-    return Reply(204)
+def rotate(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.rotate(host, request.json["secret"], request.json["secret_sha256"])
+    return Response(204)
 
 
-def log_in(call: Call[IdentityService], host: str) -> Reply:
-    token, held = call.service.log_in_host(host, call.json["secret"])
-    return Reply(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
+def log_in(request: Request[IdentityService], host: str) -> Response:
+    token, held = request.service.log_in_host(host, request.json["secret"])
+    return Response(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
 
 
 def _shown(name: str, host: HostIdentity, now: datetime) -> dict[str, object]:

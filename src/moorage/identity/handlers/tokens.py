@@ -10,66 +10,68 @@ from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
 from moorage.identity.policy import with_implied
 from moorage.identity.service import INTERFACES, DomainRef, Endpoint, IdentityService, Login, Named
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 _SUBJECT = "x-subject-token"
 _METHODS = {"password", "token"}
 _NO = {"false", "0", "no", "off", "f", "n"}
 
 
-def create(call: Call[IdentityService]) -> Reply:
-    login = _login(call.json["auth"])
-    if call.change is not None:
+def create(request: Request[IdentityService]) -> Response:
+    login = _login(request.json["auth"])
+    if request.change is not None:
         # Only who there is: in the place of the name people type their passwords, too.
-        user = call.service.account_of(login)
-        call.change.by(id=user.id if user else "", name=user.name if user else "")
-    token, held = call.service.log_in(login, call.address)
-    if call.change is not None:
-        call.change.by(id=held.user.id, name=held.user.name)
+        user = request.service.account_of(login)
+        request.change.by(id=user.id if user else "", name=user.name if user else "")
+    token, held = request.service.log_in(login, request.address)
+    if request.change is not None:
+        request.change.by(id=held.user.id, name=held.user.name)
         if held.project is not None:
-            call.change.by(project_id=held.project.id, project_name=held.project.name)
-    return Reply(201, _document(call, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
+            request.change.by(project_id=held.project.id, project_name=held.project.name)
+    return Response(201, _document(request, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 
-def show(call: Call[IdentityService]) -> Reply:
-    subject = _subject(call)
-    return Reply(body=_document(call, _judge(call, subject)), headers={_SUBJECT: subject, "vary": "X-Auth-Token"})
-
-
-def check(call: Call[IdentityService]) -> Reply:
-    _judge(call, _subject(call))
-    return Reply(200)
-
-
-def revoke(call: Call[IdentityService]) -> Reply:
-    call.service.revoke(
-        call.caller,
-        _subject(call),
-        is_admin=call.allowed("identity:revoke_any_token"),
-        with_descendants=(call.query.first("cascade") or "true").lower() not in _NO,
+def show(request: Request[IdentityService]) -> Response:
+    subject = _subject(request)
+    return Response(
+        body=_document(request, _judge(request, subject)), headers={_SUBJECT: subject, "vary": "X-Auth-Token"}
     )
-    return Reply(204)
 
 
-def catalog(call: Call[IdentityService]) -> Reply:
-    if not call.caller.project_id:
+def check(request: Request[IdentityService]) -> Response:
+    _judge(request, _subject(request))
+    return Response(200)
+
+
+def revoke(request: Request[IdentityService]) -> Response:
+    request.service.revoke(
+        request.caller,
+        _subject(request),
+        is_admin=request.allowed("identity:revoke_any_token"),
+        with_descendants=(request.query.first("cascade") or "true").lower() not in _NO,
+    )
+    return Response(204)
+
+
+def catalog(request: Request[IdentityService]) -> Response:
+    if not request.caller.project_id:
         raise Forbidden("A catalogue belongs to a project: ask for a token with one.")
-    return Reply(body={"catalog": _catalog(call), "links": {"self": f"{call.base_url}{call.path}"}})
+    return Response(body={"catalog": _catalog(request), "links": {"self": f"{request.base_url}{request.path}"}})
 
 
-def projects(call: Call[IdentityService]) -> Reply:
-    rows = [project_document(project, call.base_url) for project in call.service.own_projects(call.caller)]
-    return Reply(body={"projects": rows, "links": _links(call)})
+def projects(request: Request[IdentityService]) -> Response:
+    rows = [project_document(project, request.base_url) for project in request.service.own_projects(request.caller)]
+    return Response(body={"projects": rows, "links": _links(request)})
 
 
-def domains(call: Call[IdentityService]) -> Reply:
+def domains(request: Request[IdentityService]) -> Response:
     """Nobody has a role in a domain here."""
-    return Reply(body={"domains": [], "links": _links(call)})
+    return Response(body={"domains": [], "links": _links(request)})
 
 
-def system(call: Call[IdentityService]) -> Reply:
+def system(request: Request[IdentityService]) -> Response:
     """Nobody has a role in the whole system here."""
-    return Reply(body={"system": [], "links": _links(call)})
+    return Response(body={"system": [], "links": _links(request)})
 
 
 def _login(auth: dict[str, Any]) -> Login:
@@ -100,24 +102,24 @@ def _named(row: dict[str, Any]) -> Named:
     return Named(row.get("id"), row.get("name"), DomainRef(domain.get("id"), domain.get("name")))
 
 
-def _subject(call: Call[IdentityService]) -> str:
-    subject = call.headers.get(_SUBJECT)
+def _subject(request: Request[IdentityService]) -> str:
+    subject = request.headers.get(_SUBJECT)
     if not subject:
         raise Invalid("The header X-Subject-Token must hold the token in question.")
     return subject
 
 
-def _judge(call: Call[IdentityService], subject: str) -> AuthenticatedCaller:
-    return call.service.judge(
-        call.caller,
+def _judge(request: Request[IdentityService], subject: str) -> AuthenticatedCaller:
+    return request.service.judge(
+        request.caller,
         subject,
-        call.headers.get("x-auth-token"),
-        privileged=call.allowed("identity:validate_any_token"),
-        allow_expired=call.query.first("allow_expired") in ("1", "true", "True"),
+        request.headers.get("x-auth-token"),
+        privileged=request.allowed("identity:validate_any_token"),
+        allow_expired=request.query.first("allow_expired") in ("1", "true", "True"),
     )
 
 
-def _document(call: Call[IdentityService], held: AuthenticatedCaller) -> dict[str, object]:
+def _document(request: Request[IdentityService], held: AuthenticatedCaller) -> dict[str, object]:
     token: dict[str, object] = {
         "methods": list(held.claims.methods),
         "user": {
@@ -139,13 +141,13 @@ def _document(call: Call[IdentityService], held: AuthenticatedCaller) -> dict[st
         token["is_domain"] = False
         # A peer that is shown the token asks for the role by its name: "reader" also of a member.
         token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(held.roles))]
-        if "nocatalog" not in call.query.names():
-            token["catalog"] = _catalog(call)
+        if "nocatalog" not in request.query.names():
+            token["catalog"] = _catalog(request)
     return {"token": token}
 
 
-def _catalog(call: Call[IdentityService]) -> list[dict[str, object]]:
-    return [_service(endpoint) for endpoint in call.service.catalog(call.base_url)]
+def _catalog(request: Request[IdentityService]) -> list[dict[str, object]]:
+    return [_service(endpoint) for endpoint in request.service.catalog(request.base_url)]
 
 
 def _service(endpoint: Endpoint) -> dict[str, object]:
@@ -167,8 +169,8 @@ def _service(endpoint: Endpoint) -> dict[str, object]:
     }
 
 
-def _links(call: Call[IdentityService]) -> dict[str, object]:
-    return {"self": f"{call.base_url}{call.path}", "previous": None, "next": None}
+def _links(request: Request[IdentityService]) -> dict[str, object]:
+    return {"self": f"{request.base_url}{request.path}", "previous": None, "next": None}
 
 
 def _time(moment: datetime) -> str:

@@ -1,17 +1,17 @@
 """The version documents, which everybody may read: clients discover without credentials."""
 
 from moorage.identity.service import IdentityService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def index(call: Call[IdentityService]) -> Reply:
+def index(request: Request[IdentityService]) -> Response:
     """300, as Keystone does: clients pick from ``versions.values``."""
-    document = {"versions": {"values": [_version(call.base_url)]}}
-    return Reply(300, document, {"location": f"{call.base_url}/v3/"})
+    document = {"versions": {"values": [_version(request.base_url)]}}
+    return Response(300, document, {"location": f"{request.base_url}/v3/"})
 
 
-def show(call: Call[IdentityService]) -> Reply:
-    return Reply(body={"version": _version(call.base_url)})
+def show(request: Request[IdentityService]) -> Response:
+    return Response(body={"version": _version(request.base_url)})
 
 
 def _version(base_url: str) -> dict[str, object]:

@@ -6,39 +6,39 @@ from typing import BinaryIO
 from moorage.core.errors import Invalid, NotFound, UnsupportedMedia
 from moorage.images.base import CHUNK_BYTES
 from moorage.images.service import ImageService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 _BINARY = "application/octet-stream"
 
 
-def upload(call: Call[ImageService], image_id: str) -> Reply:
-    media_type = call.headers.get("content-type", "").partition(";")[0].strip().lower()
+def upload(request: Request[ImageService], image_id: str) -> Response:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != _BINARY:
         raise UnsupportedMedia(f"Invalid content type {media_type or '(none)'}, use {_BINARY}")
-    chunks = iter(lambda: call.stream.read(CHUNK_BYTES), b"")
-    call.service.upload(call.caller, image_id, chunks, _announced(call))
-    return Reply(204)
+    chunks = iter(lambda: request.stream.read(CHUNK_BYTES), b"")
+    request.service.upload(request.caller, image_id, chunks, _announced(request))
+    return Response(204)
 
 
-def download(call: Call[ImageService], image_id: str) -> Reply:
+def download(request: Request[ImageService], image_id: str) -> Response:
     try:
-        image, file = call.service.data(call.caller, image_id)
+        image, file = request.service.data(request.caller, image_id)
     except NotFound as error:
         if error.error_code == "images.no_data":  # Glance: the image is there, and it is empty
-            return Reply(204)
+            return Response(204)
         raise
     headers = {"content-length": str(image.size_bytes), "content-md5": str(image.md5)}
-    return Reply(200, headers=headers, stream=_Chunks(file), content_type=_BINARY)
+    return Response(200, headers=headers, stream=_Chunks(file), content_type=_BINARY)
 
 
-def _announced(call: Call[ImageService]) -> int:
+def _announced(request: Request[ImageService]) -> int:
     """How long the data must be.
 
     An upload that announces no length is refused: servers differ in whether they report the death of its sender, and
     where one takes it for the end of the data, half an image would become active.
     """
     for name in ("x-openstack-image-size", "content-length"):
-        text = call.headers.get(name)
+        text = request.headers.get(name)
         if text:
             if not text.isascii() or not text.isdigit():
                 raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")

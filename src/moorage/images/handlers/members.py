@@ -4,33 +4,33 @@ from moorage.core.errors import NotFound
 from moorage.images.document import shown_member
 from moorage.images.model import MemberStatus
 from moorage.images.service import ImageService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def index(call: Call[ImageService], image_id: str) -> Reply:
-    image, projects = call.service.members(call.caller, image_id)
+def index(request: Request[ImageService], image_id: str) -> Response:
+    image, projects = request.service.members(request.caller, image_id)
     rows = [shown_member(image, project) for project in projects]
-    return Reply(body={"members": rows, "schema": "/v2/schemas/members"})
+    return Response(body={"members": rows, "schema": "/v2/schemas/members"})
 
 
-def add(call: Call[ImageService], image_id: str) -> Reply:
-    project = call.json["member"]
-    return Reply(body=shown_member(call.service.add_member(call.caller, image_id, project), project))
+def add(request: Request[ImageService], image_id: str) -> Response:
+    project = request.json["member"]
+    return Response(body=shown_member(request.service.add_member(request.caller, image_id, project), project))
 
 
-def show(call: Call[ImageService], image_id: str, member_id: str) -> Reply:
-    image, projects = call.service.members(call.caller, image_id)
+def show(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    image, projects = request.service.members(request.caller, image_id)
     if member_id not in projects:
         raise NotFound(f"Project {member_id} is no member of image {image_id}.")
-    return Reply(body=shown_member(image, member_id))
+    return Response(body=shown_member(image, member_id))
 
 
-def answer(call: Call[ImageService], image_id: str, member_id: str) -> Reply:
-    status = MemberStatus(call.json["status"])
-    image = call.service.answer_sharing(call.caller, image_id, member_id, status)
-    return Reply(body=shown_member(image, member_id))
+def answer(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    status = MemberStatus(request.json["status"])
+    image = request.service.answer_sharing(request.caller, image_id, member_id, status)
+    return Response(body=shown_member(image, member_id))
 
 
-def remove(call: Call[ImageService], image_id: str, member_id: str) -> Reply:
-    call.service.remove_member(call.caller, image_id, member_id)
-    return Reply(204)
+def remove(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    request.service.remove_member(request.caller, image_id, member_id)
+    return Response(204)

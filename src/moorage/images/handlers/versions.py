@@ -2,33 +2,33 @@
 
 from moorage.images.schemas.image import IMAGE, IMAGES_DOCUMENT
 from moorage.images.service import ImageService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 #: Glance's versions of the API differ in what we have not (stores, import, caches), so they can all be named.
 _VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 
 
-def index(call: Call[ImageService]) -> Reply:
+def index(request: Request[ImageService]) -> Response:
     """300 at the root, as Glance."""
-    return Reply(300, _document(call.base_url))
+    return Response(300, _document(request.base_url))
 
 
-def show(call: Call[ImageService]) -> Reply:
-    return Reply(body=_document(call.base_url))
+def show(request: Request[ImageService]) -> Response:
+    return Response(body=_document(request.base_url))
 
 
-def image_schema(call: Call[ImageService]) -> Reply:
-    return Reply(body=IMAGE.document)
+def image_schema(request: Request[ImageService]) -> Response:
+    return Response(body=IMAGE.document)
 
 
-def images_schema(call: Call[ImageService]) -> Reply:
-    return Reply(body=IMAGES_DOCUMENT)
+def images_schema(request: Request[ImageService]) -> Response:
+    return Response(body=IMAGES_DOCUMENT)
 
 
-def import_methods(call: Call[ImageService]) -> Reply:
+def import_methods(request: Request[ImageService]) -> Response:
     """None: data comes with ``PUT /v2/images/{id}/file`` only."""
     methods = {"description": "Import methods available.", "type": "array", "value": []}
-    return Reply(body={"import-methods": methods})
+    return Response(body={"import-methods": methods})
 
 
 def _document(base_url: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ import re
 
 from moorage.placement.api.accept import quality
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 UNDEFINED = "placement.undefined_code"
 
@@ -28,15 +28,15 @@ _TAG = re.compile(r"<[^>]*>")
 _UNPADDED = (405, 406, 415)
 
 
-def error_shape(problem: Problem) -> Reply:
+def error_shape(problem: Problem) -> Response:
     json_quality = quality(problem.accept, "application/json")
     html_quality = quality(problem.accept, "text/html")
     if json_quality and json_quality >= html_quality:
-        return Reply(problem.status, {"errors": [_error(problem)]})
+        return Response(problem.status, {"errors": [_error(problem)]})
     if html_quality:
-        return Reply(problem.status, _page(problem).encode(), content_type="text/html; charset=UTF-8")
+        return Response(problem.status, _page(problem).encode(), content_type="text/html; charset=UTF-8")
     plain = f"{problem.status} {problem.title}\n\n{_detail(problem)}"
-    return Reply(problem.status, plain.encode(), content_type="text/plain; charset=UTF-8")
+    return Response(problem.status, plain.encode(), content_type="text/plain; charset=UTF-8")
 
 
 def _error(problem: Problem) -> dict[str, object]:

@@ -31,12 +31,12 @@ from moorage.placement.api.schemas import names as name_schemas
 from moorage.placement.api.schemas import provider as provider_schemas
 from moorage.placement.service.service import PlacementService
 from moorage.wire.app import ServiceApi
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import publish
 
 
-def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) -> Route[PlacementService]:
+def _get(path: str, handler: Callable[..., Response], rule: str, minor: int = 0) -> Route[PlacementService]:
     return Route(
         "GET", path, reads(for_agents_too(handler)), f"placement:{rule}", since=Version(1, minor), reads="none"
     )
@@ -45,7 +45,7 @@ def _get(path: str, handler: Callable[..., Reply], rule: str, minor: int = 0) ->
 def _write(
     method: str,
     path: str,
-    handler: Callable[..., Reply],
+    handler: Callable[..., Response],
     rule: str,
     minor: int = 0,
     schema: Any = None,

@@ -28,7 +28,7 @@ from moorage.reservation.service import ReservationService
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, Versioned
 from moorage.wire.errors import Problem
-from moorage.wire.http import Reply, Route
+from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
 from moorage.wire.openapi import publish
 
@@ -52,7 +52,7 @@ RULES = RuleTable(
     refusal_text="Policy doesn't allow {rule} to be performed",
 )
 
-Handler = Callable[..., Reply]
+Handler = Callable[..., Response]
 
 
 #: The peer's version, and the one that the rest came with.
@@ -162,14 +162,16 @@ ROUTES.append(DOCUMENTED[-1])
 _HTTP_LEVEL = (e.Unauthorized, e.MethodNotAllowed, e.NotAcceptable, e.TooLarge, e.UnsupportedMedia)
 
 
-def error_shape(problem: Problem) -> Reply:
+def error_shape(problem: Problem) -> Response:
     if isinstance(problem.error, _HTTP_LEVEL) or problem.code == "moorage.microversion":
         message = problem.message.removeprefix("Unacceptable version header: ")
         if isinstance(problem.error, e.NotAcceptable):
             message = message[message.find("Version ") :]
-        return Reply(problem.status, {"error": problem.status, "error_message": message})
+        return Response(problem.status, {"error": problem.status, "error_message": message})
     name: int | str = problem.status if problem.error is not None else "INTERNAL_SERVER_ERROR"
-    return Reply(problem.status, {"error_code": problem.status, "error_message": problem.message, "error_name": name})
+    return Response(
+        problem.status, {"error_code": problem.status, "error_message": problem.message, "error_name": name}
+    )
 
 
 API: ServiceApi[ReservationService] = ServiceApi(

@@ -20,7 +20,7 @@ from moorage.reservation.model.reservation_requests import (
     FlavorRequest,
     FlavorWish,
     FloatingIpRequest,
-    Request,
+    ReservationRequest,
     SourceFlavor,
     Wish,
 )
@@ -57,7 +57,7 @@ class Sources:
         self._accelerators = accelerators
         self._has_network = has_network
 
-    def request(self, caller: Caller, wish: Wish) -> Request:
+    def request(self, caller: Caller, wish: Wish) -> ReservationRequest:
         """Raises `NotFound` for a flavor that the caller does not see, `Invalid` for one that cannot be reserved,
         `NotBuilt` for floating IPs without a network service; for bitstreams as `check`.
         """
@@ -72,7 +72,7 @@ class Sources:
             raise Invalid(f"flavor {wish.flavor_id} is that of a reservation: it takes {own[0]}; name another one")
         return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
 
-    def check(self, request: Request, project_id: str) -> None:
+    def check(self, request: ReservationRequest, project_id: str) -> None:
         """Raises `NotFound` for a bitstream that `project_id` has none of, `Invalid` for one that is in several images."""
         if not isinstance(request, AnyRequest) or not request.programs:
             return

@@ -12,7 +12,7 @@ from moorage.reservation.booking.admission import Booking, Except
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import UpdateDecision
 from moorage.reservation.model.leases import Lease, Reservation
-from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.store import hold_store
 
 #: {reservation of floating IPs: their addresses}
@@ -35,7 +35,7 @@ class UpdatePreview:
     lease: Lease
     decision: UpdateDecision
     planned: Sequence[Reservation]  #: those that need other room than they have
-    requests: Mapping[str, Request]  #: {reservation id: what it asks for afterwards}, of all
+    requests: Mapping[str, ReservationRequest]  #: {reservation id: what it asks for afterwards}, of all
     held: Mapping[str, host_selection.Placing]  #: {reservation id: where it is now}, of `planned`
     booking: Booking
     addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them

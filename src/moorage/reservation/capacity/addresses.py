@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.leases import Reservation
-from moorage.reservation.model.reservation_requests import FloatingIpRequest, Request
+from moorage.reservation.model.reservation_requests import FloatingIpRequest, ReservationRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class _Test:
 def wants_of(
     reservations: Iterable[Reservation],
     held: Mapping[str, frozenset[str]] = MappingProxyType({}),
-    changed: Mapping[str, Request] = MappingProxyType({}),
+    changed: Mapping[str, ReservationRequest] = MappingProxyType({}),
     *,
     keep_held: bool = False,
 ) -> list[Want]:

@@ -22,7 +22,7 @@ from moorage.reservation.model.leases import (
     before_end_time,
     floor_minute,
 )
-from moorage.reservation.model.reservation_requests import Request, ReservationChange, Wish
+from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest, Wish
 
 #: A date as requests give it: a moment, or the current minute.
 When: TypeAlias = datetime | Literal["now"]
@@ -57,7 +57,7 @@ class UpdateDecision:
     end_date: datetime
     before_end: datetime
     before_end_actions: tuple[EndAction, ...] = ()
-    requests: dict[str, Request] = field(default_factory=dict)  #: {reservation id: its new request}
+    requests: dict[str, ReservationRequest] = field(default_factory=dict)  #: {reservation id: its new request}
     moved: bool = False  #: the period is another one
     grows: bool = False  #: the new period holds time that the old one does not
 

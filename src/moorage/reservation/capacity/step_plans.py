@@ -6,7 +6,7 @@ from types import MappingProxyType
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.model.before_end_actions import EndActionKind
 from moorage.reservation.model.leases import Generation, Lease, Reservation, ReservationStatus
-from moorage.reservation.model.reservation_requests import HostRequest, Request
+from moorage.reservation.model.reservation_requests import HostRequest, ReservationRequest
 from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
 
 #: {reservation id: its slots}
@@ -20,7 +20,7 @@ def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
     return [step for each in reservations for step in type_named(each.resource_type).plan_create(each)]
 
 
-def plan_group(reservation: Reservation, request: Request) -> list[Step]:
+def plan_group(reservation: Reservation, request: ReservationRequest) -> list[Step]:
     """The server group that an older system would make, or its end where there is none any more."""
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
@@ -63,7 +63,7 @@ def plan_regions(reservation: Reservation, load: Regions, leave: Regions, projec
     return kind.plan_leave(reservation, leave) + kind.plan_regions(reservation, load, project_id)
 
 
-def plan_change(reservation: Reservation, request: Request) -> list[Step]:
+def plan_change(reservation: Reservation, request: ReservationRequest) -> list[Step]:
     return type_named(reservation.resource_type).plan_change(reservation, request)
 
 
@@ -104,7 +104,7 @@ def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
     ]
 
 
-def _asks_for_snapshot(request: Request, of_hosts: str) -> bool:
+def _asks_for_snapshot(request: ReservationRequest, of_hosts: str) -> bool:
     if not isinstance(request, HostRequest):
         return False
     return (of_hosts if request.before_end == "default" else request.before_end) == "snapshot"

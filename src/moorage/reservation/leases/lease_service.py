@@ -47,7 +47,7 @@ from moorage.reservation.model.leases import (
     Reservation,
     ReservationStatus,
 )
-from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import services_of, slots_of, unloaded
@@ -249,7 +249,7 @@ class LeaseService:
             before_end_actions=new.before_end_actions,
         )
 
-    def _new_reservation(self, lease_id: str, request: Request, now: datetime) -> Reservation:
+    def _new_reservation(self, lease_id: str, request: ReservationRequest, now: datetime) -> Reservation:
         reservation_id = self._ids.uuid()
         return Reservation(
             id=reservation_id,

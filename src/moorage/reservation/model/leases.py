@@ -12,7 +12,7 @@ from enum import StrEnum
 from moorage.core.names import reservation_class
 from moorage.core.states import Transitions, table
 from moorage.reservation.model.before_end_actions import EndAction
-from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.reservation_requests import ReservationRequest
 
 
 class LeaseStatus(StrEnum):
@@ -151,7 +151,7 @@ class Reservation:
     status: ReservationStatus
     missing_resources: bool
     resources_changed: bool
-    request: Request
+    request: ReservationRequest
     flavor_id: str | None
     aggregate_id: int | None
     server_group_id: str | None

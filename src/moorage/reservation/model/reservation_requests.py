@@ -137,7 +137,7 @@ class FloatingIpRequest:
 
 
 #: What a reservation asks for. The class tells the type.
-Request: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
+ReservationRequest: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
 
 #: What a new lease may ask for. Some types need to be looked up first, see `external_lookups`.
 Wish: TypeAlias = InstanceRequest | FlavorWish | HostRequest | AnyRequest | FloatingIpRequest

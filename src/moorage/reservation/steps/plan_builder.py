@@ -17,7 +17,7 @@ from moorage.reservation.capacity.step_plans import (
     plan_start,
 )
 from moorage.reservation.model.leases import Allocation, EventType, Lease, Reservation, ReservationStatus
-from moorage.reservation.model.reservation_requests import Request
+from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.steps import Step, StepKind
 from moorage.reservation.store import event_store, host_store, region_store
 
@@ -55,7 +55,7 @@ class Planning:
             lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases
         }
 
-    def group(self, reservation: Reservation, request: Request) -> list[Step]:
+    def group(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         """See `plan_group`; nothing where no groups are made."""
         return plan_group(reservation, request) if self.makes_groups else []
 

@@ -18,7 +18,7 @@ from moorage.reservation.model.reservation_requests import (
     FloatingIpRequest,
     HostRequest,
     InstanceRequest,
-    Request,
+    ReservationRequest,
     Size,
     SourceFlavor,
 )
@@ -61,7 +61,7 @@ def insert_request(connection: Connection, reservation: Reservation) -> None:
     connection.execute(insert(table), own | values)
 
 
-def change_request(connection: Connection, reservation_id: str, request: Request, now: datetime) -> None:
+def change_request(connection: Connection, reservation_id: str, request: ReservationRequest, now: datetime) -> None:
     table, values = _row(request)
     connection.execute(update(table).where(table.c.reservation_id == reservation_id).values(**values, updated_at=now))
     connection.execute(update(reservations).where(reservations.c.id == reservation_id).values(updated_at=now))
@@ -73,7 +73,7 @@ def delete_requests(connection: Connection, reservation_ids: Collection[str]) ->
             connection.execute(delete(table).where(table.c.reservation_id.in_(list(reservation_ids))))
 
 
-def request_of(row: Row[Any]) -> Request:
+def request_of(row: Row[Any]) -> ReservationRequest:
     if row.resource_type == PHYSICAL_HOST:
         return HostRequest(
             row.min_hosts, row.max_hosts, row.hypervisor_properties, row.host_resource_properties, row.before_end
@@ -91,7 +91,7 @@ def request_of(row: Row[Any]) -> Request:
     )
 
 
-def _row(request: Request) -> tuple[Table, dict[str, Any]]:
+def _row(request: ReservationRequest) -> tuple[Table, dict[str, Any]]:
     if isinstance(request, HostRequest):
         return computehost_reservations, {
             "min_hosts": request.least,

@@ -12,7 +12,7 @@ from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
 from moorage.core.parsing import moment
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 _PARAMETERS = {
     "device",
@@ -31,17 +31,17 @@ _PARAMETERS = {
 _ORDERS = ("oldest", "newest")  # fmt: skip
 
 
-def post(call: Call[AcceleratorService], host: str) -> Reply:
+def post(request: Request[AcceleratorService], host: str) -> Response:
     try:
-        records = msgspec.convert(call.json["records"], list[HistoryRecord])
+        records = msgspec.convert(request.json["records"], list[HistoryRecord])
     except msgspec.ValidationError as error:
         raise Invalid(f"the records cannot be read: {error}") from error
-    call.service.history.write(host, records)
-    return Reply(204)
+    request.service.history.write(host, records)
+    return Response(204)
 
 
-def index(call: Call[AcceleratorService]) -> Reply:
-    query = call.query
+def index(request: Request[AcceleratorService]) -> Response:
+    query = request.query
     if unknown := sorted(query.names() - _PARAMETERS):
         raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
     event = query.first("event")
@@ -64,19 +64,19 @@ def index(call: Call[AcceleratorService]) -> Reply:
         until=_time(query.first("until"), "until"),
     )
     most = limit_of(query.first("limit"))
-    found = call.service.history.entries(
+    found = request.service.history.entries(
         wanted, query.first("device"), _place(query.first("after")), most + 1, newest_first=order == "newest"
     )
     following = str(found[most - 1].place) if len(found) > most else None
-    return Reply(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
+    return Response(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
 
 
-def handles(call: Call[AcceleratorService]) -> Reply:
+def handles(request: Request[AcceleratorService]) -> Response:
     """Of one host: all there are is no answer for ten thousand of them."""
-    host = call.query.first("host")
+    host = request.query.first("host")
     if not host:
         raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
-    return Reply(body={"handles": [_handle(row) for row in call.service.history.handles(host)]})
+    return Response(body={"handles": [_handle(row) for row in request.service.history.handles(host)]})
 
 
 def _handle(row: HandleRow) -> dict[str, Any]:

@@ -7,49 +7,49 @@ from moorage.accelerator.model.device_profile import NewProfile
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid, NotAcceptable
 from moorage.core.ids import is_uuid
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version
 
 NAMES_SINCE = Version(2, 2)
 
 
-def index(call: Call[AcceleratorService]) -> Reply:
-    names = [name for text in call.query.every("name") for name in text.split(",") if name]
-    rows = call.service.profiles(names)
-    return Reply(body={"device_profiles": [shapes.profile(row, call.base_url) for row in rows]})
+def index(request: Request[AcceleratorService]) -> Response:
+    names = [name for text in request.query.every("name") for name in text.split(",") if name]
+    rows = request.service.profiles(names)
+    return Response(body={"device_profiles": [shapes.profile(row, request.base_url) for row in rows]})
 
 
-def show(call: Call[AcceleratorService], name_or_uuid: str) -> Reply:
-    if not is_uuid(name_or_uuid) and call.version < NAMES_SINCE:
+def show(request: Request[AcceleratorService], name_or_uuid: str) -> Response:
+    if not is_uuid(name_or_uuid) and request.version < NAMES_SINCE:
         raise NotAcceptable(
-            f"A device profile can be asked for by name from microversion {NAMES_SINCE} on; this is {call.version}.",
+            f"A device profile can be asked for by name from microversion {NAMES_SINCE} on; this is {request.version}.",
             code="moorage.microversion",
         )
-    row = call.service.profile(name_or_uuid)
-    return Reply(body={"device_profile": shapes.shown_profile(row, call.base_url)})
+    row = request.service.profile(name_or_uuid)
+    return Response(body={"device_profile": shapes.shown_profile(row, request.base_url)})
 
 
-def create(call: Call[AcceleratorService]) -> Reply:
-    (document,) = call.json
+def create(request: Request[AcceleratorService]) -> Response:
+    (document,) = request.json
     new = NewProfile(
         name=document["name"],
         groups=[{key: str(value) for key, value in group.items()} for group in document["groups"]],
         description=document.get("description"),
         uuid=document.get("uuid"),
     )
-    return Reply(201, shapes.profile(call.service.create_profile(new), call.base_url))
+    return Response(201, shapes.profile(request.service.create_profile(new), request.base_url))
 
 
-def delete(call: Call[AcceleratorService], name_or_uuid: str) -> Reply:
-    return _delete(call, [name_or_uuid])
+def delete(request: Request[AcceleratorService], name_or_uuid: str) -> Response:
+    return _delete(request, [name_or_uuid])
 
 
-def delete_several(call: Call[AcceleratorService]) -> Reply:
-    return _delete(call, (call.query.first("value") or "").split(","))
+def delete_several(request: Request[AcceleratorService]) -> Response:
+    return _delete(request, (request.query.first("value") or "").split(","))
 
 
-def _delete(call: Call[AcceleratorService], names: Sequence[str]) -> Reply:
+def _delete(request: Request[AcceleratorService], names: Sequence[str]) -> Response:
     if not (wanted := [name for name in names if name]):
         raise Invalid("Name the device profiles to delete: ?value=<name>,<name>.")
-    call.service.delete_profiles(wanted)
-    return Reply(204)
+    request.service.delete_profiles(wanted)
+    return Response(204)

@@ -7,19 +7,19 @@ import msgspec
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 T = TypeVar("T")
 
 
-def put_devices(call: Call[AcceleratorService], host: str) -> Reply:
-    call.service.report_devices(host, _decoded(call.json["devices"], list[DeviceReport]))
-    return Reply(204)
+def put_devices(request: Request[AcceleratorService], host: str) -> Response:
+    request.service.report_devices(host, _decoded(request.json["devices"], list[DeviceReport]))
+    return Response(204)
 
 
-def put_attachments(call: Call[AcceleratorService], host: str) -> Reply:
-    call.service.report_attachments(host, _decoded(call.json["attachments"], list[AttachmentReport]))
-    return Reply(204)
+def put_attachments(request: Request[AcceleratorService], host: str) -> Response:
+    request.service.report_attachments(host, _decoded(request.json["attachments"], list[AttachmentReport]))
+    return Response(204)
 
 
 def _decoded(document: object, kind: type[T]) -> T:

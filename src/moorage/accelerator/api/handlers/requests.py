@@ -10,85 +10,89 @@ from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
 from moorage.jobs.job_api import job_document, report_of
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def index(call: Call[AcceleratorService]) -> Reply:
-    bind_state = call.query.first("bind_state")
+def index(request: Request[AcceleratorService]) -> Response:
+    bind_state = request.query.first("bind_state")
     if bind_state not in (None, "resolved"):
         raise Invalid(
             f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.", code=UNCHECKED
         )
-    rows = call.service.requests.index(call.caller, call.query.first("instance"), resolved=bind_state is not None)
-    return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows]})
+    rows = request.service.requests.index(
+        request.caller, request.query.first("instance"), resolved=bind_state is not None
+    )
+    return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows]})
 
 
-def page(call: Call[AcceleratorService]) -> Reply:
+def page(request: Request[AcceleratorService]) -> Response:
     """Not the peer's, whose list has no pages."""
-    query = call.query
+    query = request.query
     if unknown := sorted(query.names() - {"after", "limit"}):
         raise Invalid(f"A page of accelerator requests is not asked by {', '.join(unknown)}; it takes after, limit.")
     after, most = query.first("after"), limit_of(query.first("limit"))
     if after is not None and not is_uuid(after):
         raise Invalid(f"after={after!r} is no UUID; take `next` of the page before.")
-    rows = call.service.requests.page(call.caller, after, most + 1)
+    rows = request.service.requests.page(request.caller, after, most + 1)
     following = rows[most - 1].uuid if len(rows) > most else None
-    return Reply(body={"arqs": [shapes.request(row, call.base_url) for row in rows[:most]], "next": following})
+    return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows[:most]], "next": following})
 
 
-def show(call: Call[AcceleratorService], uuid: str) -> Reply:
-    return Reply(body=shapes.request(call.service.requests.show(call.caller, uuid), call.base_url))
+def show(request: Request[AcceleratorService], uuid: str) -> Response:
+    return Response(body=shapes.request(request.service.requests.show(request.caller, uuid), request.base_url))
 
 
-def create(call: Call[AcceleratorService]) -> Reply:
-    rows = call.service.requests.create(call.caller, call.json["device_profile_name"])
-    return Reply(201, {"arqs": [shapes.request(row, call.base_url) for row in rows]})
+def create(request: Request[AcceleratorService]) -> Response:
+    rows = request.service.requests.create(request.caller, request.json["device_profile_name"])
+    return Response(201, {"arqs": [shapes.request(row, request.base_url) for row in rows]})
 
 
-def patch(call: Call[AcceleratorService]) -> Reply:
-    call.service.requests.patch(call.caller, decode_patch(call.json))
-    return Reply(202)
+def patch(request: Request[AcceleratorService]) -> Response:
+    request.service.requests.patch(request.caller, decode_patch(request.json))
+    return Response(202)
 
 
-def patch_one(call: Call[AcceleratorService], uuid: str) -> Reply:
+def patch_one(request: Request[AcceleratorService], uuid: str) -> Response:
     """The SDK's form: the request's uuid in the path, and in the body too."""
-    if set(call.json) != {uuid}:
+    if set(request.json) != {uuid}:
         raise Invalid(f"The body must be about accelerator request {uuid} alone.")
-    return patch(call)
+    return patch(request)
 
 
-def delete(call: Call[AcceleratorService]) -> Reply:
-    instance, several = call.query.first("instance"), call.query.first("arqs")
+def delete(request: Request[AcceleratorService]) -> Response:
+    instance, several = request.query.first("instance"), request.query.first("arqs")
     if (instance is None) == (several is None):
         raise Invalid(
             "Name either the requests to delete, ?arqs=<uuid>,<uuid>, or their instance, ?instance=<uuid>.",
             code=UNCHECKED,
         )
     if instance is not None:
-        call.service.requests.delete_of(call.caller, instance)
+        request.service.requests.delete_of(request.caller, instance)
     else:
-        _delete(call, [uuid for uuid in (several or "").split(",") if uuid])
-    return Reply(204)
+        _delete(request, [uuid for uuid in (several or "").split(",") if uuid])
+    return Response(204)
 
 
-def delete_one(call: Call[AcceleratorService], uuid: str) -> Reply:
-    _delete(call, [uuid])
-    return Reply(204)
+def delete_one(request: Request[AcceleratorService], uuid: str) -> Response:
+    _delete(request, [uuid])
+    return Response(204)
 
 
-def _delete(call: Call[AcceleratorService], uuids: Sequence[str]) -> None:
+def _delete(request: Request[AcceleratorService], uuids: Sequence[str]) -> None:
     try:
-        call.service.requests.delete(call.caller, uuids)
+        request.service.requests.delete(request.caller, uuids)
     except NotFound as error:
-        if call.change is not None and error.fields["deleted"]:
-            call.change.status = 204  # the peer's answer is 404; the audit trail must not say that nothing was done
+        if request.change is not None and error.fields["deleted"]:
+            request.change.status = 204  # the peer's answer is 404; the audit trail must not say that nothing was done
         raise
 
 
-def claim(call: Call[AcceleratorService], host: str) -> Reply:
-    jobs = call.service.jobs.claim(host, call.json["worker"], call.json.get("limit", 1))
-    return Reply(body={"jobs": [job_document(job) for job in jobs]})
+def claim(request: Request[AcceleratorService], host: str) -> Response:
+    jobs = request.service.jobs.claim(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
-def report(call: Call[AcceleratorService], job_id: str) -> Reply:
-    return Reply(body={"more": call.service.jobs.report(job_id, report_of(call.json), host=call.caller.host)})
+def report(request: Request[AcceleratorService], job_id: str) -> Response:
+    return Response(
+        body={"more": request.service.jobs.report(job_id, report_of(request.json), host=request.caller.host)}
+    )

@@ -7,32 +7,32 @@ every command fail.
 from typing import Any
 
 from moorage.accelerator.service.service import AcceleratorService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 from moorage.wire.microversion import Version, VersionRange
 
 VERSIONS = VersionRange("accelerator", Version(2, 0), Version(2, 3), bare_allowed=True, announces_range=True)
 
 
-def root(call: Call[AcceleratorService]) -> Reply:
-    described = _described(call, "v2")
+def root(request: Request[AcceleratorService]) -> Response:
+    described = _described(request, "v2")
     body = {
         "name": "OpenStack Cyborg API",
         "description": "Accelerators: devices, what they carry, who holds them.",
         "versions": [described],
         "default_version": described,
     }
-    return Reply(body=body)
+    return Response(body=body)
 
 
-def version(call: Call[AcceleratorService]) -> Reply:
-    return Reply(body=_described(call, "v2.0"))
+def version(request: Request[AcceleratorService]) -> Response:
+    return Response(body=_described(request, "v2.0"))
 
 
-def _described(call: Call[AcceleratorService], identity: str) -> dict[str, Any]:
+def _described(request: Request[AcceleratorService], identity: str) -> dict[str, Any]:
     return {
         "id": identity,
         "status": "CURRENT",
         "max_version": str(VERSIONS.maximum),
         "min_version": str(VERSIONS.minimum),
-        "links": [{"href": f"{call.base_url}/v2/", "rel": "self"}],
+        "links": [{"href": f"{request.base_url}/v2/", "rel": "self"}],
     }

@@ -12,15 +12,15 @@ PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became
 from dataclasses import replace
 
 from moorage.compute.agents.domain_service import Look
-from moorage.compute.api.handlers.views import ComputeCall, amount
+from moorage.compute.api.handlers.views import ComputeRequest, amount
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import HostReport
 from moorage.jobs.job_api import job_document, report_of
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def register(call: ComputeCall, host: str) -> Reply:
-    body = call.json
+def register(request: ComputeRequest, host: str) -> Response:
+    body = request.json
     report = HostReport(
         name=host,
         provider_uuid=body["provider_uuid"],
@@ -34,41 +34,41 @@ def register(call: ComputeCall, host: str) -> Reply:
         cpu_info=body.get("cpu_info", {}),
         capabilities=tuple(body.get("capabilities", ())),
     )
-    call.service.agents.register(report, by=call.caller.host)
-    return Reply(204)
+    request.service.agents.register(report, by=request.caller.host)
+    return Response(204)
 
 
-def claim(call: ComputeCall, host: str) -> Reply:
-    jobs = call.service.agents.claim(host, call.json["worker"], call.json.get("limit", 1))
-    return Reply(body={"jobs": [job_document(job) for job in jobs]})
+def claim(request: ComputeRequest, host: str) -> Response:
+    jobs = request.service.agents.claim(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
-def expected(call: ComputeCall, host: str) -> Reply:
-    servers = call.service.domains.expected(host)
-    return Reply(body={"servers": [{"id": server.id, "mark": server.mark} for server in servers]})
+def expected(request: ComputeRequest, host: str) -> Response:
+    servers = request.service.domains.expected(host)
+    return Response(body={"servers": [{"id": server.id, "mark": server.mark} for server in servers]})
 
 
-def server(call: ComputeCall, host: str, server_id: str) -> Reply:
-    found = call.service.domains.server(host, server_id)
+def server(request: ComputeRequest, host: str, server_id: str) -> Response:
+    found = request.service.domains.server(host, server_id)
     status = lifecycle.status(found.vm_state, found.task_state)
-    return Reply(body={"server": {"id": found.id, "name": found.name, "status": status}})
+    return Response(body={"server": {"id": found.id, "name": found.name, "status": status}})
 
 
-def reboot(call: ComputeCall, host: str, server_id: str) -> Reply:
+def reboot(request: ComputeRequest, host: str, server_id: str) -> Response:
     """In the name of the server's project: a host has none."""
-    found = call.service.domains.server(host, server_id)
-    caller = replace(call.caller, project_id=found.project_id, roles=frozenset({"service"}), host=None)
-    call.service.operations.operate(caller, call.request_id, server_id, lifecycle.REBOOT_HARD)
-    return Reply(202)
+    found = request.service.domains.server(host, server_id)
+    caller = replace(request.caller, project_id=found.project_id, roles=frozenset({"service"}), host=None)
+    request.service.operations.operate(caller, request.request_id, server_id, lifecycle.REBOOT_HARD)
+    return Response(202)
 
 
-def seen(call: ComputeCall, host: str) -> Reply:
-    domains = call.json["domains"].items()
+def seen(request: ComputeRequest, host: str) -> Response:
+    domains = request.json["domains"].items()
     looks = [Look(server_id, row["mark"], row["power"]) for server_id, row in domains]
-    call.service.domains.seen(host, looks, call.json.get("consoles", {}))
-    return Reply(204)
+    request.service.domains.seen(host, looks, request.json.get("consoles", {}))
+    return Response(204)
 
 
-def report(call: ComputeCall, job_id: str) -> Reply:
-    call.service.agents.report(job_id, report_of(call.json), host=call.caller.host)
-    return Reply(204)
+def report(request: ComputeRequest, job_id: str) -> Response:
+    request.service.agents.report(job_id, report_of(request.json), host=request.caller.host)
+    return Response(204)

@@ -2,50 +2,50 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeCall, microseconds, require
+from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, microseconds, require
 from moorage.compute.hosts.host_service import ZONE_KEY
 from moorage.compute.model.servers import Aggregate
 from moorage.core import parsing
 from moorage.core.errors import NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def index(call: ComputeCall) -> Reply:
-    return Reply(body={"aggregates": [_view(call, one) for one in call.service.hosts.aggregates()]})
+def index(request: ComputeRequest) -> Response:
+    return Response(body={"aggregates": [_view(request, one) for one in request.service.hosts.aggregates()]})
 
 
-def show(call: ComputeCall, aggregate_id: str) -> Reply:
-    return _reply(call, call.service.hosts.aggregate(_id(aggregate_id)))
+def show(request: ComputeRequest, aggregate_id: str) -> Response:
+    return _reply(request, request.service.hosts.aggregate(_id(aggregate_id)))
 
 
-def create(call: ComputeCall) -> Reply:
-    body = call.json["aggregate"]
-    aggregate = call.service.hosts.create_aggregate(body["name"], body.get("availability_zone"))
-    view = _view(call, aggregate)
-    return Reply(body={"aggregate": {key: value for key, value in view.items() if key not in ("hosts", "metadata")}})
+def create(request: ComputeRequest) -> Response:
+    body = request.json["aggregate"]
+    aggregate = request.service.hosts.create_aggregate(body["name"], body.get("availability_zone"))
+    view = _view(request, aggregate)
+    return Response(body={"aggregate": {key: value for key, value in view.items() if key not in ("hosts", "metadata")}})
 
 
-def update(call: ComputeCall, aggregate_id: str) -> Reply:
-    body = call.json["aggregate"]
+def update(request: ComputeRequest, aggregate_id: str) -> Response:
+    body = request.json["aggregate"]
     metadata = {ZONE_KEY: body["availability_zone"]} if "availability_zone" in body else None
-    aggregate = call.service.hosts.update_aggregate(_id(aggregate_id), name=body.get("name"), metadata=metadata)
-    return _reply(call, aggregate)
+    aggregate = request.service.hosts.update_aggregate(_id(aggregate_id), name=body.get("name"), metadata=metadata)
+    return _reply(request, aggregate)
 
 
-def delete(call: ComputeCall, aggregate_id: str) -> Reply:
-    call.service.hosts.delete_aggregate(_id(aggregate_id))
-    return Reply(200)
+def delete(request: ComputeRequest, aggregate_id: str) -> Response:
+    request.service.hosts.delete_aggregate(_id(aggregate_id))
+    return Response(200)
 
 
-def act(call: ComputeCall, aggregate_id: str) -> Reply:
-    key, argument = next(iter(call.json.items()))
-    require(call, f"os_compute_api:os-aggregates:{key}")
-    hosts, number = call.service.hosts, _id(aggregate_id)
+def act(request: ComputeRequest, aggregate_id: str) -> Response:
+    key, argument = next(iter(request.json.items()))
+    require(request, f"os_compute_api:os-aggregates:{key}")
+    hosts, number = request.service.hosts, _id(aggregate_id)
     if key == "add_host":
-        return _reply(call, hosts.add_host(number, argument["host"]))
+        return _reply(request, hosts.add_host(number, argument["host"]))
     if key == "remove_host":
-        return _reply(call, hosts.remove_host(number, argument["host"]))
-    return _reply(call, hosts.update_aggregate(number, metadata=argument["metadata"]))
+        return _reply(request, hosts.remove_host(number, argument["host"]))
+    return _reply(request, hosts.update_aggregate(number, metadata=argument["metadata"]))
 
 
 def _id(text: str) -> int:
@@ -59,11 +59,11 @@ def _id(text: str) -> int:
     return number
 
 
-def _reply(call: ComputeCall, aggregate: Aggregate) -> Reply:
-    return Reply(body={"aggregate": _view(call, aggregate)})
+def _reply(request: ComputeRequest, aggregate: Aggregate) -> Response:
+    return Response(body={"aggregate": _view(request, aggregate)})
 
 
-def _view(call: ComputeCall, aggregate: Aggregate) -> dict[str, Any]:
+def _view(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
     view: dict[str, Any] = {
         "id": aggregate.id,
         "name": aggregate.name,
@@ -75,6 +75,6 @@ def _view(call: ComputeCall, aggregate: Aggregate) -> dict[str, Any]:
         "deleted": False,
         "availability_zone": aggregate.zone,
     }
-    if call.version >= (2, 41):
+    if request.version >= (2, 41):
         view["uuid"] = aggregate.uuid
     return view

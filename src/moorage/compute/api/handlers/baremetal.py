@@ -1,15 +1,15 @@
 """Bare-metal servers of before custom classes, migrated page by page."""
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.core.errors import NotBuilt
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def migrate(call: ComputeCall) -> Reply:
-    bare_metal = call.service.bare_metal
+def migrate(request: ComputeRequest) -> Response:
+    bare_metal = request.service.bare_metal
     if bare_metal is None:
         raise NotBuilt("This compute service is not connected to a Placement.")
-    steps, last = bare_metal.migrate(dry_run=call.json["dry_run"], after=call.json.get("after", ""))
+    steps, last = bare_metal.migrate(dry_run=request.json["dry_run"], after=request.json.get("after", ""))
     rows = [
         {
             "node": step.node,
@@ -20,4 +20,4 @@ def migrate(call: ComputeCall) -> Reply:
         }
         for step in steps
     ]
-    return Reply(body={"steps": rows, "after": last})
+    return Response(body={"steps": rows, "after": last})

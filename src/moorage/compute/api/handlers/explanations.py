@@ -3,28 +3,28 @@
 from typing import Any
 
 from moorage.compute.api.handlers.servers import new_server
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.policy_rules import EXPLAIN_HOSTS_RULE
 from moorage.compute.servers.explain_service import Explained
 from moorage.scheduler.reasons import NO_VALID_HOST
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def of_new_server(call: ComputeCall) -> Reply:
-    body = {"name": "explained", **call.json["server"]}
-    explained = call.service.explanations.new_server(
-        call.caller,
-        new_server(call, body),
-        may_force_host=call.allowed("os_compute_api:servers:create:forced_host"),
+def of_new_server(request: ComputeRequest) -> Response:
+    body = {"name": "explained", **request.json["server"]}
+    explained = request.service.explanations.new_server(
+        request.caller,
+        new_server(request, body),
+        may_force_host=request.allowed("os_compute_api:servers:create:forced_host"),
     )
-    return _reply(call, explained)
+    return _reply(request, explained)
 
 
-def of_server(call: ComputeCall, server_id: str) -> Reply:
-    return _reply(call, call.service.explanations.server(call.caller, server_id))
+def of_server(request: ComputeRequest, server_id: str) -> Response:
+    return _reply(request, request.service.explanations.server(request.caller, server_id))
 
 
-def _reply(call: ComputeCall, explained: Explained) -> Reply:
+def _reply(request: ComputeRequest, explained: Explained) -> Response:
     reasons, found = explained.reasons, len(explained.hosts)
     text = f"{found} {'host' if found == 1 else 'hosts'} would take it."
     view: dict[str, Any] = {
@@ -40,7 +40,7 @@ def _reply(call: ComputeCall, explained: Explained) -> Reply:
         "rejected": reasons.rejected_counts(),
         "fault": explained.fault,
     }
-    if call.allowed(EXPLAIN_HOSTS_RULE):
+    if request.allowed(EXPLAIN_HOSTS_RULE):
         view |= {
             "host_names": list(explained.hosts),
             "rejected_hosts": {host: reason for host, (_, reason) in sorted(reasons.rejected.items())},
@@ -49,4 +49,4 @@ def _reply(call: ComputeCall, explained: Explained) -> Reply:
             "query": reasons.asked,
             "examples": [example for one in reasons.counts for example in one.examples],
         }
-    return Reply(body={"explanation": view})
+    return Response(body={"explanation": view})

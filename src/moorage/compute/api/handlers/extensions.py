@@ -1,8 +1,8 @@
 """The list of extensions: a formality since there are microversions, but clients of then look for names in it."""
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.core.errors import NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Nova's alias, name, and what of it is here.
 _ROWS = (
@@ -58,14 +58,14 @@ _ROWS = (
 )
 
 
-def index(call: ComputeCall) -> Reply:
-    return Reply(body={"extensions": [_view(*row) for row in _ROWS]})
+def index(request: ComputeRequest) -> Response:
+    return Response(body={"extensions": [_view(*row) for row in _ROWS]})
 
 
-def show(call: ComputeCall, alias: str) -> Reply:
+def show(request: ComputeRequest, alias: str) -> Response:
     for row in _ROWS:
         if row[0] == alias:
-            return Reply(body={"extension": _view(*row)})
+            return Response(body={"extension": _view(*row)})
     raise NotFound("The resource could not be found.")
 
 

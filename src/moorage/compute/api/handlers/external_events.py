@@ -6,32 +6,32 @@ A host attaches accelerators itself and knows when it has; so ``accelerator-requ
 import logging
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.events import TAG_REQUIRED
 from moorage.core.errors import NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 log = logging.getLogger(__name__)
 
 
-def create(call: ComputeCall) -> Reply:
+def create(request: ComputeRequest) -> Response:
     """200 where all were heard, else 207; each event says by its ``code`` what became of it."""
-    answered = [_answered(call, event) for event in call.json["events"]]
+    answered = [_answered(request, event) for event in request.json["events"]]
     is_heard = all(event["code"] == 200 for event in answered)
-    return Reply(200 if is_heard else 207, {"events": answered})
+    return Response(200 if is_heard else 207, {"events": answered})
 
 
-def _answered(call: ComputeCall, event: dict[str, Any]) -> dict[str, Any]:
-    code = _code(call, event)
+def _answered(request: ComputeRequest, event: dict[str, Any]) -> dict[str, Any]:
+    code = _code(request, event)
     if code != 200:
         return event | {"status": "failed", "code": code}
     log.info("heard", extra={"event": event["name"], "server": event["server_uuid"], "tag": event.get("tag")})
     return event | {"status": "completed", "code": 200}
 
 
-def _code(call: ComputeCall, event: dict[str, Any]) -> int:
+def _code(request: ComputeRequest, event: dict[str, Any]) -> int:
     try:
-        server = call.service.servers.get(call.caller, event["server_uuid"])
+        server = request.service.servers.get(request.caller, event["server_uuid"])
     except NotFound:
         return 404
     if event["name"] in TAG_REQUIRED and not event.get("tag"):

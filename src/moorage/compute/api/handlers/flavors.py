@@ -3,29 +3,29 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, amount, flag, links, next_link, page, whole
+from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, links, next_link, page, whole
 from moorage.compute.model.servers import Flavor
 from moorage.core.errors import Invalid, NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: From here on Nova refuses extra specs of its own namespaces that it does not know.
 KNOWN_ONLY_SINCE = (2, 86)
 
 
-def index(call: ComputeCall) -> Reply:
-    return _list(call, [_brief(call, flavor) for flavor in _wanted(call)])
+def index(request: ComputeRequest) -> Response:
+    return _list(request, [_brief(request, flavor) for flavor in _wanted(request)])
 
 
-def detail(call: ComputeCall) -> Reply:
-    return _list(call, [_view(call, flavor) for flavor in _wanted(call)])
+def detail(request: ComputeRequest) -> Response:
+    return _list(request, [_view(request, flavor) for flavor in _wanted(request)])
 
 
-def show(call: ComputeCall, flavor_id: str) -> Reply:
-    return Reply(body={"flavor": _view(call, call.service.flavors.get(call.caller, flavor_id))})
+def show(request: ComputeRequest, flavor_id: str) -> Response:
+    return Response(body={"flavor": _view(request, request.service.flavors.get(request.caller, flavor_id))})
 
 
-def create(call: ComputeCall) -> Reply:
-    body = call.json["flavor"]
+def create(request: ComputeRequest) -> Response:
+    body = request.json["flavor"]
     wanted_id = body.get("id")
     flavor = Flavor(
         id="" if wanted_id in (None, "auto") else str(wanted_id),
@@ -39,112 +39,112 @@ def create(call: ComputeCall) -> Reply:
         is_public=flag(body.get("os-flavor-access:is_public", True)),
         description=body.get("description"),
     )
-    return Reply(body={"flavor": _view(call, call.service.flavors.create(flavor))})
+    return Response(body={"flavor": _view(request, request.service.flavors.create(flavor))})
 
 
-def update(call: ComputeCall, flavor_id: str) -> Reply:
-    flavor = call.service.flavors.describe(flavor_id, call.json["flavor"]["description"])
-    return Reply(body={"flavor": _view(call, flavor)})
+def update(request: ComputeRequest, flavor_id: str) -> Response:
+    flavor = request.service.flavors.describe(flavor_id, request.json["flavor"]["description"])
+    return Response(body={"flavor": _view(request, flavor)})
 
 
-def delete(call: ComputeCall, flavor_id: str) -> Reply:
-    call.service.flavors.delete(flavor_id)
-    return Reply(202)
+def delete(request: ComputeRequest, flavor_id: str) -> Response:
+    request.service.flavors.delete(flavor_id)
+    return Response(202)
 
 
-def index_specs(call: ComputeCall, flavor_id: str) -> Reply:
-    flavor = call.service.flavors.get(call.caller, flavor_id)
-    return Reply(body={"extra_specs": dict(flavor.extra_specs)})
+def index_specs(request: ComputeRequest, flavor_id: str) -> Response:
+    flavor = request.service.flavors.get(request.caller, flavor_id)
+    return Response(body={"extra_specs": dict(flavor.extra_specs)})
 
 
-def create_specs(call: ComputeCall, flavor_id: str) -> Reply:
-    specs = _texts(call.json["extra_specs"])
-    call.service.flavors.add_extra_specs(flavor_id, specs, known_only=call.version >= KNOWN_ONLY_SINCE)
-    return Reply(body={"extra_specs": specs})
+def create_specs(request: ComputeRequest, flavor_id: str) -> Response:
+    specs = _texts(request.json["extra_specs"])
+    request.service.flavors.add_extra_specs(flavor_id, specs, known_only=request.version >= KNOWN_ONLY_SINCE)
+    return Response(body={"extra_specs": specs})
 
 
-def show_spec(call: ComputeCall, flavor_id: str, key: str) -> Reply:
-    specs = call.service.flavors.get(call.caller, flavor_id).extra_specs
+def show_spec(request: ComputeRequest, flavor_id: str, key: str) -> Response:
+    specs = request.service.flavors.get(request.caller, flavor_id).extra_specs
     if key not in specs:
         raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
-    return Reply(body={key: specs[key]})
+    return Response(body={key: specs[key]})
 
 
-def update_spec(call: ComputeCall, flavor_id: str, key: str) -> Reply:
-    if key not in call.json:
+def update_spec(request: ComputeRequest, flavor_id: str, key: str) -> Response:
+    if key not in request.json:
         raise Invalid("Request body and URI mismatch")
-    specs = _texts(call.json)
-    call.service.flavors.add_extra_specs(flavor_id, specs, known_only=call.version >= KNOWN_ONLY_SINCE)
-    return Reply(body=specs)
+    specs = _texts(request.json)
+    request.service.flavors.add_extra_specs(flavor_id, specs, known_only=request.version >= KNOWN_ONLY_SINCE)
+    return Response(body=specs)
 
 
-def delete_spec(call: ComputeCall, flavor_id: str, key: str) -> Reply:
-    call.service.flavors.remove_extra_spec(flavor_id, key)
-    return Reply(200)
+def delete_spec(request: ComputeRequest, flavor_id: str, key: str) -> Response:
+    request.service.flavors.remove_extra_spec(flavor_id, key)
+    return Response(200)
 
 
-def index_access(call: ComputeCall, flavor_id: str) -> Reply:
-    return _access(flavor_id, call.service.flavors.access(flavor_id))
+def index_access(request: ComputeRequest, flavor_id: str) -> Response:
+    return _access(flavor_id, request.service.flavors.access(flavor_id))
 
 
-def act(call: ComputeCall, flavor_id: str) -> Reply:
-    if (added := call.json.get("addTenantAccess")) is not None:
-        return _access(flavor_id, call.service.flavors.add_access(flavor_id, added["tenant"]))
-    removed = call.json["removeTenantAccess"]
-    return _access(flavor_id, call.service.flavors.remove_access(flavor_id, removed["tenant"]))
+def act(request: ComputeRequest, flavor_id: str) -> Response:
+    if (added := request.json.get("addTenantAccess")) is not None:
+        return _access(flavor_id, request.service.flavors.add_access(flavor_id, added["tenant"]))
+    removed = request.json["removeTenantAccess"]
+    return _access(flavor_id, request.service.flavors.remove_access(flavor_id, removed["tenant"]))
 
 
-def _wanted(call: ComputeCall) -> list[Flavor]:
-    found = call.service.flavors.find(call.caller, _is_public(call))
-    least_ram, least_disk = (_number(call, name) for name in ("minRam", "minDisk"))
+def _wanted(request: ComputeRequest) -> list[Flavor]:
+    found = request.service.flavors.find(request.caller, _is_public(request))
+    least_ram, least_disk = (_number(request, name) for name in ("minRam", "minDisk"))
     return [flavor for flavor in found if flavor.ram_mb >= least_ram and flavor.disk_gb >= least_disk]
 
 
-def _is_public(call: ComputeCall) -> bool | None:
+def _is_public(request: ComputeRequest) -> bool | None:
     """Without the parameter: what the project may use. The text ``None`` is a value of its own here: all."""
-    given = call.query.every("is_public") or ["true"]
+    given = request.query.every("is_public") or ["true"]
     return None if given[-1].lower() == "none" else flag(given[-1])
 
 
-def _number(call: ComputeCall, name: str) -> int:
-    text = call.query.first(name) or "0"
+def _number(request: ComputeRequest, name: str) -> int:
+    text = request.query.first(name) or "0"
     return whole(text, f"Invalid {name} filter [{text[:255]}]")
 
 
-def _list(call: ComputeCall, rows: list[dict[str, Any]]) -> Reply:
-    shown, more = page(rows, call)
+def _list(request: ComputeRequest, rows: list[dict[str, Any]]) -> Response:
+    shown, more = page(rows, request)
     body: dict[str, Any] = {"flavors": shown}
     if more and shown:
-        body["flavors_links"] = next_link(call, shown[-1]["id"])
-    return Reply(body=body)
+        body["flavors_links"] = next_link(request, shown[-1]["id"])
+    return Response(body=body)
 
 
-def _brief(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
-    view: dict[str, Any] = {"id": flavor.id, "name": flavor.name, "links": links(call, "flavors", flavor.id)}
-    if call.version >= (2, 55):
+def _brief(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    view: dict[str, Any] = {"id": flavor.id, "name": flavor.name, "links": links(request, "flavors", flavor.id)}
+    if request.version >= (2, 55):
         view["description"] = flavor.description
     return view
 
 
-def _view(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
-    view = _brief(call, flavor)
+def _view(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    view = _brief(request, flavor)
     view |= {
         "vcpus": flavor.vcpus,
         "ram": flavor.ram_mb,
         "disk": flavor.disk_gb,
         "OS-FLV-EXT-DATA:ephemeral": flavor.ephemeral_gb,
-        "swap": flavor.swap_mb or ("" if call.version < (2, 75) else 0),
+        "swap": flavor.swap_mb or ("" if request.version < (2, 75) else 0),
         "OS-FLV-DISABLED:disabled": False,
         "os-flavor-access:is_public": flavor.is_public,
         "rxtx_factor": flavor.rxtx_factor,
     }
-    if call.version >= (2, 61) and call.allowed("os_compute_api:os-flavor-extra-specs:index"):
+    if request.version >= (2, 61) and request.allowed("os_compute_api:os-flavor-extra-specs:index"):
         view["extra_specs"] = dict(flavor.extra_specs)
     return view
 
 
-def _access(flavor_id: str, projects: list[str]) -> Reply:
-    return Reply(body={"flavor_access": [{"flavor_id": flavor_id, "tenant_id": project} for project in projects]})
+def _access(flavor_id: str, projects: list[str]) -> Response:
+    return Response(body={"flavor_access": [{"flavor_id": flavor_id, "tenant_id": project} for project in projects]})
 
 
 def _texts(specs: Mapping[str, Any]) -> dict[str, str]:

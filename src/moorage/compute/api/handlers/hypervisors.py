@@ -4,11 +4,11 @@ import json
 import re
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, flag, next_link, page
+from moorage.compute.api.handlers.views import ComputeRequest, flag, next_link, page
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.ids import is_uuid
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: What `_capacity` tells of a host, and the statistics of all together.
 _CAPACITY_NAMES = (
@@ -18,89 +18,91 @@ _CAPACITY_NAMES = (
 _PATTERN = re.compile(r"[a-zA-Z0-9-._]{1,255}\Z")
 
 
-def index(call: ComputeCall) -> Reply:
-    return _list(call, detailed=False)
+def index(request: ComputeRequest) -> Response:
+    return _list(request, detailed=False)
 
 
-def detail(call: ComputeCall) -> Reply:
-    return _list(call, detailed=True)
+def detail(request: ComputeRequest) -> Response:
+    return _list(request, detailed=True)
 
 
-def show(call: ComputeCall, hypervisor_id: str) -> Reply:
-    details = _one(call, hypervisor_id)
-    view = _view(call, details, detailed=True)
-    return Reply(body={"hypervisor": view | _servers_if_wanted(call, details)})
+def show(request: ComputeRequest, hypervisor_id: str) -> Response:
+    details = _one(request, hypervisor_id)
+    view = _view(request, details, detailed=True)
+    return Response(body={"hypervisor": view | _servers_if_wanted(request, details)})
 
 
-def uptime(call: ComputeCall, hypervisor_id: str) -> Reply:
-    _one(call, hypervisor_id)
+def uptime(request: ComputeRequest, hypervisor_id: str) -> Response:
+    _one(request, hypervisor_id)
     raise NotBuilt("Hosts do not report how long they have been up.")
 
 
-def statistics(call: ComputeCall) -> Reply:
-    hosts = call.service.hosts.hosts()
+def statistics(request: ComputeRequest) -> Response:
+    hosts = request.service.hosts.hosts()
     total: dict[str, int] = {"count": len(hosts)}
     for details in hosts:
         for name, value in _capacity(details).items():
             total[name] = total.get(name, 0) + value
-    return Reply(body={"hypervisor_statistics": dict.fromkeys(_CAPACITY_NAMES, 0) | total})
+    return Response(body={"hypervisor_statistics": dict.fromkeys(_CAPACITY_NAMES, 0) | total})
 
 
-def search(call: ComputeCall, hypervisor_id: str) -> Reply:
-    return Reply(body={"hypervisors": [_view(call, one, detailed=False) for one in _matching(call, hypervisor_id)]})
+def search(request: ComputeRequest, hypervisor_id: str) -> Response:
+    return Response(
+        body={"hypervisors": [_view(request, one, detailed=False) for one in _matching(request, hypervisor_id)]}
+    )
 
 
-def servers(call: ComputeCall, hypervisor_id: str) -> Reply:
+def servers(request: ComputeRequest, hypervisor_id: str) -> Response:
     rows = [
-        _view(call, one, detailed=False) | ({"servers": _servers(one)} if one.servers else {})
-        for one in _matching(call, hypervisor_id)
+        _view(request, one, detailed=False) | ({"servers": _servers(one)} if one.servers else {})
+        for one in _matching(request, hypervisor_id)
     ]
-    return Reply(body={"hypervisors": rows})
+    return Response(body={"hypervisors": rows})
 
 
-def _list(call: ComputeCall, *, detailed: bool) -> Reply:
+def _list(request: ComputeRequest, *, detailed: bool) -> Response:
     def rows(found: list[HostDetails]) -> list[dict[str, Any]]:
-        return [_view(call, one, detailed=detailed) | _servers_if_wanted(call, one) for one in found]
+        return [_view(request, one, detailed=detailed) | _servers_if_wanted(request, one) for one in found]
 
-    pattern = call.query.first("hypervisor_hostname_pattern") if call.version >= (2, 53) else None
+    pattern = request.query.first("hypervisor_hostname_pattern") if request.version >= (2, 53) else None
     if pattern is not None:
-        if not {"limit", "marker"}.isdisjoint(call.query.names()):
+        if not {"limit", "marker"}.isdisjoint(request.query.names()):
             raise Invalid(
                 "Paging over hypervisors with the hypervisor_hostname_pattern query parameter is not supported."
             )
-        return Reply(body={"hypervisors": rows(_matching(call, pattern))})
-    if call.version < (2, 33):
-        return Reply(body={"hypervisors": rows(call.service.hosts.hosts())})
-    shown, more = page(rows(call.service.hosts.hosts()), call)
+        return Response(body={"hypervisors": rows(_matching(request, pattern))})
+    if request.version < (2, 33):
+        return Response(body={"hypervisors": rows(request.service.hosts.hosts())})
+    shown, more = page(rows(request.service.hosts.hosts()), request)
     body: dict[str, Any] = {"hypervisors": shown}
     if more and shown:
-        body["hypervisors_links"] = next_link(call, str(shown[-1]["id"]))
-    return Reply(body=body)
+        body["hypervisors_links"] = next_link(request, str(shown[-1]["id"]))
+    return Response(body=body)
 
 
-def _one(call: ComputeCall, hypervisor_id: str) -> HostDetails:
+def _one(request: ComputeRequest, hypervisor_id: str) -> HostDetails:
     """A name is no id: clients ask so first, and list when it is refused."""
-    if call.version >= (2, 53) and not is_uuid(hypervisor_id):
+    if request.version >= (2, 53) and not is_uuid(hypervisor_id):
         raise Invalid(f"Invalid uuid {hypervisor_id}")
-    for details in call.service.hosts.hosts():
-        if str(_id(call, details)) == hypervisor_id:
+    for details in request.service.hosts.hosts():
+        if str(_id(request, details)) == hypervisor_id:
             return details
     raise NotFound(f"Compute host {hypervisor_id} could not be found.")
 
 
-def _matching(call: ComputeCall, pattern: str) -> list[HostDetails]:
-    if call.version >= (2, 53) and not _PATTERN.match(pattern):
+def _matching(request: ComputeRequest, pattern: str) -> list[HostDetails]:
+    if request.version >= (2, 53) and not _PATTERN.match(pattern):
         raise Invalid(f"Invalid input for query parameters hypervisor_hostname_pattern. Value: {pattern}.")
-    found = [details for details in call.service.hosts.hosts() if pattern in details.host.name]
+    found = [details for details in request.service.hosts.hosts() if pattern in details.host.name]
     if not found:
         raise NotFound(f"No hypervisor matching '{pattern}' could be found.")
     return found
 
 
-def _view(call: ComputeCall, details: HostDetails, *, detailed: bool) -> dict[str, Any]:
+def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> dict[str, Any]:
     host = details.host
     view: dict[str, Any] = {
-        "id": _id(call, details),
+        "id": _id(request, details),
         "hypervisor_hostname": host.name,
         "state": "up" if details.is_up else "down",
         "status": "enabled" if host.is_enabled else "disabled",
@@ -112,25 +114,25 @@ def _view(call: ComputeCall, details: HostDetails, *, detailed: bool) -> dict[st
         "hypervisor_version": host.report.hypervisor_version,
         "host_ip": host.report.host_ip,
         "service": {
-            "id": host.service_uuid if call.version >= (2, 53) else host.number,
+            "id": host.service_uuid if request.version >= (2, 53) else host.number,
             "host": host.name,
             "disabled_reason": host.disabled_reason,
         },
     }
-    if call.version >= (2, 88):
+    if request.version >= (2, 88):
         return view | {"uptime": None}
-    return view | _capacity(details) | {"cpu_info": _cpu_info(call, details)}
+    return view | _capacity(details) | {"cpu_info": _cpu_info(request, details)}
 
 
-def _servers_if_wanted(call: ComputeCall, details: HostDetails) -> dict[str, Any]:
-    if call.version < (2, 53) or not flag(call.query.first("with_servers") or False):
+def _servers_if_wanted(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
+    if request.version < (2, 53) or not flag(request.query.first("with_servers") or False):
         return {}
     # From 2.75 on an empty list is shown too.
-    return {"servers": _servers(details)} if details.servers or call.version >= (2, 75) else {}
+    return {"servers": _servers(details)} if details.servers or request.version >= (2, 75) else {}
 
 
-def _id(call: ComputeCall, details: HostDetails) -> int | str:
-    return details.host.report.provider_uuid if call.version >= (2, 53) else details.host.number
+def _id(request: ComputeRequest, details: HostDetails) -> int | str:
+    return details.host.report.provider_uuid if request.version >= (2, 53) else details.host.number
 
 
 def _servers(details: HostDetails) -> list[dict[str, str]]:
@@ -154,7 +156,7 @@ def _capacity(details: HostDetails) -> dict[str, int]:
     }
 
 
-def _cpu_info(call: ComputeCall, details: HostDetails) -> object:
+def _cpu_info(request: ComputeRequest, details: HostDetails) -> object:
     """An object from 2.28 on, before that its text."""
     info = dict(details.host.report.cpu_info)
-    return info if call.version >= (2, 28) else json.dumps(info)
+    return info if request.version >= (2, 28) else json.dumps(info)

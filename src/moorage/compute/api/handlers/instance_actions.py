@@ -3,40 +3,40 @@
 from typing import Any
 
 from moorage.compute.api.handlers.server_view import host_id
-from moorage.compute.api.handlers.views import ComputeCall, microseconds, next_link, page, period
+from moorage.compute.api.handlers.views import ComputeRequest, microseconds, next_link, page, period
 from moorage.compute.model.servers import Action, ActionEvent
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _SEES_EVENTS = "os_compute_api:os-instance-actions:events"
 
 
-def index(call: ComputeCall, server_id: str) -> Reply:
+def index(request: ComputeRequest, server_id: str) -> Response:
     """Newest first; in pages, and of a period, from 2.58 on."""
-    actions = call.service.servers.actions(call.caller, server_id)
-    if call.version < (2, 58):
-        return Reply(body={"instanceActions": [_view(call, action) for action in actions]})
-    since, before = period(call, before_since=(2, 66))
+    actions = request.service.servers.actions(request.caller, server_id)
+    if request.version < (2, 58):
+        return Response(body={"instanceActions": [_view(request, action) for action in actions]})
+    since, before = period(request, before_since=(2, 66))
     in_period = [
-        _view(call, action)
+        _view(request, action)
         for action in actions
         if (since is None or action.updated_at >= since) and (before is None or action.updated_at <= before)
     ]
-    rows, more = page(in_period, call, "request_id")
+    rows, more = page(in_period, request, "request_id")
     body: dict[str, Any] = {"instanceActions": rows}
     if more and rows:
-        body["links"] = next_link(call, rows[-1]["request_id"])
-    return Reply(body=body)
+        body["links"] = next_link(request, rows[-1]["request_id"])
+    return Response(body=body)
 
 
-def show(call: ComputeCall, server_id: str, request_id: str) -> Reply:
-    action = call.service.servers.action(call.caller, server_id, request_id)
-    view = _view(call, action)
-    if call.allowed(_SEES_EVENTS) or call.version >= (2, 51):
-        view["events"] = [_event(call, action, event) for event in action.events]
-    return Reply(body={"instanceAction": view})
+def show(request: ComputeRequest, server_id: str, request_id: str) -> Response:
+    action = request.service.servers.action(request.caller, server_id, request_id)
+    view = _view(request, action)
+    if request.allowed(_SEES_EVENTS) or request.version >= (2, 51):
+        view["events"] = [_event(request, action, event) for event in action.events]
+    return Response(body={"instanceAction": view})
 
 
-def _view(call: ComputeCall, action: Action) -> dict[str, Any]:
+def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
     view: dict[str, Any] = {
         "action": action.name,
         "instance_uuid": action.server_id,
@@ -46,12 +46,12 @@ def _view(call: ComputeCall, action: Action) -> dict[str, Any]:
         "start_time": microseconds(action.started_at),
         "message": action.message,
     }
-    if call.version >= (2, 58):
+    if request.version >= (2, 58):
         view["updated_at"] = microseconds(action.updated_at)
     return view
 
 
-def _event(call: ComputeCall, action: Action, event: ActionEvent) -> dict[str, Any]:
+def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[str, Any]:
     """`details` name no host, so everybody sees them here; the peer shows them to administrators."""
     view: dict[str, Any] = {
         "event": event.name,
@@ -59,12 +59,12 @@ def _event(call: ComputeCall, action: Action, event: ActionEvent) -> dict[str, A
         "finish_time": microseconds(event.finished_at),
         "result": event.result,
     }
-    if call.allowed(_SEES_EVENTS):
+    if request.allowed(_SEES_EVENTS):
         view["traceback"] = None
-    if call.version >= (2, 62):
+    if request.version >= (2, 62):
         view["hostId"] = host_id(action.project_id, event.host)
-        if call.allowed(_SEES_EVENTS):
+        if request.allowed(_SEES_EVENTS):
             view["host"] = event.host
-    if call.version >= (2, 84):
+    if request.version >= (2, 84):
         view["details"] = event.details
     return view

@@ -2,58 +2,58 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, require
+from moorage.compute.api.handlers.views import ComputeRequest, require
 from moorage.compute.moves.move_service import Destination
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def shelve(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.operations.shelve(call.caller, call.request_id, server_id)
-    return Reply(202)
+def shelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.operations.shelve(request.caller, request.request_id, server_id)
+    return Response(202)
 
 
-def unshelve(call: ComputeCall, server_id: str, argument: Any) -> Reply:
+def unshelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     wanted = argument or {}
     if wanted.get("host") is not None:
-        require(call, "os_compute_api:os-shelve:unshelve_to_host")
+        require(request, "os_compute_api:os-shelve:unshelve_to_host")
     to = Destination(wanted.get("host"), wanted.get("availability_zone"))
-    call.service.moves.unshelve(call.caller, call.request_id, server_id, to)
-    return Reply(202)
+    request.service.moves.unshelve(request.caller, request.request_id, server_id, to)
+    return Response(202)
 
 
-def resize(call: ComputeCall, server_id: str, argument: Any) -> Reply:
+def resize(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     flavor_id = str(argument["flavorRef"]).rpartition("/")[2]
-    call.service.moves.resize(call.caller, call.request_id, server_id, flavor_id)
-    return Reply(202)
+    request.service.moves.resize(request.caller, request.request_id, server_id, flavor_id)
+    return Response(202)
 
 
-def confirm(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.moves.confirm(call.caller, call.request_id, server_id)
-    return Reply(204)
+def confirm(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.confirm(request.caller, request.request_id, server_id)
+    return Response(204)
 
 
-def revert(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.moves.revert(call.caller, call.request_id, server_id)
-    return Reply(202)
+def revert(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.revert(request.caller, request.request_id, server_id)
+    return Response(202)
 
 
-def migrate(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.moves.migrate(call.caller, call.request_id, server_id, _destination(argument))
-    return Reply(202)
+def migrate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.migrate(request.caller, request.request_id, server_id, _destination(argument))
+    return Response(202)
 
 
-def migrate_live(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.moves.migrate_live(call.caller, call.request_id, server_id, _destination(argument))
-    return Reply(202)
+def migrate_live(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.migrate_live(request.caller, request.request_id, server_id, _destination(argument))
+    return Response(202)
 
 
-def evacuate(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.moves.evacuate(
-        call.caller, call.request_id, server_id, _destination(argument), ends_stopped=call.version >= (2, 95)
+def evacuate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.evacuate(
+        request.caller, request.request_id, server_id, _destination(argument), ends_stopped=request.version >= (2, 95)
     )
-    if call.version >= (2, 14):
-        return Reply(200)
-    return Reply(200, {"adminPass": argument.get("adminPass") or call.service.operations.new_password()})
+    if request.version >= (2, 14):
+        return Response(200)
+    return Response(200, {"adminPass": argument.get("adminPass") or request.service.operations.new_password()})
 
 
 def _destination(argument: Any) -> Destination:

@@ -9,19 +9,19 @@ GET  /moorage/v1/hosts/{host}/provider-config/{id}  ``{"order": {"id", "do", "fi
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.jobs.model import OPEN, Job, JobState
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def order(call: ComputeCall, host: str) -> Reply:
-    body = call.json
-    job = call.service.provider_configs.order(host, body["do"], body.get("files", {}), call.request_id)
-    return Reply(202, {"order": _view(job)})
+def order(request: ComputeRequest, host: str) -> Response:
+    body = request.json
+    job = request.service.provider_configs.order(host, body["do"], body.get("files", {}), request.request_id)
+    return Response(202, {"order": _view(job)})
 
 
-def show(call: ComputeCall, host: str, order_id: str) -> Reply:
-    return Reply(body={"order": _view(call.service.provider_configs.answer(host, order_id))})
+def show(request: ComputeRequest, host: str, order_id: str) -> Response:
+    return Response(body={"order": _view(request.service.provider_configs.answer(host, order_id))})
 
 
 def _view(job: Job) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.compute.api.handlers import moves, operations
-from moorage.compute.api.handlers.views import ComputeCall, amount, require, word_schema_error
+from moorage.compute.api.handlers.views import ComputeRequest, amount, require, word_schema_error
 from moorage.compute.api.schemas.actions import ARGUMENTS
 from moorage.compute.model import lifecycle
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import VmState
 from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: What Nova does and this service does not.
 NOT_BUILT = frozenset(
@@ -27,14 +27,14 @@ GONE = frozenset({"os-getRDPConsole", "resetNetwork"})
 @dataclass(frozen=True)
 class ActionRow:
     rule: str
-    handler: Callable[[ComputeCall, str, Any], Reply]
+    handler: Callable[[ComputeRequest, str, Any], Response]
     since: int = 1  #: minor microversion
 
 
-def act(call: ComputeCall, server_id: str) -> Reply:
-    if not isinstance(call.json, dict) or len(call.json) != 1:
+def act(request: ComputeRequest, server_id: str) -> Response:
+    if not isinstance(request.json, dict) or len(request.json) != 1:
         raise Invalid("Malformed request body")
-    key, argument = next(iter(call.json.items()))
+    key, argument = next(iter(request.json.items()))
     row = ACTIONS.get(key)
     if row is None and key in NOT_BUILT:
         raise NotBuilt(f"The action {key} is not offered by this service.")
@@ -42,56 +42,56 @@ def act(call: ComputeCall, server_id: str) -> Reply:
         raise Gone(f"The peer removed the action {key}; nothing took its place here.")
     if row is None:
         raise Invalid(f"There is no such action: {key}")
-    if call.version < (2, row.since):
+    if request.version < (2, row.since):
         raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
-    require(call, f"os_compute_api:{row.rule}")
-    if (schemas := ARGUMENTS.get(key)) and (schema := schemas.at(call.version)):
+    require(request, f"os_compute_api:{row.rule}")
+    if (schemas := ARGUMENTS.get(key)) and (schema := schemas.at(request.version)):
         schema.check(argument, word_schema_error)
-    return row.handler(call, server_id, argument)
+    return row.handler(request, server_id, argument)
 
 
-def _operate(operation: Operation) -> Callable[[ComputeCall, str, Any], Reply]:
-    def handler(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-        call.service.operations.operate(call.caller, call.request_id, server_id, operation)
-        return Reply(202)
+def _operate(operation: Operation) -> Callable[[ComputeRequest, str, Any], Response]:
+    def handler(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+        request.service.operations.operate(request.caller, request.request_id, server_id, operation)
+        return Response(202)
 
     return handler
 
 
-def _reboot(call: ComputeCall, server_id: str, argument: Any) -> Reply:
+def _reboot(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     is_hard = argument["type"].upper() == "HARD"
-    return _operate(lifecycle.REBOOT_HARD if is_hard else lifecycle.REBOOT)(call, server_id, argument)
+    return _operate(lifecycle.REBOOT_HARD if is_hard else lifecycle.REBOOT)(request, server_id, argument)
 
 
-def _lock(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.servers.lock(call.caller, call.request_id, server_id, (argument or {}).get("locked_reason"))
-    return Reply(202)
+def _lock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.servers.lock(request.caller, request.request_id, server_id, (argument or {}).get("locked_reason"))
+    return Response(202)
 
 
-def _unlock(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    may_override = call.allowed("os_compute_api:os-lock-server:unlock:unlock_override")
-    call.service.servers.unlock(call.caller, call.request_id, server_id, may_override=may_override)
-    return Reply(202)
+def _unlock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    may_override = request.allowed("os_compute_api:os-lock-server:unlock:unlock_override")
+    request.service.servers.unlock(request.caller, request.request_id, server_id, may_override=may_override)
+    return Response(202)
 
 
-def _console(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    text = call.service.servers.console(call.caller, server_id)
+def _console(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    text = request.service.servers.console(request.caller, server_id)
     length = argument.get("length")
     if length is not None and (most := amount(length, "length")) >= 0:
         # As the peer counts: what follows the last line break is a line too, though it is empty.
         lines = text.split("\n")
         text = "\n".join(lines[max(0, len(lines) - most) :])
-    return Reply(body={"output": text})
+    return Response(body={"output": text})
 
 
-def _reset_state(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.operations.reset_state(call.caller, server_id, VmState(argument["state"]))
-    return Reply(202)
+def _reset_state(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.operations.reset_state(request.caller, server_id, VmState(argument["state"]))
+    return Response(202)
 
 
-def _force_delete(call: ComputeCall, server_id: str, argument: Any) -> Reply:
-    call.service.deletion.delete(call.caller, call.request_id, server_id, at_once=True)
-    return Reply(202)
+def _force_delete(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.deletion.delete(request.caller, request.request_id, server_id, at_once=True)
+    return Response(202)
 
 
 #: By the key in the body.

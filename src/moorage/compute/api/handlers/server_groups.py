@@ -2,49 +2,51 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, amount, flag, page_size, whole
+from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, page_size, whole
 from moorage.compute.model.server_group import ServerGroup
 from moorage.scheduler.server_groups import GroupPolicy
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _WITH_OWNER = (2, 13)
 _WITH_RULES = (2, 64)
 
 
-def index(call: ComputeCall) -> Reply:
-    all_projects = flag(call.query.first("all_projects") or False) and call.allowed(
+def index(request: ComputeRequest) -> Response:
+    all_projects = flag(request.query.first("all_projects") or False) and request.allowed(
         "os_compute_api:os-server-groups:index:all_projects"
     )
-    groups = call.service.groups.find(call.caller, all_projects=all_projects)
-    start = _offset(call)
-    return Reply(body={"server_groups": [_view(call, group) for group in groups[start : start + page_size(call)]]})
+    groups = request.service.groups.find(request.caller, all_projects=all_projects)
+    start = _offset(request)
+    return Response(
+        body={"server_groups": [_view(request, group) for group in groups[start : start + page_size(request)]]}
+    )
 
 
-def create(call: ComputeCall) -> Reply:
-    body = call.json["server_group"]
+def create(request: ComputeRequest) -> Response:
+    body = request.json["server_group"]
     policy = GroupPolicy(body["policy"] if "policy" in body else body["policies"][0])
     rules = {name: amount(value, name) for name, value in body.get("rules", {}).items()}
-    group = call.service.groups.create(call.caller, body["name"].strip(), policy, rules)
-    return Reply(body={"server_group": _view(call, group)})
+    group = request.service.groups.create(request.caller, body["name"].strip(), policy, rules)
+    return Response(body={"server_group": _view(request, group)})
 
 
-def show(call: ComputeCall, group_id: str) -> Reply:
-    return Reply(body={"server_group": _view(call, call.service.groups.get(call.caller, group_id))})
+def show(request: ComputeRequest, group_id: str) -> Response:
+    return Response(body={"server_group": _view(request, request.service.groups.get(request.caller, group_id))})
 
 
-def delete(call: ComputeCall, group_id: str) -> Reply:
-    call.service.groups.delete(call.caller, group_id)
-    return Reply(204)
+def delete(request: ComputeRequest, group_id: str) -> Response:
+    request.service.groups.delete(request.caller, group_id)
+    return Response(204)
 
 
-def _offset(call: ComputeCall) -> int:
-    return whole(call.query.first("offset") or "0", "offset must be a whole number, 0 or more")
+def _offset(request: ComputeRequest) -> int:
+    return whole(request.query.first("offset") or "0", "offset must be a whole number, 0 or more")
 
 
-def _view(call: ComputeCall, group: ServerGroup) -> dict[str, Any]:
+def _view(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:
     view: dict[str, Any] = {"id": group.id, "name": group.name, "members": list(group.members)}
-    if call.version >= _WITH_OWNER:
+    if request.version >= _WITH_OWNER:
         view |= {"project_id": group.project_id, "user_id": group.user_id}
-    if call.version >= _WITH_RULES:
+    if request.version >= _WITH_RULES:
         return view | {"policy": group.policy.value, "rules": dict(group.rules)}
     return view | {"policies": [group.policy.value], "metadata": {}}

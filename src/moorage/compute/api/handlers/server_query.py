@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.compute.api.handlers.views import ComputeCall, flag, moment, require
+from moorage.compute.api.handlers.views import ComputeRequest, flag, moment, require
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
@@ -23,29 +23,29 @@ class ServerListing:
     passes: Callable[[Server], bool]
 
 
-def wanted_servers(call: ComputeCall, list_rule: str) -> ServerListing:
+def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
     """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; others' servers need its ``:get_all_tenants``."""
-    first = call.query.first
-    sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(call)
+    first = request.query.first
+    sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(request)
     if sees_all:
-        require(call, f"{list_rule}:get_all_tenants")
-    is_admin = call.caller.is_admin or call.caller.is_service
+        require(request, f"{list_rule}:get_all_tenants")
+    is_admin = request.caller.is_admin or request.caller.is_service
     project_id = first("project_id") or first("tenant_id")
     query = ServerQuery(
-        project_id=project_id if sees_all else call.caller.project_id,
+        project_id=project_id if sees_all else request.caller.project_id,
         user_id=first("user_id"),
         host=first("host") or first("node") if is_admin else None,
         flavor_id=first("flavor"),
         image_id=first("image"),
-        uuids=call.query.every("uuid") or None,
-        vm_states=_vm_states(call),
+        uuids=request.query.every("uuid") or None,
+        vm_states=_vm_states(request),
         deleted=is_admin and flag(first("deleted") or False),
-        softly_deleted="SOFT_DELETED" in _statuses(call) or first("vm_state") == VmState.SOFT_DELETED,
-        changed_since=_moment(call, "changes-since"),
-        changed_before=_moment(call, "changes-before"),
-        sort=_sort(call),
+        softly_deleted="SOFT_DELETED" in _statuses(request) or first("vm_state") == VmState.SOFT_DELETED,
+        changed_since=_moment(request, "changes-since"),
+        changed_before=_moment(request, "changes-before"),
+        sort=_sort(request),
     )
-    return ServerListing(query, _predicate(call))
+    return ServerListing(query, _predicate(request))
 
 
 def name_matches(pattern: str) -> Callable[[str], bool]:
@@ -59,25 +59,25 @@ def name_matches(pattern: str) -> Callable[[str], bool]:
     return lambda name: pattern == name or search(name) is not None
 
 
-def _bare(call: ComputeCall) -> set[str]:
+def _bare(request: ComputeRequest) -> set[str]:
     """Parameters that were given without a value: ``?all_tenants``."""
-    return {name for name in call.query.names() if "" in call.query.every(name)}
+    return {name for name in request.query.names() if "" in request.query.every(name)}
 
 
-def _vm_states(call: ComputeCall) -> list[VmState] | None:
-    named = call.query.first("vm_state")
+def _vm_states(request: ComputeRequest) -> list[VmState] | None:
+    named = request.query.first("vm_state")
     if named is None:
         return None
     return [state for state in VmState if state == named]
 
 
-def _moment(call: ComputeCall, name: str) -> datetime | None:
-    text = call.query.first(name)
+def _moment(request: ComputeRequest, name: str) -> datetime | None:
+    text = request.query.first(name)
     return None if text is None else moment(text, name)
 
 
-def _sort(call: ComputeCall) -> list[tuple[str, bool]]:
-    keys, directions = call.query.every("sort_key"), call.query.every("sort_dir")
+def _sort(request: ComputeRequest) -> list[tuple[str, bool]]:
+    keys, directions = request.query.every("sort_key"), request.query.every("sort_dir")
     for key in keys:
         if key not in SORT_COLUMNS:
             raise Invalid(
@@ -92,15 +92,15 @@ def _sort(call: ComputeCall) -> list[tuple[str, bool]]:
     return list(order.items())
 
 
-def _statuses(call: ComputeCall) -> set[str]:
-    return {status.upper() for status in call.query.every("status") if status != "None"}
+def _statuses(request: ComputeRequest) -> set[str]:
+    return {status.upper() for status in request.query.every("status") if status != "None"}
 
 
-def _predicate(call: ComputeCall) -> Callable[[Server], bool]:
+def _predicate(request: ComputeRequest) -> Callable[[Server], bool]:
     """What SQL does not decide."""
-    first = call.query.first
+    first = request.query.first
     tests: list[Callable[[Server], bool]] = []
-    if statuses := _statuses(call):
+    if statuses := _statuses(request):
         tests.append(lambda server: lifecycle.status(server.vm_state, server.task_state) in statuses)
     if (pattern := first("name")) is not None:
         matches = name_matches(pattern)
@@ -113,17 +113,17 @@ def _predicate(call: ComputeCall) -> Callable[[Server], bool]:
         tests.append(lambda server: server.wanted_zone == zone)
     if first("ip") is not None or first("ip6") is not None:
         tests.append(lambda server: False)  # no server has an address: there is no network service
-    if (locked := first("locked")) is not None and call.version >= (2, 73):
+    if (locked := first("locked")) is not None and request.version >= (2, 73):
         is_wanted = flag(locked)
         tests.append(lambda server: (server.locked_by is not None) == is_wanted)
-    if call.version >= (2, 26):
-        tests += _tag_tests(call)
+    if request.version >= (2, 26):
+        tests += _tag_tests(request)
     return lambda server: all(test(server) for test in tests)
 
 
-def _tag_tests(call: ComputeCall) -> list[Callable[[Server], bool]]:
+def _tag_tests(request: ComputeRequest) -> list[Callable[[Server], bool]]:
     def named(parameter: str) -> frozenset[str] | None:
-        text = call.query.first(parameter)
+        text = request.query.first(parameter)
         return None if text is None else frozenset(text.split(","))
 
     tests: list[Callable[[Server], bool]] = []

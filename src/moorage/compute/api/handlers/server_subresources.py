@@ -6,11 +6,11 @@ There is no network and no volume service, so their lists are empty; to change t
 from typing import Any
 from urllib.parse import quote
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.schemas.servers import TAG
 from moorage.compute.model.servers import PowerState, Server
 from moorage.core.errors import Conflict, NotBuilt, NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _POWER_STATES = {
     PowerState.NONE: "pending",
@@ -20,24 +20,24 @@ _POWER_STATES = {
 }
 
 
-def _server(call: ComputeCall, server_id: str) -> Server:
-    return call.service.servers.get(call.caller, server_id)
+def _server(request: ComputeRequest, server_id: str) -> Server:
+    return request.service.servers.get(request.caller, server_id)
 
 
 # ------------------------------------------------------------------------------------------------- tags
 
 
-def index_tags(call: ComputeCall, server_id: str) -> Reply:
-    return Reply(body={"tags": list(_server(call, server_id).tags)})
+def index_tags(request: ComputeRequest, server_id: str) -> Response:
+    return Response(body={"tags": list(_server(request, server_id).tags)})
 
 
-def show_tag(call: ComputeCall, server_id: str, tag: str) -> Reply:
-    if tag not in _server(call, server_id).tags:
+def show_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
+    if tag not in _server(request, server_id).tags:
         raise NotFound(f"Server {server_id} has no tag '{tag}'")
-    return Reply(204)
+    return Response(204)
 
 
-def add_tag(call: ComputeCall, server_id: str, tag: str) -> Reply:
+def add_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
     TAG.check(
         tag,
         lambda failure: (
@@ -45,93 +45,95 @@ def add_tag(call: ComputeCall, server_id: str, tag: str) -> Reply:
             f"Validation error message: {failure.message}"
         ),
     )
-    if not call.service.tags.add(call.caller, server_id, tag):
-        return Reply(204)
+    if not request.service.tags.add(request.caller, server_id, tag):
+        return Response(204)
     # Any character may be in a tag: a line break would begin a header of the tenant's own.
-    return Reply(201, headers={"location": f"{call.base_url}/v2.1/servers/{server_id}/tags/{quote(tag, safe='')}"})
+    return Response(
+        201, headers={"location": f"{request.base_url}/v2.1/servers/{server_id}/tags/{quote(tag, safe='')}"}
+    )
 
 
-def replace_tags(call: ComputeCall, server_id: str) -> Reply:
-    return Reply(body={"tags": list(call.service.tags.replace(call.caller, server_id, call.json["tags"]))})
+def replace_tags(request: ComputeRequest, server_id: str) -> Response:
+    return Response(body={"tags": list(request.service.tags.replace(request.caller, server_id, request.json["tags"]))})
 
 
-def remove_tag(call: ComputeCall, server_id: str, tag: str) -> Reply:
-    call.service.tags.remove(call.caller, server_id, tag)
-    return Reply(204)
+def remove_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
+    request.service.tags.remove(request.caller, server_id, tag)
+    return Response(204)
 
 
-def remove_tags(call: ComputeCall, server_id: str) -> Reply:
-    call.service.tags.clear(call.caller, server_id)
-    return Reply(204)
+def remove_tags(request: ComputeRequest, server_id: str) -> Response:
+    request.service.tags.clear(request.caller, server_id)
+    return Response(204)
 
 
 # ------------------------------------------------------------------------------------------ empty lists
 
 
-def index_addresses(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(body={"addresses": {}})
+def index_addresses(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(body={"addresses": {}})
 
 
-def show_addresses(call: ComputeCall, server_id: str, label: str) -> Reply:
-    _server(call, server_id)
+def show_addresses(request: ComputeRequest, server_id: str, label: str) -> Response:
+    _server(request, server_id)
     raise NotFound("Instance is not a member of specified network")
 
 
-def index_interfaces(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(body={"interfaceAttachments": []})
+def index_interfaces(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(body={"interfaceAttachments": []})
 
 
-def show_interface(call: ComputeCall, server_id: str, key: str) -> Reply:
-    _server(call, server_id)
+def show_interface(request: ComputeRequest, server_id: str, key: str) -> Response:
+    _server(request, server_id)
     raise NotFound(f"Instance {server_id} does not have a port with id {key}")
 
 
-def index_volumes(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(body={"volumeAttachments": []})
+def index_volumes(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(body={"volumeAttachments": []})
 
 
-def show_volume(call: ComputeCall, server_id: str, key: str) -> Reply:
-    _server(call, server_id)
+def show_volume(request: ComputeRequest, server_id: str, key: str) -> Response:
+    _server(request, server_id)
     raise NotFound(f"Instance {server_id} is not attached to volume {key}")
 
 
-def index_security_groups(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(body={"security_groups": []})
+def index_security_groups(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(body={"security_groups": []})
 
 
-def index_shares(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(body={"shares": []})
+def index_shares(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(body={"shares": []})
 
 
-def show_share(call: ComputeCall, server_id: str, key: str) -> Reply:
-    _server(call, server_id)
+def show_share(request: ComputeRequest, server_id: str, key: str) -> Response:
+    _server(request, server_id)
     raise NotFound(f"Share {key} is not attached to instance {server_id}")
 
 
 # -------------------------------------------------------------------------------- what is known of a guest
 
 
-def topology(call: ComputeCall, server_id: str) -> Reply:
+def topology(request: ComputeRequest, server_id: str) -> Response:
     """No guest has NUMA nodes of its own."""
-    _server(call, server_id)
-    return Reply(body={"nodes": [], "pagesize_kb": None})
+    _server(request, server_id)
+    return Response(body={"nodes": [], "pagesize_kb": None})
 
 
 #: Of the peer's names for what runs a guest, by what a host says of its hypervisor.
 _DRIVERS = {"QEMU": "libvirt"}
 
 
-def diagnostics(call: ComputeCall, server_id: str) -> Reply:
+def diagnostics(request: ComputeRequest, server_id: str) -> Response:
     """What is known without asking the hypervisor; the rest is null."""
-    server = _server(call, server_id)
-    if call.version < (2, 48):
+    server = _server(request, server_id)
+    if request.version < (2, 48):
         raise NotBuilt("Below 2.48 diagnostics are in the hypervisor's own words: ask with 2.48.")
-    details = next((one for one in call.service.hosts.hosts() if one.host.name == server.host), None)
+    details = next((one for one in request.service.hosts.hosts() if one.host.name == server.host), None)
     if details is None:
         raise Conflict(f"Instance {server_id} is not ready: it is on no host")
     report = details.host.report
@@ -150,15 +152,15 @@ def diagnostics(call: ComputeCall, server_id: str) -> Reply:
         "nic_details": [],
         "memory_details": {"maximum": server.flavor.ram_mb, "used": None},
     }
-    return Reply(body=body)
+    return Response(body=body)
 
 
-def show_password(call: ComputeCall, server_id: str) -> Reply:
+def show_password(request: ComputeRequest, server_id: str) -> Response:
     """The one that a guest encrypts with its key and posts; there is nowhere to post it."""
-    _server(call, server_id)
-    return Reply(body={"password": ""})
+    _server(request, server_id)
+    return Response(body={"password": ""})
 
 
-def clear_password(call: ComputeCall, server_id: str) -> Reply:
-    _server(call, server_id)
-    return Reply(204)
+def clear_password(request: ComputeRequest, server_id: str) -> Response:
+    _server(request, server_id)
+    return Response(204)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, links, microseconds, seconds
+from moorage.compute.api.handlers.views import ComputeRequest, links, microseconds, seconds
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Fault, Flavor, Server, VmState
@@ -20,25 +20,25 @@ class ServerViewContext:
     hosts: Mapping[str, HostDetails]
 
     @staticmethod
-    def of(call: ComputeCall) -> "ServerViewContext":
-        return ServerViewContext({details.host.name: details for details in call.service.hosts.hosts()})
+    def of(request: ComputeRequest) -> "ServerViewContext":
+        return ServerViewContext({details.host.name: details for details in request.service.hosts.hosts()})
 
 
-def brief(call: ComputeCall, server: Server) -> dict[str, Any]:
-    return {"id": server.id, "name": server.name, "links": links(call, "servers", server.id)}
+def brief(request: ComputeRequest, server: Server) -> dict[str, Any]:
+    return {"id": server.id, "name": server.name, "links": links(request, "servers", server.id)}
 
 
-def full(call: ComputeCall, server: Server, shown: ServerViewContext) -> dict[str, Any]:
+def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Any]:
     details = None if server.host is None else shown.hosts.get(server.host)
     view = {
-        **brief(call, server),
+        **brief(request, server),
         "status": lifecycle.status(server.vm_state, server.task_state),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
         "metadata": dict(server.metadata),
         "hostId": host_id(server.project_id, server.host),
-        "image": _image(call, server),
-        "flavor": _flavor(call, server.flavor),
+        "image": _image(request, server),
+        "flavor": _flavor(request, server.flavor),
         "created": seconds(server.created_at),
         "updated": seconds(server.updated_at),
         "addresses": {},
@@ -58,35 +58,35 @@ def full(call: ComputeCall, server: Server, shown: ServerViewContext) -> dict[st
     if server.vm_state in (VmState.ACTIVE, VmState.BUILDING):
         view["progress"] = 0
     if server.vm_state in (VmState.ERROR, VmState.DELETED) and server.fault is not None:
-        view["fault"] = _fault(call, server.fault)
-    if call.allowed(_SEES_HOSTS):
-        view |= _host_attributes(call, server)
-    return view | _added(call, server, details)
+        view["fault"] = _fault(request, server.fault)
+    if request.allowed(_SEES_HOSTS):
+        view |= _host_attributes(request, server)
+    return view | _added(request, server, details)
 
 
-def whole(call: ComputeCall, server: Server) -> dict[str, Any]:
+def whole(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """One server: lists do not name groups."""
-    view = full(call, server, ServerViewContext.of(call))
-    if call.version >= (2, 71):
-        view["server_groups"] = call.service.groups.ids_of(server.id)
+    view = full(request, server, ServerViewContext.of(request))
+    if request.version >= (2, 71):
+        view["server_groups"] = request.service.groups.ids_of(server.id)
     return view
 
 
-def changed(call: ComputeCall, server: Server) -> dict[str, Any]:
+def changed(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """In the answer to a change: below 2.75 without what were extensions once."""
-    view = whole(call, server)
-    if call.version < (2, 75):
+    view = whole(request, server)
+    if request.version < (2, 75):
         for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
             del view[name]
     return view
 
 
-def rebuilt(call: ComputeCall, server: Server) -> dict[str, Any]:
+def rebuilt(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """In the answer to a rebuild: the user data have a name of their own there."""
-    view = changed(call, server)
-    if call.version >= (2, 54):
+    view = changed(request, server)
+    if request.version >= (2, 54):
         view["key_name"] = server.key_name
-    if call.version >= (2, 57):
+    if request.version >= (2, 57):
         view.pop("OS-EXT-SRV-ATTR:user_data", None)
         view["user_data"] = server.user_data
     return view
@@ -101,7 +101,7 @@ def host_id(project_id: str, host: str | None) -> str:
     return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
-def _added(call: ComputeCall, server: Server, details: HostDetails | None) -> dict[str, Any]:
+def _added(request: ComputeRequest, server: Server, details: HostDetails | None) -> dict[str, Any]:
     """What later microversions show too."""
     rows: list[tuple[int, str, Any]] = [
         (9, "locked", server.locked_by is not None),
@@ -112,20 +112,20 @@ def _added(call: ComputeCall, server: Server, details: HostDetails | None) -> di
         (96, "pinned_availability_zone", server.wanted_zone),
         (100, "scheduler_hints", dict(server.scheduler_hints)),
     ]
-    view = {name: value for minor, name, value in rows if call.version >= (2, minor)}
-    if call.version >= (2, 16) and call.allowed("os_compute_api:servers:show:host_status"):
+    view = {name: value for minor, name, value in rows if request.version >= (2, minor)}
+    if request.version >= (2, 16) and request.allowed("os_compute_api:servers:show:host_status"):
         view["host_status"] = _host_status(details)
     return view
 
 
-def _host_attributes(call: ComputeCall, server: Server) -> dict[str, Any]:
+def _host_attributes(request: ComputeRequest, server: Server) -> dict[str, Any]:
     prefix = "OS-EXT-SRV-ATTR"
     view: dict[str, Any] = {
         f"{prefix}:host": server.host,
         f"{prefix}:hypervisor_hostname": server.host,
         f"{prefix}:instance_name": server.instance_name,
     }
-    if call.version >= (2, 3):
+    if request.version >= (2, 3):
         view |= {
             f"{prefix}:hostname": server.hostname,
             f"{prefix}:kernel_id": "",
@@ -148,21 +148,21 @@ def _host_status(details: HostDetails | None) -> str:
     return "DOWN" if details.host.forced_down else "UNKNOWN"
 
 
-def _image(call: ComputeCall, server: Server) -> dict[str, Any] | str:
+def _image(request: ComputeRequest, server: Server) -> dict[str, Any] | str:
     if server.image_id is None:
         return ""
     return {
         "id": server.image_id,
-        "links": [{"rel": "bookmark", "href": f"{call.base_url}/images/{server.image_id}"}],
-        **({"properties": dict(server.image_properties or {})} if call.version >= (2, 98) else {}),
+        "links": [{"rel": "bookmark", "href": f"{request.base_url}/images/{server.image_id}"}],
+        **({"properties": dict(server.image_properties or {})} if request.version >= (2, 98) else {}),
     }
 
 
-def _flavor(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
-    if call.version < (2, 47):
+def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
+    if request.version < (2, 47):
         return {
             "id": flavor.id,
-            "links": [{"rel": "bookmark", "href": f"{call.base_url}/flavors/{flavor.id}"}],
+            "links": [{"rel": "bookmark", "href": f"{request.base_url}/flavors/{flavor.id}"}],
         }
     view: dict[str, Any] = {
         "vcpus": flavor.vcpus,
@@ -172,14 +172,14 @@ def _flavor(call: ComputeCall, flavor: Flavor) -> dict[str, Any]:
         "swap": flavor.swap_mb,
         "original_name": flavor.name,
     }
-    if call.allowed("os_compute_api:os-flavor-extra-specs:index"):
+    if request.allowed("os_compute_api:os-flavor-extra-specs:index"):
         view["extra_specs"] = dict(flavor.extra_specs)
     return view
 
 
-def _fault(call: ComputeCall, fault: Fault) -> dict[str, Any]:
+def _fault(request: ComputeRequest, fault: Fault) -> dict[str, Any]:
     """Details name hosts: only administrators get them."""
     view: dict[str, Any] = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
-    if fault.details and call.caller.is_admin:
+    if fault.details and request.caller.is_admin:
         view["details"] = fault.details
     return view

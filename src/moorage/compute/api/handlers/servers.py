@@ -5,11 +5,11 @@ from typing import Any
 
 from moorage.compute.api.handlers.server_query import wanted_servers
 from moorage.compute.api.handlers.server_view import ServerViewContext, brief, changed, full, whole
-from moorage.compute.api.handlers.views import ComputeCall, amount, flag, links, next_link, page_size
+from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, links, next_link, page_size
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Hints that Nova's filters read; others mean nothing there either.
 _HINTS_NOT_BUILT = frozenset({"query", "target_cell", "different_cell", "build_near_host_ip"})
@@ -25,109 +25,109 @@ _DESCRIBED = {
 _HINT_KEYS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 
 
-def index(call: ComputeCall) -> Reply:
-    servers, more = _page(call, "os_compute_api:servers:index")
-    return _list(call, [brief(call, server) for server in servers], more=more)
+def index(request: ComputeRequest) -> Response:
+    servers, more = _page(request, "os_compute_api:servers:index")
+    return _list(request, [brief(request, server) for server in servers], more=more)
 
 
-def detail(call: ComputeCall) -> Reply:
-    servers, more = _page(call, "os_compute_api:servers:detail")
-    shown = ServerViewContext.of(call)
-    return _list(call, [full(call, server, shown) for server in servers], more=more)
+def detail(request: ComputeRequest) -> Response:
+    servers, more = _page(request, "os_compute_api:servers:detail")
+    shown = ServerViewContext.of(request)
+    return _list(request, [full(request, server, shown) for server in servers], more=more)
 
 
-def show(call: ComputeCall, server_id: str) -> Reply:
-    server = call.service.servers.get(call.caller, server_id)
-    return Reply(body={"server": whole(call, server)})
+def show(request: ComputeRequest, server_id: str) -> Response:
+    server = request.service.servers.get(request.caller, server_id)
+    return Response(body={"server": whole(request, server)})
 
 
-def create(call: ComputeCall) -> Reply:
-    body = call.json["server"]
-    servers = call.service.creation.create(
-        call.caller,
-        call.request_id,
-        new_server(call, body),
-        may_force_host=call.allowed("os_compute_api:servers:create:forced_host"),
+def create(request: ComputeRequest) -> Response:
+    body = request.json["server"]
+    servers = request.service.creation.create(
+        request.caller,
+        request.request_id,
+        new_server(request, body),
+        may_force_host=request.allowed("os_compute_api:servers:create:forced_host"),
     )
     if flag(body.get("return_reservation_id", False)):
-        return Reply(202, {"reservation_id": servers[0].reservation_id})
+        return Response(202, {"reservation_id": servers[0].reservation_id})
     first = servers[0]
     view = {
         "id": first.id,
-        "links": links(call, "servers", first.id),
+        "links": links(request, "servers", first.id),
         "OS-DCF:diskConfig": body.get("OS-DCF:diskConfig", "MANUAL"),
         "security_groups": [{"name": "default"}],
-        "adminPass": body.get("adminPass") or call.service.operations.new_password(),
+        "adminPass": body.get("adminPass") or request.service.operations.new_password(),
     }
-    return Reply(202, {"server": view}, {"location": f"{call.base_url}/v2.1/servers/{first.id}"})
+    return Response(202, {"server": view}, {"location": f"{request.base_url}/v2.1/servers/{first.id}"})
 
 
-def update(call: ComputeCall, server_id: str) -> Reply:
-    body = call.json["server"]
+def update(request: ComputeRequest, server_id: str) -> Response:
+    body = request.json["server"]
     values = {column: body[name] for name, column in _DESCRIBED.items() if name in body}
     if values.get("access_ipv6"):
         values["access_ipv6"] = ip_address(values["access_ipv6"]).compressed
-    server = call.service.servers.describe(call.caller, server_id, **values)
-    return Reply(body={"server": changed(call, server)})
+    server = request.service.servers.describe(request.caller, server_id, **values)
+    return Response(body={"server": changed(request, server)})
 
 
-def delete(call: ComputeCall, server_id: str) -> Reply:
-    call.service.deletion.delete(call.caller, call.request_id, server_id)
-    return Reply(204)
+def delete(request: ComputeRequest, server_id: str) -> Response:
+    request.service.deletion.delete(request.caller, request.request_id, server_id)
+    return Response(204)
 
 
-def index_metadata(call: ComputeCall, server_id: str) -> Reply:
-    return Reply(body={"metadata": dict(call.service.servers.get(call.caller, server_id).metadata)})
+def index_metadata(request: ComputeRequest, server_id: str) -> Response:
+    return Response(body={"metadata": dict(request.service.servers.get(request.caller, server_id).metadata)})
 
 
-def add_metadata(call: ComputeCall, server_id: str) -> Reply:
-    after = call.service.servers.set_metadata(call.caller, server_id, call.json["metadata"])
-    return Reply(body={"metadata": after})
+def add_metadata(request: ComputeRequest, server_id: str) -> Response:
+    after = request.service.servers.set_metadata(request.caller, server_id, request.json["metadata"])
+    return Response(body={"metadata": after})
 
 
-def replace_metadata(call: ComputeCall, server_id: str) -> Reply:
-    after = call.service.servers.set_metadata(call.caller, server_id, call.json["metadata"], instead=True)
-    return Reply(body={"metadata": after})
+def replace_metadata(request: ComputeRequest, server_id: str) -> Response:
+    after = request.service.servers.set_metadata(request.caller, server_id, request.json["metadata"], instead=True)
+    return Response(body={"metadata": after})
 
 
-def show_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
-    metadata = call.service.servers.get(call.caller, server_id).metadata
+def show_metadata_item(request: ComputeRequest, server_id: str, key: str) -> Response:
+    metadata = request.service.servers.get(request.caller, server_id).metadata
     if key not in metadata:
         raise NotFound("Metadata item was not found")
-    return Reply(body={"meta": {key: metadata[key]}})
+    return Response(body={"meta": {key: metadata[key]}})
 
 
-def set_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
-    if key not in call.json["meta"]:
+def set_metadata_item(request: ComputeRequest, server_id: str, key: str) -> Response:
+    if key not in request.json["meta"]:
         raise Invalid("Request body and URI mismatch")
-    call.service.servers.set_metadata(call.caller, server_id, call.json["meta"])
-    return Reply(body={"meta": call.json["meta"]})
+    request.service.servers.set_metadata(request.caller, server_id, request.json["meta"])
+    return Response(body={"meta": request.json["meta"]})
 
 
-def delete_metadata_item(call: ComputeCall, server_id: str, key: str) -> Reply:
-    call.service.servers.remove_metadata(call.caller, server_id, key)
-    return Reply(204)
+def delete_metadata_item(request: ComputeRequest, server_id: str, key: str) -> Response:
+    request.service.servers.remove_metadata(request.caller, server_id, key)
+    return Response(204)
 
 
-def _page(call: ComputeCall, rule: str) -> tuple[list[Server], bool]:
-    wanted = wanted_servers(call, rule)
-    return call.service.servers.find(
-        wanted.query, wanted.passes, limit=page_size(call), marker=call.query.first("marker")
+def _page(request: ComputeRequest, rule: str) -> tuple[list[Server], bool]:
+    wanted = wanted_servers(request, rule)
+    return request.service.servers.find(
+        wanted.query, wanted.passes, limit=page_size(request), marker=request.query.first("marker")
     )
 
 
-def _list(call: ComputeCall, rows: list[dict[str, Any]], *, more: bool) -> Reply:
+def _list(request: ComputeRequest, rows: list[dict[str, Any]], *, more: bool) -> Response:
     body: dict[str, Any] = {"servers": rows}
     if more and rows:
-        body["servers_links"] = next_link(call, rows[-1]["id"])
-    return Reply(body=body)
+        body["servers_links"] = next_link(request, rows[-1]["id"])
+    return Response(body=body)
 
 
-def new_server(call: ComputeCall, body: dict[str, Any]) -> NewServer:
+def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
     _check_networks(body.get("networks"))
     _check_host_name(body)
     least, most = _counts(body)
-    hints: dict[str, Any] = next((call.json[key] for key in _HINT_KEYS if key in call.json), {})
+    hints: dict[str, Any] = next((request.json[key] for key in _HINT_KEYS if key in request.json), {})
     if unread := sorted(_HINTS_NOT_BUILT & hints.keys()):
         raise NotBuilt(f"The scheduler hint {unread[0]} is not offered here.")
     return NewServer(

@@ -5,50 +5,50 @@ Below 2.53 a service is changed by what is done to it (``PUT /os-services/disabl
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, flag, microseconds
+from moorage.compute.api.handlers.views import ComputeRequest, flag, microseconds
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _ENABLING = {"enable": True, "disable": False, "disable-log-reason": False}
 
 
-def index(call: ComputeCall) -> Reply:
-    binary, host = call.query.first("binary"), call.query.first("host")
+def index(request: ComputeRequest) -> Response:
+    binary, host = request.query.first("binary"), request.query.first("host")
     found = [
         details
-        for details in call.service.hosts.hosts()
+        for details in request.service.hosts.hosts()
         if (binary or COMPUTE_BINARY) == COMPUTE_BINARY and (host or details.host.name) == details.host.name
     ]
-    return Reply(body={"services": [_view(call, details) for details in found]})
+    return Response(body={"services": [_view(request, details) for details in found]})
 
 
-def update(call: ComputeCall, service_id: str) -> Reply:
+def update(request: ComputeRequest, service_id: str) -> Response:
     _check_uuid(service_id)
-    body = call.json
+    body = request.json
     is_enabled = None if "status" not in body else body["status"] == "enabled"
     if body.get("disabled_reason") and is_enabled is not False:
         raise Invalid("Specifying disabled_reason is not allowed when status is not disabled.")
     forced_down = flag(body["forced_down"]) if "forced_down" in body else None
     if is_enabled is None and forced_down is None:
         raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
-    details = call.service.hosts.set_service(
+    details = request.service.hosts.set_service(
         service_id, is_enabled=is_enabled, disabled_reason=body.get("disabled_reason"), forced_down=forced_down
     )
-    return Reply(body={"service": _view(call, details)})
+    return Response(body={"service": _view(request, details)})
 
 
-def update_named(call: ComputeCall, service_id: str) -> Reply:
+def update_named(request: ComputeRequest, service_id: str) -> Response:
     """`service_id` says what to do; host and binary are in the body."""
-    body = call.json
+    body = request.json
     if body["binary"] != COMPUTE_BINARY:
         raise Invalid(
             f"Updating a {body['binary']} service is not supported. Only {COMPUTE_BINARY} services can be updated."
         )
     answer: dict[str, Any] = {"host": body["host"], "binary": body["binary"]}
-    if service_id == "force-down" and call.version >= (2, 11):
+    if service_id == "force-down" and request.version >= (2, 11):
         if "forced_down" not in body:
             raise Invalid("Missing forced_down field")
         answer["forced_down"] = flag(body["forced_down"])
@@ -62,19 +62,19 @@ def update_named(call: ComputeCall, service_id: str) -> Reply:
             answer["disabled_reason"] = changes["disabled_reason"] = body["disabled_reason"]
     else:
         raise NotFound("Unknown action")
-    call.service.hosts.set_service_of(body["host"], **changes)
-    return Reply(body={"service": answer})
+    request.service.hosts.set_service_of(body["host"], **changes)
+    return Response(body={"service": answer})
 
 
-def delete(call: ComputeCall, service_id: str) -> Reply:
-    if call.version >= (2, 53):
+def delete(request: ComputeRequest, service_id: str) -> Response:
+    if request.version >= (2, 53):
         _check_uuid(service_id)
     elif not (service_id.isascii() and service_id.isdigit()):
         raise Invalid(f"id must be an integer: {service_id}")
-    for details in call.service.hosts.hosts():
+    for details in request.service.hosts.hosts():
         if service_id in (details.host.service_uuid, str(details.host.number)):
-            call.service.hosts.delete_service(details.host.name)
-            return Reply(204)
+            request.service.hosts.delete_service(details.host.name)
+            return Response(204)
     raise NotFound(f"Service {service_id} not found.")
 
 
@@ -83,10 +83,10 @@ def _check_uuid(service_id: str) -> None:
         raise Invalid(f"Invalid uuid {service_id}")
 
 
-def _view(call: ComputeCall, details: HostDetails) -> dict[str, Any]:
+def _view(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
     host = details.host
     view = {
-        "id": host.service_uuid if call.version >= (2, 53) else host.number,
+        "id": host.service_uuid if request.version >= (2, 53) else host.number,
         "binary": COMPUTE_BINARY,
         "host": host.name,
         "zone": details.zone,
@@ -95,7 +95,7 @@ def _view(call: ComputeCall, details: HostDetails) -> dict[str, Any]:
         "updated_at": microseconds(host.heartbeat_at),
         "disabled_reason": host.disabled_reason,
     }
-    if call.version >= (2, 11):
+    if request.version >= (2, 11):
         view["forced_down"] = host.forced_down
     return view
 
@@ -103,19 +103,19 @@ def _view(call: ComputeCall, details: HostDetails) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------ hosts, below 2.43
 
 
-def index_hosts(call: ComputeCall) -> Reply:
-    zone = call.query.first("zone") or None
+def index_hosts(request: ComputeRequest) -> Response:
+    zone = request.query.first("zone") or None
     rows = [
         {"host_name": details.host.name, "service": "compute", "zone": details.zone}
-        for details in call.service.hosts.hosts()
+        for details in request.service.hosts.hosts()
         if zone in (None, details.zone)
     ]
-    return Reply(body={"hosts": rows})
+    return Response(body={"hosts": rows})
 
 
-def show_host(call: ComputeCall, host: str) -> Reply:
+def show_host(request: ComputeRequest, host: str) -> Response:
     """Capacity, what is used, and the same again per project."""
-    details = next((one for one in call.service.hosts.hosts() if one.host.name == host), None)
+    details = next((one for one in request.service.hosts.hosts() if one.host.name == host), None)
     if details is None:
         raise NotFound(f"Compute host {host} could not be found.")
     report = details.host.report
@@ -128,4 +128,4 @@ def show_host(call: ComputeCall, host: str) -> Reply:
         {"resource": {"host": host, "project": project, "cpu": cpu, "memory_mb": memory, "disk_gb": disk}}
         for project, cpu, memory, disk in rows
     ]
-    return Reply(body={"host": resources})
+    return Response(body={"host": resources})

@@ -6,9 +6,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moorage.compute.api.handlers.views import ComputeCall
+from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.core.errors import Gone, NotBuilt
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Last microversion with the peer's proxies to images, volumes and networks; from the next on they are not found.
 PROXIES_UNTIL = 35
@@ -30,10 +30,10 @@ class Absent:
     until: int | None = None
 
     @property
-    def handler(self) -> Callable[..., Reply]:
+    def handler(self) -> Callable[..., Response]:
         error = Gone if self.status == 410 else NotBuilt
 
-        def refuse(call: ComputeCall, **_path: str) -> Reply:
+        def refuse(request: ComputeRequest, **_path: str) -> Response:
             raise error(self.message)
 
         return refuse

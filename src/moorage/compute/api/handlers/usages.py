@@ -3,62 +3,62 @@
 from datetime import datetime
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, microseconds, moment, next_link, page_size, require
+from moorage.compute.api.handlers.views import ComputeRequest, microseconds, moment, next_link, page_size, require
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.model.usage import hours, period_of, usage
 from moorage.core.errors import Invalid, NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def index(call: ComputeCall) -> Reply:
-    since, until = _period(call)
-    servers, following = _page(call, call.service.servers.running_in(since, until), "tenant_usages_links")
+def index(request: ComputeRequest) -> Response:
+    since, until = _period(request)
+    servers, following = _page(request, request.service.servers.running_in(since, until), "tenant_usages_links")
     by_project: dict[str, list[Server]] = {}
     for server in servers:
         by_project.setdefault(server.project_id, []).append(server)
     usages = [_usage(project, own, since, until) for project, own in sorted(by_project.items())]
-    if call.query.first("detailed") == "1":
+    if request.query.first("detailed") == "1":
         for row in usages:
             row["server_usages"] = [_server_usage(one, since, until) for one in by_project[row["tenant_id"]]]
-    return Reply(body={"tenant_usages": usages} | following)
+    return Response(body={"tenant_usages": usages} | following)
 
 
-def show(call: ComputeCall, project_id: str) -> Reply:
+def show(request: ComputeRequest, project_id: str) -> Response:
     if not project_id:  # the list with a slash at its end is no list
         raise NotFound("The resource could not be found.")
-    if project_id != call.caller.project_id:
-        require(call, "os_compute_api:os-simple-tenant-usage:list")
-    since, until = _period(call)
-    own = [one for one in call.service.servers.running_in(since, until) if one.project_id == project_id]
-    servers, following = _page(call, own, "tenant_usage_links")
+    if project_id != request.caller.project_id:
+        require(request, "os_compute_api:os-simple-tenant-usage:list")
+    since, until = _period(request)
+    own = [one for one in request.service.servers.running_in(since, until) if one.project_id == project_id]
+    servers, following = _page(request, own, "tenant_usage_links")
     if not servers:
-        return Reply(body={"tenant_usage": {}})
+        return Response(body={"tenant_usage": {}})
     shown = _usage(project_id, servers, since, until)
     shown["server_usages"] = [_server_usage(server, since, until) for server in servers]
-    return Reply(body={"tenant_usage": shown} | following)
+    return Response(body={"tenant_usage": shown} | following)
 
 
-def _page(call: ComputeCall, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Any]]:
+def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Any]]:
     """A page of `servers`, by id, and the link to the next one."""
-    if call.version < (2, 40):
+    if request.version < (2, 40):
         return servers, {}
     found = sorted(servers, key=lambda server: server.id)
-    marker = call.query.first("marker")
+    marker = request.query.first("marker")
     if marker is not None:
         if all(server.id != marker for server in found):
             raise Invalid(f"marker [{marker}] not found")
         found = [server for server in found if server.id > marker]
-    size = page_size(call)
+    size = page_size(request)
     shown = found[:size]
-    return shown, {links: next_link(call, shown[-1].id)} if shown and len(found) > size else {}
+    return shown, {links: next_link(request, shown[-1].id)} if shown and len(found) > size else {}
 
 
-def _period(call: ComputeCall) -> tuple[datetime, datetime]:
-    end, start = call.query.first("end"), call.query.first("start")
+def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
+    end, start = request.query.first("end"), request.query.first("start")
     return period_of(
         None if start is None else moment(start, "start"),
         None if end is None else moment(end, "end"),
-        call.service.clock.now(),
+        request.service.clock.now(),
     )
 
 

@@ -10,7 +10,7 @@ from moorage.compute.service import ComputeService
 from moorage.core import parsing
 from moorage.core.errors import Forbidden, Invalid
 from moorage.wire.errors import Problem
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 #: Longest page, and the page of who does not say.
 MAX_LIMIT = 1000
@@ -32,13 +32,13 @@ _ERROR_NAMES = {
     501: "notImplemented",
 }
 
-ComputeCall = Call[ComputeService]
+ComputeRequest = Request[ComputeService]
 
 
-def error(problem: Problem) -> Reply:
+def error(problem: Problem) -> Response:
     """``{"itemNotFound": {"code": 404, "message": ...}}``."""
     name = _ERROR_NAMES.get(problem.status, "computeFault")
-    return Reply(problem.status, {name: {"code": problem.status, "message": problem.message}})
+    return Response(problem.status, {name: {"code": problem.status, "message": problem.message}})
 
 
 def word_schema_error(failure: Any) -> str:
@@ -48,16 +48,16 @@ def word_schema_error(failure: Any) -> str:
     return f"Invalid input for field/attribute {failure.path[-1]}. Value: {failure.instance}. {failure.message}"
 
 
-def links(call: ComputeCall, kind: str, key: str) -> list[dict[str, str]]:
+def links(request: ComputeRequest, kind: str, key: str) -> list[dict[str, str]]:
     return [
-        {"rel": "self", "href": f"{call.base_url}/v2.1/{kind}/{key}"},
-        {"rel": "bookmark", "href": f"{call.base_url}/{kind}/{key}"},
+        {"rel": "self", "href": f"{request.base_url}/v2.1/{kind}/{key}"},
+        {"rel": "bookmark", "href": f"{request.base_url}/{kind}/{key}"},
     ]
 
 
-def next_link(call: ComputeCall, marker: str) -> list[dict[str, str]]:
-    pairs = [(key, value) for key, value in call.query.pairs if key != "marker"]
-    return [{"rel": "next", "href": f"{call.base_url}{call.path}?{urlencode([*pairs, ('marker', marker)])}"}]
+def next_link(request: ComputeRequest, marker: str) -> list[dict[str, str]]:
+    pairs = [(key, value) for key, value in request.query.pairs if key != "marker"]
+    return [{"rel": "next", "href": f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', marker)])}"}]
 
 
 def seconds(moment: datetime) -> str:
@@ -117,10 +117,10 @@ def project(text: str) -> str:
     return text
 
 
-def period(call: ComputeCall, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
+def period(request: ComputeRequest, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
     """``changes-since`` and ``changes-before``; the second is read from microversion `before_since` on."""
-    first = call.query.first
-    since, before = first("changes-since"), first("changes-before") if call.version >= before_since else None
+    first = request.query.first
+    since, before = first("changes-since"), first("changes-before") if request.version >= before_since else None
     after = None if since is None else moment(since, "changes-since")
     until = None if before is None else moment(before, "changes-before")
     if after is not None and until is not None and after > until:
@@ -128,30 +128,30 @@ def period(call: ComputeCall, *, before_since: tuple[int, int]) -> tuple[datetim
     return after, until
 
 
-def page_size(call: ComputeCall) -> int:
-    text = call.query.first("limit")
+def page_size(request: ComputeRequest) -> int:
+    text = request.query.first("limit")
     if text is None:
         return MAX_LIMIT
     return min(whole(text, "limit must be a whole number, 0 or more"), MAX_LIMIT)
 
 
-def page(rows: Sequence[dict[str, Any]], call: ComputeCall, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
+def page(rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
     """The page of `rows` that ``marker`` and ``limit`` ask for, and whether more follow."""
     start = 0
-    if (marker := call.query.first("marker")) is not None:
+    if (marker := request.query.first("marker")) is not None:
         positions = [at for at, row in enumerate(rows) if str(row[key]) == marker]
         if not positions:
             raise Invalid(f"marker [{marker}] not found")
         start = positions[0] + 1
-    size = page_size(call)
+    size = page_size(request)
     return list(rows[start : start + size]), len(rows) > start + size
 
 
 def check_query(known: KnownQuery) -> Callable[..., None]:
     """A check before the handler: refuses what the list does not know, where its version is strict about that."""
 
-    def check(call: ComputeCall, **_path: str) -> None:
-        if call.version >= (2, known.strict_since) and (unknown := sorted(call.query.names() - known.names)):
+    def check(request: ComputeRequest, **_path: str) -> None:
+        if request.version >= (2, known.strict_since) and (unknown := sorted(request.query.names() - known.names)):
             were = "were" if len(unknown) > 1 else "was"
             names = ", ".join(repr(name) for name in unknown)
             raise Invalid(f"Additional properties are not allowed ({names} {were} unexpected)")
@@ -159,7 +159,7 @@ def check_query(known: KnownQuery) -> Callable[..., None]:
     return check
 
 
-def require(call: ComputeCall, rule: str) -> None:
+def require(request: ComputeRequest, rule: str) -> None:
     """For rules that depend on what is in the request."""
-    if not call.allowed(rule):
+    if not request.allowed(rule):
         raise Forbidden(f"Policy doesn't allow {rule} to be performed.", rule=rule)

@@ -2,35 +2,35 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeCall, microseconds
+from moorage.compute.api.handlers.views import ComputeRequest, microseconds
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def index(call: ComputeCall) -> Reply:
+def index(request: ComputeRequest) -> Response:
     zones = [
         {"zoneName": zone, "zoneState": {"available": any(_serves(one) for one in members)}, "hosts": None}
-        for zone, members in _by_zone(call).items()
+        for zone, members in _by_zone(request).items()
     ]
-    return Reply(body={"availabilityZoneInfo": zones})
+    return Response(body={"availabilityZoneInfo": zones})
 
 
-def detail(call: ComputeCall) -> Reply:
+def detail(request: ComputeRequest) -> Response:
     zones = [
         {
             "zoneName": zone,
             "zoneState": {"available": any(_serves(one) for one in members)},
             "hosts": {one.host.name: {COMPUTE_BINARY: _zone_service(one)} for one in members},
         }
-        for zone, members in _by_zone(call).items()
+        for zone, members in _by_zone(request).items()
     ]
-    return Reply(body={"availabilityZoneInfo": zones})
+    return Response(body={"availabilityZoneInfo": zones})
 
 
-def _by_zone(call: ComputeCall) -> dict[str, list[HostDetails]]:
+def _by_zone(request: ComputeRequest) -> dict[str, list[HostDetails]]:
     zones: dict[str, list[HostDetails]] = {}
-    for details in call.service.hosts.hosts():
+    for details in request.service.hosts.hosts():
         zones.setdefault(details.zone, []).append(details)
     return dict(sorted(zones.items())) or {DEFAULT_ZONE: []}
 

@@ -17,68 +17,68 @@ from uuid import UUID
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.core.names import DISABLED_HOST_TRAIT, is_reservation_class, reservation_provider
 from moorage.placement.api.handlers import allocations, inventories, providers, resource_classes, traits, usages
-from moorage.placement.api.handlers.answers import PlacementCall
+from moorage.placement.api.handlers.answers import PlacementApiRequest
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
-Handler = Callable[..., Reply]
+Handler = Callable[..., Response]
 
 
-def own_listing(call: PlacementCall, host: str) -> None:
+def own_listing(request: PlacementApiRequest, host: str) -> None:
     """Its root by name, or its tree."""
-    match call.query.pairs:
+    match request.query.pairs:
         case [("name", name)] if name == host:
             return
         case [("in_tree", uuid)]:
-            forest = call.service.providers.forest()
+            forest = request.service.providers.forest()
             provider = forest.by_uuid(_canonical(uuid))
             if provider is None or _is_own(forest, provider, host):
                 return
     raise _refused(host, "it may list its root provider by name, and its tree")
 
 
-def own_new(call: PlacementCall, host: str) -> None:
-    name, parent_uuid = call.json["name"], call.json.get("parent_provider_uuid")
+def own_new(request: PlacementApiRequest, host: str) -> None:
+    name, parent_uuid = request.json["name"], request.json.get("parent_provider_uuid")
     if parent_uuid is None:
         if name != host:
             raise _refused(host, f"its root provider is called {host}, not {name}")
         return
-    _own(call, host, parent_uuid)
+    _own(request, host, parent_uuid)
     if not name.startswith(f"{host}_"):
         raise _refused(host, f"the names of its nested providers begin with {host}_, and {name} does not")
 
 
-def own(call: PlacementCall, host: str, uuid: str) -> None:
+def own(request: PlacementApiRequest, host: str, uuid: str) -> None:
     """To be read: what others made in its tree too."""
-    _own(call, host, uuid)
+    _own(request, host, uuid)
 
 
-def own_nested(call: PlacementCall, host: str, uuid: str) -> None:
+def own_nested(request: PlacementApiRequest, host: str, uuid: str) -> None:
     """Its root goes when an operator retires the host."""
-    provider = _own(call, host, uuid)
+    provider = _own(request, host, uuid)
     if provider.is_root:
         raise _refused(host, "only an operator deletes a root provider")
     if provider.name == reservation_provider(host):
         raise _refused(host, f"provider {provider.name} is the reservation service's")
 
 
-def own_inventories(call: PlacementCall, host: str, uuid: str) -> None:
-    provider = _own(call, host, uuid)
-    wanted = inventories.decode_all(call.json["inventories"])
+def own_inventories(request: PlacementApiRequest, host: str, uuid: str) -> None:
+    provider = _own(request, host, uuid)
+    wanted = inventories.decode_all(request.json["inventories"])
     before, after = _reserved(provider.inventories), _reserved(wanted)
-    if before != after and provider.generation == call.json["resource_provider_generation"]:
+    if before != after and provider.generation == request.json["resource_provider_generation"]:
         raise _refused(host, f"inventories of reservations are not its to change: {_differing(before, after)}")
 
 
-def own_traits(call: PlacementCall, host: str, uuid: str) -> None:
-    provider = _own(call, host, uuid)
-    changed = {name for name in provider.traits.symmetric_difference(call.json["traits"]) if _is_told_to_hosts(name)}
-    if changed and provider.generation == call.json["resource_provider_generation"]:
+def own_traits(request: PlacementApiRequest, host: str, uuid: str) -> None:
+    provider = _own(request, host, uuid)
+    changed = {name for name in provider.traits.symmetric_difference(request.json["traits"]) if _is_told_to_hosts(name)}
+    if changed and provider.generation == request.json["resource_provider_generation"]:
         raise _refused(host, f"these traits are not its to change: {', '.join(sorted(changed))}")
 
 
-def new_name(_call: PlacementCall, host: str, name: str) -> None:
+def new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
     if _is_told_to_hosts(name):
         raise _refused(host, f"{name} is made by the reservation service")
 
@@ -104,19 +104,19 @@ def for_agents_too(handler: Handler) -> Handler:
     check = CHECKS.get(handler)
 
     @wraps(handler)
-    def checked(call: PlacementCall, /, **parameters: str) -> Reply:
-        if (host := call.caller.host) is not None:
+    def checked(request: PlacementApiRequest, /, **parameters: str) -> Response:
+        if (host := request.caller.host) is not None:
             if check is None:
                 raise _refused(host, "this is for services and operators")
-            check(call, host, **parameters)
-        return handler(call, **parameters)
+            check(request, host, **parameters)
+        return handler(request, **parameters)
 
     return checked
 
 
-def _own(call: PlacementCall, host: str, uuid: str) -> Provider:
+def _own(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
     """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` for one that is nobody's."""
-    forest = call.service.providers.forest()
+    forest = request.service.providers.forest()
     provider = forest.by_uuid(_canonical(uuid))
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found")

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.errors import Invalid
-from moorage.placement.api.handlers.answers import PlacementCall, answer, done
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, done
 from moorage.placement.api.handlers.usages import UNKNOWN
 from moorage.placement.forest.model import Allocation
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.search.query import canonical_uuid, looks_like_uuid
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Owner of allocations that were written before 1.8, when nobody said.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
@@ -24,8 +24,8 @@ INCARNATIONS = "x-moorage-consumers"
 _MOST_DIGITS = 18
 
 
-def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
-    consumer, allocations = call.service.allocations.of_consumer(consumer_uuid)
+def of_consumer(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+    consumer, allocations = request.service.allocations.of_consumer(consumer_uuid)
     by_provider: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
         entry = by_provider.setdefault(
@@ -34,51 +34,53 @@ def of_consumer(call: PlacementCall, consumer_uuid: str) -> Reply:
         entry["resources"][allocation.resource_class] = allocation.used
     body: dict[str, object] = {"allocations": by_provider}
     if consumer is not None and allocations:
-        if call.version >= (1, 12):
+        if request.version >= (1, 12):
             body |= {"project_id": consumer.project_id, "user_id": consumer.user_id}
-        if call.version >= (1, 28):
+        if request.version >= (1, 28):
             body["consumer_generation"] = consumer.generation
-        if call.version >= (1, 38):
+        if request.version >= (1, 38):
             body["consumer_type"] = consumer.consumer_type or UNKNOWN
-    reply = answer(call, body, _newest(allocations))
+    response = answer(request, body, _newest(allocations))
     if consumer is None or not allocations:
-        return reply
-    return replace(reply, headers=reply.headers | {INCARNATION: str(consumer.id)})
+        return response
+    return replace(response, headers=response.headers | {INCARNATION: str(consumer.id)})
 
 
-def of_provider(call: PlacementCall, uuid: str) -> Reply:
-    generation, allocations = call.service.allocations.of_provider(uuid)
+def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
+    generation, allocations = request.service.allocations.of_provider(uuid)
     by_consumer: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
         entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
         entry["resources"][allocation.resource_class] = allocation.used
-        if call.version >= (1, 28):
+        if request.version >= (1, 28):
             entry["consumer_generation"] = allocation.consumer_generation
     body = {"allocations": by_consumer, "resource_provider_generation": generation}
-    return answer(call, body, _newest(allocations))
+    return answer(request, body, _newest(allocations))
 
 
-def check_uuid(call: PlacementCall, consumer_uuid: str) -> None:
+def check_uuid(request: PlacementApiRequest, consumer_uuid: str) -> None:
     if not looks_like_uuid(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
 
 
-def put(call: PlacementCall, consumer_uuid: str) -> Reply:
-    call.service.allocations.claim([wish(call, canonical_uuid(consumer_uuid), call.json)], single=True)
-    return done(call)
+def put(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+    request.service.allocations.claim([wish(request, canonical_uuid(consumer_uuid), request.json)], single=True)
+    return done(request)
 
 
-def post(call: PlacementCall) -> Reply:
-    call.service.allocations.claim([wish(call, consumer, document) for consumer, document in call.json.items()])
-    return done(call)
+def post(request: PlacementApiRequest) -> Response:
+    request.service.allocations.claim(
+        [wish(request, consumer, document) for consumer, document in request.json.items()]
+    )
+    return done(request)
 
 
-def delete(call: PlacementCall, consumer_uuid: str) -> Reply:
-    call.service.allocations.release(consumer_uuid)
-    return done(call)
+def delete(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+    request.service.allocations.release(consumer_uuid)
+    return done(request)
 
 
-def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
+def wish(request: PlacementApiRequest, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
     """One consumer's part of any of the five bodies."""
     given = document["allocations"]
     if isinstance(given, list):
@@ -92,14 +94,14 @@ def wish(call: PlacementCall, consumer_uuid: str, document: Mapping[str, Any]) -
         user_id=document.get("user_id", INCOMPLETE),
         consumer_type=document.get("consumer_type"),
         generation=document.get("consumer_generation"),
-        check_generation=call.version >= (1, 28),
-        incarnation=_incarnation(call, consumer_uuid),
+        check_generation=request.version >= (1, 28),
+        incarnation=_incarnation(request, consumer_uuid),
     )
 
 
-def _incarnation(call: PlacementCall, consumer_uuid: str) -> int | None:
+def _incarnation(request: PlacementApiRequest, consumer_uuid: str) -> int | None:
     """Raises `Invalid` for what cannot be read: whoever names a consumer relies on it."""
-    if (header := call.headers.get(INCARNATIONS)) is None:
+    if (header := request.headers.get(INCARNATIONS)) is None:
         return None
     named: dict[str, int] = {}
     for part in header.split(","):

@@ -14,23 +14,23 @@ from moorage.placement.api.accept import quality
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import stale_reads
 from moorage.wire.body import Schema, Versioned
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 P = ParamSpec("P")
 
-PlacementCall = Call[PlacementService]
-Handler = Callable[Concatenate[PlacementCall, P], Reply]
+PlacementApiRequest = Request[PlacementService]
+Handler = Callable[Concatenate[PlacementApiRequest, P], Response]
 
 
 def json_only(handler: Handler[P]) -> Handler[P]:
     """406 for whoever does not take JSON."""
 
     @wraps(handler)
-    def checked(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
-        accept = call.headers.get("accept")
+    def checked(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
+        accept = request.headers.get("accept")
         if accept and not quality(accept, "application/json"):
             raise NotAcceptable("Only application/json is provided")
-        return handler(call, *args, **kwargs)
+        return handler(request, *args, **kwargs)
 
     return checked
 
@@ -40,12 +40,12 @@ def reads(handler: Handler[P]) -> Handler[P]:
     checked = json_only(handler)
 
     @wraps(handler)
-    def reading(call: PlacementCall, /, *args: P.args, **kwargs: P.kwargs) -> Reply:
+    def reading(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
         with stale_reads.StaleRead() as read:
-            reply = checked(call, *args, **kwargs)
+            response = checked(request, *args, **kwargs)
         if read.age_s is None:
-            return reply
-        return replace(reply, headers=reply.headers | _old(call.service.clock.now(), read.age_s))
+            return response
+        return replace(response, headers=response.headers | _old(request.service.clock.now(), read.age_s))
 
     return reading
 
@@ -60,24 +60,24 @@ def _old(now: datetime, age_s: float) -> dict[str, str]:
 
 
 def answer(
-    call: PlacementCall,
+    request: PlacementApiRequest,
     body: object,
     modified: datetime | None = None,
     *,
     status: int = 200,
     location: str | None = None,
-) -> Reply:
+) -> Response:
     """A JSON answer; from 1.15 on with the time it was last changed (now, where nobody knows)."""
-    headers = fresh(call, modified)
+    headers = fresh(request, modified)
     if location is not None:
-        headers["location"] = call.base_url + location
-    return Reply(status, body, headers)
+        headers["location"] = request.base_url + location
+    return Response(status, body, headers)
 
 
-def fresh(call: PlacementCall, modified: datetime | None = None) -> dict[str, str]:
-    if call.version < (1, 15):
+def fresh(request: PlacementApiRequest, modified: datetime | None = None) -> dict[str, str]:
+    if request.version < (1, 15):
         return {}
-    moment = modified or call.service.clock.now()
+    moment = modified or request.service.clock.now()
     return {"cache-control": "no-cache", "last-modified": _http_date(moment.replace(microsecond=0))}
 
 
@@ -86,20 +86,20 @@ def _http_date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-def done(call: PlacementCall, status: int = 204, *, location: str | None = None) -> Reply:
+def done(request: PlacementApiRequest, status: int = 204, *, location: str | None = None) -> Response:
     """No body, no content type."""
-    return Reply(status, None, {} if location is None else {"location": call.base_url + location})
+    return Response(status, None, {} if location is None else {"location": request.base_url + location})
 
 
-def path(call: PlacementCall, below: str) -> str:
+def path(request: PlacementApiRequest, below: str) -> str:
     """For links: the path with the mount prefix, without scheme and host."""
-    return urlsplit(call.base_url).path + below
+    return urlsplit(request.base_url).path + below
 
 
-def checked_query(call: PlacementCall, schemas: Schema | Versioned) -> dict[str, str]:
+def checked_query(request: PlacementApiRequest, schemas: Schema | Versioned) -> dict[str, str]:
     """The query parameters, each one's last value. Raises `Invalid`."""
-    schema = schemas.at(call.version) if isinstance(schemas, Versioned) else schemas
-    values = dict(call.query.pairs)
+    schema = schemas.at(request.version) if isinstance(schemas, Versioned) else schemas
+    values = dict(request.query.pairs)
     if schema is not None:
         schema.check(values, lambda error: f"Invalid query string parameters: {error}")
     return values

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import urlencode
 
-from moorage.placement.api.handlers.answers import PlacementCall, answer
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer
 from moorage.placement.api.handlers.candidate_body import body
 from moorage.placement.api.handlers.root import VERSIONS
 from moorage.placement.api.schemas import candidate as schemas
 from moorage.placement.explain.explanation import Explanation
 from moorage.placement.search.request import CandidateRequest, parse, to_pairs
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 from moorage.wire.microversion import Version
 
 #: Of a request with a limit: a seed, by which it gets some of all candidates instead of the first ones. A header, for
@@ -18,16 +18,16 @@ from moorage.wire.microversion import Version
 SAMPLE = "x-moorage-sample"
 
 
-def index(call: PlacementCall) -> Reply:
-    request = _request(call.query.pairs, call.version)
-    forest, found = call.service.candidates.find(request, call.headers.get(SAMPLE) or None)
-    return answer(call, body(call.version, forest, request, found))
+def index(request: PlacementApiRequest) -> Response:
+    wanted = _request(request.query.pairs, request.version)
+    forest, found = request.service.candidates.find(wanted, request.headers.get(SAMPLE) or None)
+    return answer(request, body(request.version, forest, wanted, found))
 
 
-def explain(call: PlacementCall) -> Reply:
+def explain(request: PlacementApiRequest) -> Response:
     """In whatever microversion is asked for; without one, in the newest."""
-    version = call.version if "openstack-api-version" in call.headers else VERSIONS.maximum
-    return answer(call, encode(call.service.candidates.explain(_request(call.query.pairs, version))))
+    version = request.version if "openstack-api-version" in request.headers else VERSIONS.maximum
+    return answer(request, encode(request.service.candidates.explain(_request(request.query.pairs, version))))
 
 
 #: Queries that are remembered, and the length of the longest: schedulers ask the same again and again.

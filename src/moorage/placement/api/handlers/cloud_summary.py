@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query
 from moorage.placement.api.handlers.history import moment
 from moorage.placement.api.schemas import cloud_summary as schemas
 from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
 from moorage.placement.forest.change_events import written
 from moorage.placement.service.cloud_summary_service import TreeState
 from moorage.placement.store.holding_store import AllocationRow
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: Trees on a page, where nobody says how many.
 USUAL_LIMIT = "50"
@@ -17,9 +17,9 @@ USUAL_LIMIT = "50"
 Document = dict[str, object]
 
 
-def show(call: PlacementCall) -> Reply:
-    classes = checked_query(call, schemas.SURVEY).get("resource_class", "")
-    found = call.service.survey.survey(classes.split(",") if classes else ())
+def show(request: PlacementApiRequest) -> Response:
+    classes = checked_query(request, schemas.SURVEY).get("resource_class", "")
+    found = request.service.survey.survey(classes.split(",") if classes else ())
     body: Document = {
         "trees": found.trees,
         "providers": found.providers,
@@ -31,23 +31,23 @@ def show(call: PlacementCall) -> Reply:
         ],
         "aggregates_left_out": found.aggregates_left_out,
     }
-    return answer(call, body)
+    return answer(request, body)
 
 
-def index(call: PlacementCall) -> Reply:
-    values = checked_query(call, schemas.TREES)
+def index(request: PlacementApiRequest) -> Response:
+    values = checked_query(request, schemas.TREES)
     wanted = TreeFilter(
         values.get("search", ""), values.get("member_of"), values.get("resource_class"), values.get("required")
     )
-    page = call.service.survey.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
+    page = request.service.survey.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
     body = {"trees": [_row(row) for row in page.rows], "matching": page.matching, "next": page.following}
-    return answer(call, body)
+    return answer(request, body)
 
 
-def tree(call: PlacementCall, uuid: str) -> Reply:
-    at = moment(checked_query(call, schemas.TREE), "at")
-    survey = call.service.survey
-    return answer(call, _tree(survey.tree(uuid) if at is None else survey.tree_at(uuid, at)))
+def tree(request: PlacementApiRequest, uuid: str) -> Response:
+    at = moment(checked_query(request, schemas.TREE), "at")
+    survey = request.service.survey
+    return answer(request, _tree(survey.tree(uuid) if at is None else survey.tree_at(uuid, at)))
 
 
 def _units(units: Iterable[Units]) -> list[Document]:

@@ -5,71 +5,71 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.core.errors import Conflict, Invalid, MethodNotAllowed, NotFound
-from moorage.placement.api.handlers.answers import PlacementCall, answer, done, word_body_error
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, done, word_body_error
 from moorage.placement.api.schemas import inventory as schemas
 from moorage.placement.api.schemas.common import NAME
 from moorage.placement.forest.model import Inventory, Provider
 from moorage.placement.rules.inventory_writes import IN_USE
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
 
-def index(call: PlacementCall, uuid: str) -> Reply:
-    return _many(call, _provider(call, uuid))
+def index(request: PlacementApiRequest, uuid: str) -> Response:
+    return _many(request, _provider(request, uuid))
 
 
-def show(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
-    provider = _provider(call, uuid)
+def show(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+    provider = _provider(request, uuid)
     if resource_class not in provider.inventories:
         raise NotFound(f"No inventory of class {resource_class} for {uuid}")
-    return _one(call, provider, resource_class)
+    return _one(request, provider, resource_class)
 
 
-def create(call: PlacementCall, uuid: str) -> Reply:
-    name = call.json["resource_class"]
-    inventory = decode(call.json)
-    call.service.providers.check_exists(uuid)
-    _check(call, uuid, {name: inventory}, "create")
-    provider = call.service.providers.add_inventory(uuid, name, inventory)
-    reply = _one(call, provider, name, status=201)
-    reply.headers["location"] = f"{call.base_url}/resource_providers/{uuid}/inventories/{name}"
-    return reply
+def create(request: PlacementApiRequest, uuid: str) -> Response:
+    name = request.json["resource_class"]
+    inventory = decode(request.json)
+    request.service.providers.check_exists(uuid)
+    _check(request, uuid, {name: inventory}, "create")
+    provider = request.service.providers.add_inventory(uuid, name, inventory)
+    response = _one(request, provider, name, status=201)
+    response.headers["location"] = f"{request.base_url}/resource_providers/{uuid}/inventories/{name}"
+    return response
 
 
-def replace(call: PlacementCall, uuid: str) -> Reply:
-    wanted = decode_all(call.json["inventories"])
-    generation = call.json["resource_provider_generation"]
-    call.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
-    _check(call, uuid, wanted, "update")
-    return _many(call, call.service.providers.set_inventories(uuid, generation, wanted))
+def replace(request: PlacementApiRequest, uuid: str) -> Response:
+    wanted = decode_all(request.json["inventories"])
+    generation = request.json["resource_provider_generation"]
+    request.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
+    _check(request, uuid, wanted, "update")
+    return _many(request, request.service.providers.set_inventories(uuid, generation, wanted))
 
 
-def update(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
-    inventory = decode(call.json)
-    generation = call.json["resource_provider_generation"]
-    call.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
-    _check(call, uuid, {resource_class: inventory}, "update")
-    provider = call.service.providers.update_inventory(uuid, generation, resource_class, inventory)
-    return _one(call, provider, resource_class)
+def update(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+    inventory = decode(request.json)
+    generation = request.json["resource_provider_generation"]
+    request.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
+    _check(request, uuid, {resource_class: inventory}, "update")
+    provider = request.service.providers.update_inventory(uuid, generation, resource_class, inventory)
+    return _one(request, provider, resource_class)
 
 
-def delete(call: PlacementCall, uuid: str, resource_class: str) -> Reply:
-    call.service.providers.delete_inventory(uuid, resource_class)
-    return done(call)
+def delete(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+    request.service.providers.delete_inventory(uuid, resource_class)
+    return done(request)
 
 
-def clear(call: PlacementCall, uuid: str) -> Reply:
+def clear(request: PlacementApiRequest, uuid: str) -> Response:
     try:
-        call.service.providers.set_inventories(uuid, None, {})
+        request.service.providers.set_inventories(uuid, None, {})
     except Conflict as error:
         if error.error_code != IN_USE:
             raise
         raise Conflict(error.message.removeprefix("update conflict: "), code=IN_USE) from error
-    return done(call)
+    return done(request)
 
 
-def clear_unknown(call: PlacementCall, uuid: str) -> Reply:
+def clear_unknown(request: PlacementApiRequest, uuid: str) -> Response:
     """Before 1.5."""
     raise MethodNotAllowed("The method DELETE is not allowed for this resource.", allowed="GET, POST, PUT")
 
@@ -94,34 +94,34 @@ def encode(inventory: Inventory) -> dict[str, object]:
     return {name: getattr(inventory, name) for name in _FIELDS}
 
 
-def _provider(call: PlacementCall, uuid: str) -> Provider:
-    found = call.service.providers.forest().by_uuid(uuid)
+def _provider(request: PlacementApiRequest, uuid: str) -> Provider:
+    found = request.service.providers.forest().by_uuid(uuid)
     if found is None:
         raise NotFound(f"No resource provider with uuid {uuid} found : No resource provider with uuid {uuid} found")
     return found
 
 
-def _many(call: PlacementCall, provider: Provider) -> Reply:
+def _many(request: PlacementApiRequest, provider: Provider) -> Response:
     body = {
         "resource_provider_generation": provider.generation,
         "inventories": {name: encode(inventory) for name, inventory in provider.inventories.items()},
     }
-    reply = answer(call, body, provider.inventories_updated_at)
+    response = answer(request, body, provider.inventories_updated_at)
     if not provider.inventories:
-        reply.headers.pop("last-modified", None)  # an oddity of the peer
-    return reply
+        response.headers.pop("last-modified", None)  # an oddity of the peer
+    return response
 
 
-def _one(call: PlacementCall, provider: Provider, name: str, *, status: int = 200) -> Reply:
+def _one(request: PlacementApiRequest, provider: Provider, name: str, *, status: int = 200) -> Response:
     body = encode(provider.inventories[name])
     if provider.generation:
         body["resource_provider_generation"] = provider.generation
-    return answer(call, body, provider.inventories_updated_at, status=status)
+    return answer(request, body, provider.inventories_updated_at, status=status)
 
 
-def _check(call: PlacementCall, uuid: str, inventories: Mapping[str, Inventory], verb: str) -> None:
+def _check(request: PlacementApiRequest, uuid: str, inventories: Mapping[str, Inventory], verb: str) -> None:
     """Something must be left to allocate; from 1.26 on all may be reserved."""
-    least = 0 if call.version >= (1, 26) else 1
+    least = 0 if request.version >= (1, 26) else 1
     for name, inventory in inventories.items():
         if inventory.capacity < least:
             relation = "greater than total" if least == 0 else "greater than or equal to total"

@@ -4,7 +4,7 @@ import uuid as uuids
 from collections.abc import Sequence
 from datetime import datetime
 
-from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query, done, path
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query, done, path
 from moorage.placement.api.handlers.provider_json import Shape, shape
 from moorage.placement.api.schemas import provider as schemas
 from moorage.placement.forest.forest import Forest
@@ -13,67 +13,67 @@ from moorage.placement.forest.persistent_list import CHUNK_BITS, CHUNK_MASK, Mem
 from moorage.placement.search.provider_filters import ProviderFilter
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, parse_resources, parse_traits
 from moorage.placement.service.provider_service import ProviderView, kept
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
-def index(call: PlacementCall) -> Reply:
-    values = checked_query(call, schemas.LIST)
-    every = call.query.every
+def index(request: PlacementApiRequest) -> Response:
+    values = checked_query(request, schemas.LIST)
+    every = request.query.every
     wanted = ProviderFilter(
         name=values.get("name") or None,
         uuid=values.get("uuid") or None,
         in_tree=values.get("in_tree") or None,
         resources=parse_resources(values["resources"]) if "resources" in values else None,
-        traits=parse_traits(every("required"), call.version) if "required" in values else NO_TRAITS,
-        aggregates=parse_member_of(every("member_of"), call.version) if "member_of" in values else NO_AGGREGATES,
+        traits=parse_traits(every("required"), request.version) if "required" in values else NO_TRAITS,
+        aggregates=parse_member_of(every("member_of"), request.version) if "member_of" in values else NO_AGGREGATES,
     )
-    forest, found = call.service.candidates.providers(wanted)
-    texts, modified = _every(call, forest) if len(found) == len(forest) else _some(call, forest, found)
-    return answer(call, _list(texts), modified)
+    forest, found = request.service.candidates.providers(wanted)
+    texts, modified = _every(request, forest) if len(found) == len(forest) else _some(request, forest, found)
+    return answer(request, _list(texts), modified)
 
 
-def create(call: PlacementCall) -> Reply:
-    document = call.json
+def create(request: PlacementApiRequest) -> Response:
+    document = request.json
     uuid = document.get("uuid")
-    made = call.service.providers.create(
+    made = request.service.providers.create(
         document["name"], str(uuids.UUID(uuid)) if uuid else None, document.get("parent_provider_uuid")
     )
     location = f"/resource_providers/{made.provider.uuid}"
-    if call.version >= (1, 20):
-        return answer(call, _shape(call).text(made).encode(), made.provider.updated_at, location=location)
-    return done(call, 201, location=location)
+    if request.version >= (1, 20):
+        return answer(request, _shape(request).text(made).encode(), made.provider.updated_at, location=location)
+    return done(request, 201, location=location)
 
 
-def show(call: PlacementCall, uuid: str) -> Reply:
-    return _answer(call, call.service.providers.show(uuid))
+def show(request: PlacementApiRequest, uuid: str) -> Response:
+    return _answer(request, request.service.providers.show(uuid))
 
 
-def update(call: PlacementCall, uuid: str) -> Reply:
-    updated = call.service.providers.update(
+def update(request: PlacementApiRequest, uuid: str) -> Response:
+    updated = request.service.providers.update(
         uuid,
-        call.json["name"],
-        call.json.get("parent_provider_uuid"),
-        parent_given="parent_provider_uuid" in call.json,
-        may_move=call.version >= (1, 37),
+        request.json["name"],
+        request.json.get("parent_provider_uuid"),
+        parent_given="parent_provider_uuid" in request.json,
+        may_move=request.version >= (1, 37),
     )
-    return _answer(call, updated)
+    return _answer(request, updated)
 
 
-def exists(call: PlacementCall, uuid: str, **_: str) -> None:
-    call.service.providers.check_exists(uuid)
+def exists(request: PlacementApiRequest, uuid: str, **_: str) -> None:
+    request.service.providers.check_exists(uuid)
 
 
-def delete(call: PlacementCall, uuid: str) -> Reply:
-    call.service.providers.delete(uuid)
-    return done(call)
+def delete(request: PlacementApiRequest, uuid: str) -> Response:
+    request.service.providers.delete(uuid)
+    return done(request)
 
 
-def _answer(call: PlacementCall, shown: ProviderView) -> Reply:
-    return answer(call, _shape(call).text(shown).encode(), shown.provider.updated_at)
+def _answer(request: PlacementApiRequest, shown: ProviderView) -> Response:
+    return answer(request, _shape(request).text(shown).encode(), shown.provider.updated_at)
 
 
-def _shape(call: PlacementCall) -> Shape:
-    return shape(path(call, ""), call.version.minor)
+def _shape(request: PlacementApiRequest) -> Shape:
+    return shape(path(request, ""), request.version.minor)
 
 
 def _list(texts: list[bytes]) -> bytes:
@@ -84,9 +84,9 @@ def _list(texts: list[bytes]) -> bytes:
     return start + b"]}" if last is None else b",".join([start, *rest, last + b"]}"])
 
 
-def _some(call: PlacementCall, forest: Forest, found: list[int]) -> tuple[list[bytes], datetime | None]:
+def _some(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tuple[list[bytes], datetime | None]:
     """Their texts, and when the last one of them was changed."""
-    wanted, chunks = _shape(call), forest.providers
+    wanted, chunks = _shape(request), forest.providers
     providers = [provider for provider in chunks.some(found) if provider is not None]
     if len(found) < _FEW:
         texts = [wanted.text(kept(forest, provider)).encode() for provider in providers]
@@ -100,9 +100,9 @@ def _some(call: PlacementCall, forest: Forest, found: list[int]) -> tuple[list[b
 _FEW = 4
 
 
-def _every(call: PlacementCall, forest: Forest) -> tuple[list[bytes], datetime | None]:
+def _every(request: PlacementApiRequest, forest: Forest) -> tuple[list[bytes], datetime | None]:
     """As `_some` of all."""
-    wanted = _shape(call)
+    wanted = _shape(request)
     texts: list[bytes] = []
     for number in range(len(forest.providers.chunks)):
         texts += _texts(wanted, forest, number)

@@ -1,13 +1,13 @@
 """GET /"""
 
-from moorage.placement.api.handlers.answers import PlacementCall, answer
-from moorage.wire.http import Reply
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer
+from moorage.wire.http import Response
 from moorage.wire.microversion import Version, VersionRange
 
 VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum=Version(1, 39), loose=True)
 
 
-def show(call: PlacementCall) -> Reply:
+def show(request: PlacementApiRequest) -> Response:
     version = {
         "id": f"v{VERSIONS.minimum}",
         "max_version": str(VERSIONS.maximum),
@@ -15,4 +15,4 @@ def show(call: PlacementCall) -> Reply:
         "status": "CURRENT",
         "links": [{"rel": "self", "href": ""}],
     }
-    return answer(call, {"versions": [version]})
+    return answer(request, {"versions": [version]})

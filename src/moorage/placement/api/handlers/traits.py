@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from moorage.core.errors import Invalid, NotFound
-from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query, done, fresh
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query, done, fresh
 from moorage.placement.api.schemas import names as schemas
 from moorage.placement.forest.model import Name
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 _BAD_NAME = (
     "The trait is invalid. A valid trait must be no longer than 255 characters, start with the prefix "
@@ -15,16 +15,16 @@ _BAD_NAME = (
 )
 
 
-def index(call: PlacementCall) -> Reply:
-    values = checked_query(call, schemas.LIST_TRAITS)
+def index(request: PlacementApiRequest) -> Response:
+    values = checked_query(request, schemas.LIST_TRAITS)
     prefix, among = _name_filter(values["name"]) if "name" in values else (None, None)
     associated = None
     if "associated" in values:
         if values["associated"].lower() not in ("true", "false"):
             raise Invalid('The query parameter "associated" only accepts "true" or "false"')
         associated = values["associated"].lower() == "true"
-    found = call.service.names.traits(prefix=prefix, among=among, associated=associated)
-    return answer(call, {"traits": [trait.name for trait in found]}, _newest(found))
+    found = request.service.names.traits(prefix=prefix, among=among, associated=associated)
+    return answer(request, {"traits": [trait.name for trait in found]}, _newest(found))
 
 
 def _name_filter(text: str) -> tuple[str | None, list[str] | None]:
@@ -39,48 +39,48 @@ def _name_filter(text: str) -> tuple[str | None, list[str] | None]:
     return (value, None) if operator == "startswith" else (None, None)
 
 
-def show(call: PlacementCall, name: str) -> Reply:
-    return Reply(204, None, fresh(call, call.service.names.trait(name).created_at))
+def show(request: PlacementApiRequest, name: str) -> Response:
+    return Response(204, None, fresh(request, request.service.names.trait(name).created_at))
 
 
-def create(call: PlacementCall, name: str) -> Reply:
+def create(request: PlacementApiRequest, name: str) -> Response:
     schemas.CUSTOM_TRAIT.check(name, lambda _: _BAD_NAME)
-    trait, is_new = call.service.names.ensure_trait(name)
-    reply = done(call, 201 if is_new else 204, location=f"/traits/{name}")
-    reply.headers |= fresh(call, trait.created_at)
-    return reply
+    trait, is_new = request.service.names.ensure_trait(name)
+    response = done(request, 201 if is_new else 204, location=f"/traits/{name}")
+    response.headers |= fresh(request, trait.created_at)
+    return response
 
 
-def delete(call: PlacementCall, name: str) -> Reply:
-    call.service.names.delete_trait(name)
-    return done(call)
+def delete(request: PlacementApiRequest, name: str) -> Response:
+    request.service.names.delete_trait(name)
+    return done(request)
 
 
-def of_provider(call: PlacementCall, uuid: str) -> Reply:
-    forest = call.service.providers.forest()
+def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
+    forest = request.service.providers.forest()
     provider = forest.by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
     known = forest.names
     found = [known.full_traits[name] for name in sorted(provider.traits, key=known.traits.__getitem__)]
-    return _of_provider(call, provider.generation, found)
+    return _of_provider(request, provider.generation, found)
 
 
-def set_for_provider(call: PlacementCall, uuid: str) -> Reply:
-    provider, found = call.service.providers.set_traits(
-        uuid, call.json["resource_provider_generation"], call.json["traits"]
+def set_for_provider(request: PlacementApiRequest, uuid: str) -> Response:
+    provider, found = request.service.providers.set_traits(
+        uuid, request.json["resource_provider_generation"], request.json["traits"]
     )
-    return _of_provider(call, provider.generation, found)
+    return _of_provider(request, provider.generation, found)
 
 
-def clear_for_provider(call: PlacementCall, uuid: str) -> Reply:
-    call.service.providers.set_traits(uuid, None, ())
-    return done(call)
+def clear_for_provider(request: PlacementApiRequest, uuid: str) -> Response:
+    request.service.providers.set_traits(uuid, None, ())
+    return done(request)
 
 
-def _of_provider(call: PlacementCall, generation: int, found: list[Name]) -> Reply:
+def _of_provider(request: PlacementApiRequest, generation: int, found: list[Name]) -> Response:
     body = {"traits": [trait.name for trait in found], "resource_provider_generation": generation}
-    return answer(call, body, _newest(found))
+    return answer(request, body, _newest(found))
 
 
 def _newest(found: Iterable[Name]) -> datetime | None:

@@ -1,9 +1,9 @@
 """/usages and /resource_providers/{uuid}/usages"""
 
 from moorage.core.errors import Forbidden, NotFound
-from moorage.placement.api.handlers.answers import PlacementCall, answer, checked_query
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query
 from moorage.placement.api.schemas import allocation as schemas
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 #: How consumers without a type (written before 1.38) are shown.
 UNKNOWN = "unknown"
@@ -13,26 +13,26 @@ ALL = "all"
 ANY_PROJECT = "placement:usages:any_project"
 
 
-def of_provider(call: PlacementCall, uuid: str) -> Reply:
-    provider = call.service.providers.forest().by_uuid(uuid)
+def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
+    provider = request.service.providers.forest().by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
     used = {name: provider.used.get(name, 0) for name in provider.inventories}
-    return answer(call, {"resource_provider_generation": provider.generation, "usages": used})
+    return answer(request, {"resource_provider_generation": provider.generation, "usages": used})
 
 
-def of_project(call: PlacementCall) -> Reply:
-    last = dict(call.query.pairs)
-    if not call.allowed(ANY_PROJECT) and last.get("project_id") != call.caller.project_id:
+def of_project(request: PlacementApiRequest) -> Response:
+    last = dict(request.query.pairs)
+    if not request.allowed(ANY_PROJECT) and last.get("project_id") != request.caller.project_id:
         raise Forbidden("Policy does not allow placement:usages to be performed.", rule="placement:usages")
-    values = checked_query(call, schemas.USAGES)
-    rows, counts = call.service.allocations.usages(values["project_id"], values.get("user_id"))
-    if call.version < (1, 38):
+    values = checked_query(request, schemas.USAGES)
+    rows, counts = request.service.allocations.usages(values["project_id"], values.get("user_id"))
+    if request.version < (1, 38):
         totals: dict[str, int] = {}
         for _, name, used in rows:
             totals[name] = totals.get(name, 0) + used
-        return answer(call, {"usages": totals})
-    return answer(call, {"usages": _by_type(rows, counts, values.get("consumer_type"))})
+        return answer(request, {"usages": totals})
+    return answer(request, {"usages": _by_type(rows, counts, values.get("consumer_type"))})
 
 
 def _by_type(

@@ -8,65 +8,67 @@ from moorage.reservation.api.schemas import lease as lease_schema
 from moorage.reservation.api.schemas.common import word
 from moorage.reservation.api.schemas.series import decode as decode_series
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def find(call: Call[ReservationService]) -> Reply:
-    return Reply(200, schema.encode(call.service.offers.find(call.caller, schema.decode(call.json))))
+def find(request: Request[ReservationService]) -> Response:
+    return Response(200, schema.encode(request.service.offers.find(request.caller, schema.decode(request.json))))
 
 
-def hold(call: Call[ReservationService]) -> Reply:
-    made = call.service.offers.hold(call.caller, schema.decode(call.json), call.json["reservations"])
-    return Reply(201, {"hold": schema.encode_hold(made)})
+def hold(request: Request[ReservationService]) -> Response:
+    made = request.service.offers.hold(request.caller, schema.decode(request.json), request.json["reservations"])
+    return Response(201, {"hold": schema.encode_hold(made)})
 
 
-def holds(call: Call[ReservationService]) -> Reply:
-    return Reply(200, {"holds": [schema.encode_hold(each) for each in call.service.offers.holds(call.caller)]})
+def holds(request: Request[ReservationService]) -> Response:
+    return Response(200, {"holds": [schema.encode_hold(each) for each in request.service.offers.holds(request.caller)]})
 
 
-def show_hold(call: Call[ReservationService], hold_id: str) -> Reply:
-    return Reply(200, {"hold": schema.encode_hold(call.service.offers.show_hold(call.caller, hold_id))})
+def show_hold(request: Request[ReservationService], hold_id: str) -> Response:
+    return Response(200, {"hold": schema.encode_hold(request.service.offers.show_hold(request.caller, hold_id))})
 
 
-def release(call: Call[ReservationService], hold_id: str) -> Reply:
-    call.service.offers.release(call.caller, hold_id)
-    return Reply(204)
+def release(request: Request[ReservationService], hold_id: str) -> Response:
+    request.service.offers.release(request.caller, hold_id)
+    return Response(204)
 
 
-def create_lease(call: Call[ReservationService]) -> Reply:
+def create_lease(request: Request[ReservationService]) -> Response:
     """As before 1.1, or what a hold has."""
-    if "hold_id" in call.json:
-        schema.FROM_HOLD.check(call.json, word)
-        held, taking = call.service.offers.taking(call.caller, call.json["hold_id"])
-        new = lease_schema.decode_create(schema.lease_from(call.json, held))
-        lease = call.service.leases.create(call.caller, new, taking)
+    if "hold_id" in request.json:
+        schema.FROM_HOLD.check(request.json, word)
+        held, taking = request.service.offers.taking(request.caller, request.json["hold_id"])
+        new = lease_schema.decode_create(schema.lease_from(request.json, held))
+        lease = request.service.leases.create(request.caller, new, taking)
     else:
-        lease_schema.CREATE_OURS.check(call.json, word)
-        lease = call.service.leases.create(call.caller, lease_schema.decode_create(call.json))
-    return Reply(201, {"lease": shown(call, [lease])[0]})
+        lease_schema.CREATE_OURS.check(request.json, word)
+        lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json))
+    return Response(201, {"lease": shown(request, [lease])[0]})
 
 
-def rehearse_create(call: Call[ReservationService]) -> Reply:
-    (planned,) = call.service.offers.rehearse_create(call.caller, [lease_schema.decode_create(call.json)])
-    return Reply(200, {"lease": schema.encode_draft(*planned, _names(call))})
+def rehearse_create(request: Request[ReservationService]) -> Response:
+    (planned,) = request.service.offers.rehearse_create(request.caller, [lease_schema.decode_create(request.json)])
+    return Response(200, {"lease": schema.encode_draft(*planned, _names(request))})
 
 
-def rehearse_series(call: Call[ReservationService]) -> Reply:
-    planned = call.service.offers.rehearse_create(call.caller, decode_series(call.json, call.service.now()))
-    names = _names(call)
-    return Reply(200, {"leases": [schema.encode_draft(*each, names) for each in planned]})
+def rehearse_series(request: Request[ReservationService]) -> Response:
+    planned = request.service.offers.rehearse_create(request.caller, decode_series(request.json, request.service.now()))
+    names = _names(request)
+    return Response(200, {"leases": [schema.encode_draft(*each, names) for each in planned]})
 
 
-def rehearse_update(call: Call[ReservationService], lease_id: str) -> Reply:
-    change, plan = call.service.offers.rehearse_update(call.caller, lease_id, lease_schema.decode_update(call.json))
-    return Reply(200, {"lease": schema.encode_change(change, plan, _names(call))})
+def rehearse_update(request: Request[ReservationService], lease_id: str) -> Response:
+    change, plan = request.service.offers.rehearse_update(
+        request.caller, lease_id, lease_schema.decode_update(request.json)
+    )
+    return Response(200, {"lease": schema.encode_change(change, plan, _names(request))})
 
 
-def prolongation(call: Call[ReservationService], lease_id: str) -> Reply:
-    found = call.service.offers.prolongation(call.caller, lease_id)
-    return Reply(200, {"prolongation": schema.encode_prolongation(found)})
+def prolongation(request: Request[ReservationService], lease_id: str) -> Response:
+    found = request.service.offers.prolongation(request.caller, lease_id)
+    return Response(200, {"prolongation": schema.encode_prolongation(found)})
 
 
-def _names(call: Call[ReservationService]) -> Mapping[int, str] | None:
+def _names(request: Request[ReservationService]) -> Mapping[int, str] | None:
     """Which host is which is the operators' business, as it is in Nova."""
-    return call.service.offers.names_of_hosts() if call.caller.is_admin else None
+    return request.service.offers.names_of_hosts() if request.caller.is_admin else None

@@ -4,13 +4,13 @@ from moorage.reservation.api.schemas import calendar as schema
 from moorage.reservation.api.schemas.listing import asked
 from moorage.reservation.model import ical
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def show(call: Call[ReservationService]) -> Reply:
-    view = call.service.agenda.view(call.caller, *schema.decode(asked(call.query, schema.VIEW)))
-    return Reply(200, {"calendar": schema.encode(view)})
+def show(request: Request[ReservationService]) -> Response:
+    view = request.service.agenda.view(request.caller, *schema.decode(asked(request.query, schema.VIEW)))
+    return Response(200, {"calendar": schema.encode(view)})
 
 
-def feed(call: Call[ReservationService]) -> Reply:
-    return Reply(200, ical.feed(call.service.agenda.feed(call.caller)), content_type=ical.CONTENT_TYPE)
+def feed(request: Request[ReservationService]) -> Response:
+    return Response(200, ical.feed(request.service.agenda.feed(request.caller)), content_type=ical.CONTENT_TYPE)

@@ -1,21 +1,21 @@
 from moorage.reservation.api.schemas import floating_ip as schema
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def index(call: Call[ReservationService]) -> Reply:
-    return Reply(200, {"floatingips": [schema.encode(each) for each in call.service.floating_ips.index()]})
+def index(request: Request[ReservationService]) -> Response:
+    return Response(200, {"floatingips": [schema.encode(each) for each in request.service.floating_ips.index()]})
 
 
-def create(call: Call[ReservationService]) -> Reply:
-    made = call.service.floating_ips.create(call.json["floating_network_id"], call.json["floating_ip_address"])
-    return Reply(201, {"floatingip": schema.encode(made)})
+def create(request: Request[ReservationService]) -> Response:
+    made = request.service.floating_ips.create(request.json["floating_network_id"], request.json["floating_ip_address"])
+    return Response(201, {"floatingip": schema.encode(made)})
 
 
-def show(call: Call[ReservationService], floatingip_id: str) -> Reply:
-    return Reply(200, {"floatingip": schema.encode(call.service.floating_ips.show(floatingip_id))})
+def show(request: Request[ReservationService], floatingip_id: str) -> Response:
+    return Response(200, {"floatingip": schema.encode(request.service.floating_ips.show(floatingip_id))})
 
 
-def delete(call: Call[ReservationService], floatingip_id: str) -> Reply:
-    call.service.floating_ips.delete(floatingip_id)
-    return Reply(204)
+def delete(request: Request[ReservationService], floatingip_id: str) -> Response:
+    request.service.floating_ips.delete(floatingip_id)
+    return Response(204)

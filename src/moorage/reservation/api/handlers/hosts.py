@@ -3,59 +3,59 @@ from typing import Any
 from moorage.reservation.api.schemas import host as schema
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 _TRUE = ("true", "1", "yes", "t", "y", "on")
 
 
-def index(call: Call[ReservationService]) -> Reply:
-    return Reply(200, {"hosts": [schema.encode(host) for host in call.service.hosts.index()]})
+def index(request: Request[ReservationService]) -> Response:
+    return Response(200, {"hosts": [schema.encode(host) for host in request.service.hosts.index()]})
 
 
-def create(call: Call[ReservationService]) -> Reply:
-    name, extra = schema.decode_create(call.json)
-    return Reply(201, {"host": schema.encode(call.service.hosts.create(name, extra))})
+def create(request: Request[ReservationService]) -> Response:
+    name, extra = schema.decode_create(request.json)
+    return Response(201, {"host": schema.encode(request.service.hosts.create(name, extra))})
 
 
-def show(call: Call[ReservationService], host_id: str) -> Reply:
-    return Reply(200, {"host": schema.encode(call.service.hosts.show(host_id))})
+def show(request: Request[ReservationService], host_id: str) -> Response:
+    return Response(200, {"host": schema.encode(request.service.hosts.show(host_id))})
 
 
-def update(call: Call[ReservationService], host_id: str) -> Reply:
-    host = call.service.hosts.update(host_id, schema.decode_update(call.json))
-    return Reply(200, {"host": schema.encode(host)})
+def update(request: Request[ReservationService], host_id: str) -> Response:
+    host = request.service.hosts.update(host_id, schema.decode_update(request.json))
+    return Response(200, {"host": schema.encode(host)})
 
 
-def delete(call: Call[ReservationService], host_id: str) -> Reply:
-    call.service.hosts.delete(host_id)
-    return Reply(204)
+def delete(request: Request[ReservationService], host_id: str) -> Response:
+    request.service.hosts.delete(host_id)
+    return Response(204)
 
 
-def allocations(call: Call[ReservationService]) -> Reply:
-    found = [filtered(call, host, slots) for host, slots in call.service.hosts.allocations()]
+def allocations(request: Request[ReservationService]) -> Response:
+    found = [filtered(request, host, slots) for host, slots in request.service.hosts.allocations()]
     # A host without a matching reservation is left out, as the peer does.
-    return Reply(200, {"allocations": [each for each in found if each["reservations"]]})
+    return Response(200, {"allocations": [each for each in found if each["reservations"]]})
 
 
-def allocation(call: Call[ReservationService], host_id: str) -> Reply:
-    return Reply(200, {"allocation": filtered(call, *call.service.hosts.allocation(host_id))})
+def allocation(request: Request[ReservationService], host_id: str) -> Response:
+    return Response(200, {"allocation": filtered(request, *request.service.hosts.allocation(host_id))})
 
 
-def properties(call: Call[ReservationService]) -> Reply:
-    detail, everything = (str(call.query.first(name)).lower() in _TRUE for name in ("detail", "all"))
-    found = call.service.hosts.properties(everything=everything)
-    return Reply(200, {"resource_properties": [schema.encode_property(*each, detail=detail) for each in found]})
+def properties(request: Request[ReservationService]) -> Response:
+    detail, everything = (str(request.query.first(name)).lower() in _TRUE for name in ("detail", "all"))
+    found = request.service.hosts.properties(everything=everything)
+    return Response(200, {"resource_properties": [schema.encode_property(*each, detail=detail) for each in found]})
 
 
-def set_private(call: Call[ReservationService], name: str) -> Reply:
-    row = call.service.hosts.set_private(name, private=call.json["private"])
-    return Reply(200, {"resource_property": schema.encode_property_row(row)})
+def set_private(request: Request[ReservationService], name: str) -> Response:
+    row = request.service.hosts.set_private(name, private=request.json["private"])
+    return Response(200, {"resource_property": schema.encode_property_row(row)})
 
 
 def filtered(
-    call: Call[ReservationService], host: RegisteredHost, slots: list[tuple[str, Allocation]]
+    request: Request[ReservationService], host: RegisteredHost, slots: list[tuple[str, Allocation]]
 ) -> dict[str, Any]:
-    lease_id, reservation_id = call.query.first("lease_id"), call.query.first("reservation_id")
+    lease_id, reservation_id = request.query.first("lease_id"), request.query.first("reservation_id")
     wanted = [
         (lease, slot)
         for lease, slot in slots

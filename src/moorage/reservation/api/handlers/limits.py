@@ -3,20 +3,20 @@
 from moorage.reservation.api.schemas import limit as schema
 from moorage.reservation.model.limits import ProjectLimits
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def own(call: Call[ReservationService]) -> Reply:
-    return show(call, call.caller.project_id)
+def own(request: Request[ReservationService]) -> Response:
+    return show(request, request.caller.project_id)
 
 
-def show(call: Call[ReservationService], project_id: str) -> Reply:
-    return _reply(call, project_id, call.service.enforcement.limits_of(project_id))
+def show(request: Request[ReservationService], project_id: str) -> Response:
+    return _reply(request, project_id, request.service.enforcement.limits_of(project_id))
 
 
-def update(call: Call[ReservationService], project_id: str) -> Reply:
-    return _reply(call, project_id, call.service.enforcement.set_limits(project_id, schema.decode(call.json)))
+def update(request: Request[ReservationService], project_id: str) -> Response:
+    return _reply(request, project_id, request.service.enforcement.set_limits(project_id, schema.decode(request.json)))
 
 
-def _reply(call: Call[ReservationService], project_id: str, limits: ProjectLimits) -> Reply:
-    return Reply(200, schema.encode(project_id, limits, call.service.enforcement.period))
+def _reply(request: Request[ReservationService], project_id: str, limits: ProjectLimits) -> Response:
+    return Response(200, schema.encode(project_id, limits, request.service.enforcement.period))

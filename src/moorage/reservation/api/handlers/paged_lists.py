@@ -9,38 +9,38 @@ from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
 from moorage.reservation.api.schemas import listing as schema
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def leases(call: Call[ReservationService]) -> Reply:
-    wanted = schema.decode_leases(schema.asked(call.query, schema.LEASES))
-    found, more = call.service.lists.leases(call.caller, wanted)
-    return _page(call, "leases", shown(call, found), found[-1].id if more else None)
+def leases(request: Request[ReservationService]) -> Response:
+    wanted = schema.decode_leases(schema.asked(request.query, schema.LEASES))
+    found, more = request.service.lists.leases(request.caller, wanted)
+    return _page(request, "leases", shown(request, found), found[-1].id if more else None)
 
 
-def timeline(call: Call[ReservationService], lease_id: str) -> Reply:
-    found = call.service.lists.timeline(call.service.leases.show(call.caller, lease_id))
-    return Reply(200, {"timeline": lease_schema.encode_timeline(found, to_admin=call.caller.is_admin)})
+def timeline(request: Request[ReservationService], lease_id: str) -> Response:
+    found = request.service.lists.timeline(request.service.leases.show(request.caller, lease_id))
+    return Response(200, {"timeline": lease_schema.encode_timeline(found, to_admin=request.caller.is_admin)})
 
 
-def hosts(call: Call[ReservationService]) -> Reply:
-    wanted = schema.decode_hosts(schema.asked(call.query, schema.HOSTS))
-    found, more = call.service.lists.hosts(wanted)
-    return _page(call, "hosts", [host_schema.encode(host) for host in found], str(found[-1].id) if more else None)
+def hosts(request: Request[ReservationService]) -> Response:
+    wanted = schema.decode_hosts(schema.asked(request.query, schema.HOSTS))
+    found, more = request.service.lists.hosts(wanted)
+    return _page(request, "hosts", [host_schema.encode(host) for host in found], str(found[-1].id) if more else None)
 
 
-def allocations(call: Call[ReservationService]) -> Reply:
+def allocations(request: Request[ReservationService]) -> Response:
     """Unlike before 1.1 a page has all its hosts, also those without a matching reservation."""
-    wanted = schema.decode_hosts(schema.asked(call.query, schema.ALLOCATIONS))
-    found, more = call.service.lists.allocations(wanted)
-    rows = [filtered(call, host, slots) for host, slots in found]
-    return _page(call, "allocations", rows, str(found[-1][0].id) if more else None)
+    wanted = schema.decode_hosts(schema.asked(request.query, schema.ALLOCATIONS))
+    found, more = request.service.lists.allocations(wanted)
+    rows = [filtered(request, host, slots) for host, slots in found]
+    return _page(request, "allocations", rows, str(found[-1][0].id) if more else None)
 
 
-def _page(call: Call[ReservationService], name: str, rows: list[dict[str, Any]], last: str | None) -> Reply:
+def _page(request: Request[ReservationService], name: str, rows: list[dict[str, Any]], last: str | None) -> Response:
     body: dict[str, Any] = {name: rows}
     if last is not None:
-        pairs = [(key, value) for key, value in call.query.pairs if key != "marker"]
-        href = f"{call.base_url}{call.path}?{urlencode([*pairs, ('marker', last)])}"
+        pairs = [(key, value) for key, value in request.query.pairs if key != "marker"]
+        href = f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', last)])}"
         body[f"{name}_links"] = [{"rel": "next", "href": href}]
-    return Reply(200, body)
+    return Response(200, body)

@@ -3,20 +3,20 @@
 from moorage.reservation.api.handlers.leases import shown
 from moorage.reservation.api.schemas import series as schema
 from moorage.reservation.service import ReservationService
-from moorage.wire.http import Call, Reply
+from moorage.wire.http import Request, Response
 
 
-def create(call: Call[ReservationService]) -> Reply:
-    news = schema.decode(call.json, call.service.now())
-    made = call.service.leases.create_series(call.caller, news)
-    return Reply(201, {"leases": shown(call, made)})
+def create(request: Request[ReservationService]) -> Response:
+    news = schema.decode(request.json, request.service.now())
+    made = request.service.leases.create_series(request.caller, news)
+    return Response(201, {"leases": shown(request, made)})
 
 
-def maintain(call: Call[ReservationService]) -> Reply:
-    lease = call.service.maintenance.create(call.caller, *schema.decode_maintenance(call.json))
-    return Reply(201, {"lease": shown(call, [lease])[0]})
+def maintain(request: Request[ReservationService]) -> Response:
+    lease = request.service.maintenance.create(request.caller, *schema.decode_maintenance(request.json))
+    return Response(201, {"lease": shown(request, [lease])[0]})
 
 
-def touched(call: Call[ReservationService]) -> Reply:
-    found = call.service.maintenance.touched(*schema.decode_maintenance(call.json))
-    return Reply(200, {"leases": schema.encode_touched(found)})
+def touched(request: Request[ReservationService]) -> Response:
+    found = request.service.maintenance.touched(*schema.decode_maintenance(request.json))
+    return Response(200, {"leases": schema.encode_touched(found)})

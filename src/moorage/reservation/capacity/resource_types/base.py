@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from moorage.reservation.model.leases import Reservation
-from moorage.reservation.model.reservation_requests import Request, ReservationChange
+from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest
 from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import Regions, Services, Slots, Step
 
@@ -30,10 +30,10 @@ class ResourceType(Protocol):
     name: str
     has_flavor: bool  #: servers are launched with a flavor of the reservation's id
 
-    def wanted(self, request: Request) -> SlotRequest | None:
+    def wanted(self, request: ReservationRequest) -> SlotRequest | None:
         """None where it is not hosts that it is of."""
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         """The request as an update would have it. Raises `Invalid` or `Conflict`."""
 
     def plan_create(self, reservation: Reservation) -> list[Step]: ...
@@ -56,7 +56,7 @@ class ResourceType(Protocol):
     def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
         """Their hosts failed, the slots are elsewhere: no server comes there any more. Nothing here may wait for them."""
 
-    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+    def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         """Before the start: what was created, as `request` would have it."""
 
     def plan_snapshot(self, reservation: Reservation) -> Step | None:

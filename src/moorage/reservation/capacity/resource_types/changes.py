@@ -4,12 +4,12 @@ from collections.abc import Collection
 from typing import TypeVar
 
 from moorage.core.errors import Invalid
-from moorage.reservation.model.reservation_requests import Request, ReservationChange
+from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest
 
 R = TypeVar("R")
 
 
-def expect(request: Request, kind: type[R]) -> R:
+def expect(request: ReservationRequest, kind: type[R]) -> R:
     """`request`, which is of this class: a reservation's type tells."""
     if not isinstance(request, kind):
         raise TypeError(f"{request} is no {kind.__name__}")

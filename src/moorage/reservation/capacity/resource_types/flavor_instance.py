@@ -14,8 +14,8 @@ from moorage.reservation.model.leases import Reservation
 from moorage.reservation.model.reservation_requests import (
     FLAVOR_INSTANCE,
     FlavorRequest,
-    Request,
     ReservationChange,
+    ReservationRequest,
     SourceFlavor,
 )
 from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand
@@ -28,13 +28,13 @@ _CHANGEABLE = ("amount", "affinity", "resource_properties", "flavor_id")
 class FlavorInstance(ServerSlots):
     name = FLAVOR_INSTANCE
 
-    def wanted(self, request: Request) -> SlotRequest:
+    def wanted(self, request: ReservationRequest) -> SlotRequest:
         asked = expect(request, FlavorRequest)
         return SlotRequest(
             demand_of(asked.source), asked.amount, asked.affinity, properties=(asked.resource_properties,)
         )
 
-    def flavor(self, request: Request) -> PrivateFlavor:
+    def flavor(self, request: ReservationRequest) -> PrivateFlavor:
         source = expect(request, FlavorRequest).source
         return PrivateFlavor(
             source.vcpus,
@@ -45,7 +45,7 @@ class FlavorInstance(ServerSlots):
             source.extra_specs,
         )
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, FlavorRequest)
         if change.flavor_id not in (None, reservation.flavor_id, old.source.id):

@@ -13,8 +13,8 @@ from moorage.reservation.model.leases import Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     VIRTUAL_FLOATING_IP,
     FloatingIpRequest,
-    Request,
     ReservationChange,
+    ReservationRequest,
 )
 from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
 
@@ -25,10 +25,10 @@ class VirtualFloatingIp:
     name = VIRTUAL_FLOATING_IP
     has_flavor = False
 
-    def wanted(self, request: Request) -> None:
+    def wanted(self, request: ReservationRequest) -> None:
         return None
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         """The refusals are 400 as the peer's, and come before anything is touched."""
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, FloatingIpRequest)
@@ -67,7 +67,7 @@ class VirtualFloatingIp:
     def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []
 
-    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+    def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         return []
 
     def plan_snapshot(self, reservation: Reservation) -> None:

@@ -15,7 +15,12 @@ from moorage.core.errors import Conflict, Invalid
 from moorage.reservation.capacity.resource_types.base import SlotRequest
 from moorage.reservation.capacity.resource_types.changes import check_known, expect
 from moorage.reservation.model.leases import Reservation, ReservationStatus
-from moorage.reservation.model.reservation_requests import PHYSICAL_HOST, HostRequest, Request, ReservationChange
+from moorage.reservation.model.reservation_requests import (
+    PHYSICAL_HOST,
+    HostRequest,
+    ReservationChange,
+    ReservationRequest,
+)
 from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.model.steps import Regions, Services, Slots, Step, StepKind
 
@@ -26,7 +31,7 @@ class PhysicalHost:
     name = PHYSICAL_HOST
     has_flavor = False
 
-    def wanted(self, request: Request) -> SlotRequest:
+    def wanted(self, request: ReservationRequest) -> SlotRequest:
         asked = expect(request, HostRequest)
         return SlotRequest(
             SlotDemand(whole_host=True),
@@ -35,7 +40,7 @@ class PhysicalHost:
             properties=(asked.hypervisor_properties, asked.resource_properties),
         )
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         """Of an active one: it keeps the hosts that it has, whatever else it asks for."""
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, HostRequest)
@@ -83,7 +88,7 @@ class PhysicalHost:
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []
 
-    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+    def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         return []
 
     def plan_snapshot(self, reservation: Reservation) -> Step:

@@ -18,8 +18,8 @@ from moorage.reservation.model.reservation_requests import (
     FPGA,
     RESOURCE_ANY,
     AnyRequest,
-    Request,
     ReservationChange,
+    ReservationRequest,
 )
 from moorage.reservation.model.steps import PrivateFlavor, Regions, Step, StepKind
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
@@ -41,7 +41,7 @@ _FIELDS = ("VCPU", "MEMORY_MB", "DISK_GB")
 class ResourceAny(ServerSlots):
     name = RESOURCE_ANY
 
-    def wanted(self, request: Request) -> SlotRequest:
+    def wanted(self, request: ReservationRequest) -> SlotRequest:
         asked = expect(request, AnyRequest)
         if own := sorted(filter(is_reservation_class, asked.resources)):
             raise Invalid(f"resources: {own[0]} is of a reservation; launch servers with that reservation's flavor")
@@ -59,7 +59,7 @@ class ResourceAny(ServerSlots):
         queries = (asked.hypervisor_properties, asked.resource_properties)
         return SlotRequest(demand, asked.amount, asked.affinity, properties=queries)
 
-    def flavor(self, request: Request) -> PrivateFlavor:
+    def flavor(self, request: ReservationRequest) -> PrivateFlavor:
         """
         >>> ResourceAny().flavor(AnyRequest({"VCPU": 2, "CUSTOM_FPGA": 1}, 1)).extra_specs
         {'resources:CUSTOM_FPGA': '1', 'resources:MEMORY_MB': '0'}
@@ -80,7 +80,7 @@ class ResourceAny(ServerSlots):
             extra_specs=specs,
         )
 
-    def own_flavor(self, reservation: Reservation, request: Request) -> PrivateFlavor:
+    def own_flavor(self, reservation: Reservation, request: ReservationRequest) -> PrivateFlavor:
         """A host may have other regions of the kind: the trait is that of those that were loaded for the reservation."""
         flavor = self.flavor(request)
         if not expect(request, AnyRequest).programs:
@@ -101,7 +101,7 @@ class ResourceAny(ServerSlots):
         steps = _of_regions(Step(StepKind.EMPTY_REGION, reservation.id), reservation, regions)
         return [*steps, Step(StepKind.DELETE_TRAIT, reservation.id)]
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, AnyRequest)
         given = dict(change.given())

@@ -23,8 +23,8 @@ from moorage.reservation.model.reservation_requests import (
     AnyRequest,
     FlavorRequest,
     InstanceRequest,
-    Request,
     ReservationChange,
+    ReservationRequest,
     Size,
 )
 from moorage.reservation.model.slot_demand import SlotDemand
@@ -41,10 +41,10 @@ class ServerSlots:
 
     has_flavor = True
 
-    def flavor(self, request: Request) -> PrivateFlavor:
+    def flavor(self, request: ReservationRequest) -> PrivateFlavor:
         raise NotImplementedError
 
-    def own_flavor(self, reservation: Reservation, request: Request) -> PrivateFlavor:
+    def own_flavor(self, reservation: Reservation, request: ReservationRequest) -> PrivateFlavor:
         """With what keeps its servers to what is the reservation's, where its class is not enough for that."""
         return self.flavor(request)
 
@@ -92,7 +92,7 @@ class ServerSlots:
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         return []
 
-    def plan_change(self, reservation: Reservation, request: Request) -> list[Step]:
+    def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         """Before the start nobody uses the flavor yet: it is made anew."""
         if self.flavor(request) == self.flavor(reservation.request):
             return []
@@ -124,17 +124,17 @@ class ServerSlots:
 class VirtualInstance(ServerSlots):
     name = VIRTUAL_INSTANCE
 
-    def wanted(self, request: Request) -> SlotRequest:
+    def wanted(self, request: ReservationRequest) -> SlotRequest:
         asked = expect(request, InstanceRequest)
         return SlotRequest(
             SlotDemand(asked.size.resources()), asked.amount, asked.affinity, properties=(asked.resource_properties,)
         )
 
-    def flavor(self, request: Request) -> PrivateFlavor:
+    def flavor(self, request: ReservationRequest) -> PrivateFlavor:
         size = expect(request, InstanceRequest).size
         return PrivateFlavor(size.vcpus, size.memory_mb, size.disk_gb)
 
-    def changed(self, reservation: Reservation, change: ReservationChange) -> Request:
+    def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, InstanceRequest)
         request = replace(
