@@ -108,10 +108,11 @@ class Normaliser(ast.NodeTransformer):
         decorators = [self.visit(one) for one in node.decorator_list]
         return ast.FunctionDef("function", arguments, kept or [ast.Pass()], decorators, None)
 
-    def _nothing(self, node: ast.AST) -> None:
+    def visit_Import(self, node: ast.Import) -> None:
         return None
 
-    visit_Import = visit_ImportFrom = _nothing  # type: ignore[assignment]
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
 
 
 def bound_names(function: Function) -> Iterator[str]:
