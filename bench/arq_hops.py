@@ -91,7 +91,7 @@ class _Place:
             HOST, [self.driver], directory / "agent", images, cache, clock, reports=self._client
         )
         self.agent.published({node.name: ids.uuid() for node in self.agent.nodes()})
-        self.agent.tick()
+        self.agent.run_once()
         self._runner = AcceleratorRunner(self.agent, keep_alive_period_s=60)
         card = next(device for device in self.agent.holdings.devices if device.type == "GPU")
         self._provider = self.agent.holdings.rp_uuids[card.deployables[0].name]

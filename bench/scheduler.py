@@ -23,7 +23,7 @@ from bench.table import Figure
 from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, PowerState, Server, TaskState, VmState
 from moorage.compute.requests.server_request import NewServer
-from moorage.compute.scheduling.build_worker import BATCH, BuildDuty
+from moorage.compute.scheduling.build_worker import BATCH, BuildTask
 from moorage.compute.scheduling.candidate_search import SharedAnswers
 from moorage.compute.scheduling.host_selection import Newcomer, Placer
 from moorage.compute.scheduling.selection import Selection
@@ -110,7 +110,7 @@ class _Bench:
             placement=self._client,
             up_window_s=3600,
         )
-        self._builder = BuildDuty(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
+        self._builder = BuildTask(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
         self._placer = Placer(engine, self._client, self._service.hosts)
         self._placer.prepare()
 
@@ -123,16 +123,16 @@ class _Bench:
     def made_and_built(self, say: Say) -> None:
         """Servers of one project, which has few at first and then many."""
         self._service.flavors.create(SMALL)
-        self._builder.tick()
+        self._builder.run_once()
         self._make(SERVERS // 8)
-        self._builder.tick()
+        self._builder.run_once()
         for before in (SERVERS // 8, SERVERS // 8 + SERVERS):
             cpu, began = self._cpu(), time.perf_counter()
             self._make(SERVERS)
             note = self._note(SERVERS, time.perf_counter() - began, cpu)
             say(Figure(f"made, {before:,} servers in the project", *note))
             cpu, began = self._cpu(), time.perf_counter()
-            self._builder.tick()
+            self._builder.run_once()
             say(Figure(f"{self._hosts:,} hosts: built", *self._note(SERVERS, time.perf_counter() - began, cpu)))
 
     def _make(self, count: int) -> None:

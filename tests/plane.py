@@ -1,15 +1,15 @@
-"""Planes for tests: services, duties and databases that `moorage.wiring` builds, in this process and under a virtual clock.
+"""Planes for tests: services, tasks and databases that `moorage.wiring` builds, in this process and under a virtual clock.
 
     with InProcessPlane(tmp_path, "placement,image,compute", compute={"quota_cores": -1}) as plane:
         plane.client("placement", version="1.39").request("POST", "/resource_providers", json={"name": "rp"})
         status, headers, body = plane.send("GET", "/compute/v2.1/servers", who="alice:red", roles="member")
-        plane.duty("compute.build").tick()      # one duty
+        plane.task("compute.build").run_once()      # one task
         plane.run_for(60)                       # all of them
         plane.service("compute").hosts          # the object behind the API
         host = plane.beside("compute-1", "agent", agent={"host": "compute-1"})  # another process of the same cloud
 
 A plane is one process; several that are made by `beside` are one cloud. Nothing happens by itself: requests are sent by a
-test, and duties run in `settle`, `run_for` and `run_until`. Faults are put on a `Way`, which every request of a plane's
+test, and tasks run in `settle`, `run_for` and `run_until`. Faults are put on a `Way`, which every request of a plane's
 parts to a service takes.
 
 A program that a test starts may have a plane too, with the machine's time, and serve it:
@@ -37,7 +37,7 @@ from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids, SeededIds
 from moorage.identity.authenticators import TestTokens
 from moorage.identity.embedded import open_or_create
-from moorage.jobs.background_tasks import DutiesInTurn, Task, Wakeups
+from moorage.jobs.background_tasks import Task, TasksInVirtualTime, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
 from moorage.wire.auth import Authenticator
@@ -241,18 +241,18 @@ class _Cloud:
         self.url = url
         self.wakeups = Wakeups()
         self.planes: list[InProcessPlane] = []
-        self._duties: DutiesInTurn | None = None
+        self._tasks: TasksInVirtualTime | None = None
 
     def changed(self) -> None:
         """A plane was started or stopped: who runs now, and nobody waits for anything."""
-        self._duties = None
+        self._tasks = None
 
     @property
-    def duties(self) -> DutiesInTurn:
-        if self._duties is None:
-            every = [duty for plane in self.planes if plane.is_running for duty in plane.in_turn()]
-            self._duties = DutiesInTurn(self.clock, self.wakeups, every)
-        return self._duties
+    def tasks(self) -> TasksInVirtualTime:
+        if self._tasks is None:
+            every = [task for plane in self.planes if plane.is_running for task in plane.in_turn()]
+            self._tasks = TasksInVirtualTime(self.clock, self.wakeups, every)
+        return self._tasks
 
     def reach(self, url: str) -> Transport:
         """To the plane that runs the service by the time of a request."""
@@ -268,7 +268,7 @@ class _Cloud:
 
 
 class InProcessPlane:
-    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Duties wait for their turn."""
+    """One process of a cloud. Making it starts it, unless `starts` is false: then `start` does. Tasks wait for their turn."""
 
     def __init__(
         self,
@@ -291,11 +291,11 @@ class InProcessPlane:
     ) -> None:
         """`services` as in [plane] services; `sections` are options by section, ``compute={"quota_cores": -1}``.
 
-        Duties have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are called.
+        Tasks have turns under a `VirtualClock`, which is the default; under another clock they run in threads or are called.
 
         `authenticator` and `credentials`: None is what [identity] says, which is users of the plane's own. `built` is called
         with each plane between its building and its start. `reach` leads to URLs of [endpoints] outside the cloud; without
-        it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are duties, by the beginning of
+        it nobody answers there, ``endpoints={"image": "http://nowhere"}``. `resting` are tasks, by the beginning of
         their names, that have no turn: only a test calls them. Databases are SQLite files in `directory` unless ``database=``
         says otherwise.
         """
@@ -438,17 +438,17 @@ class InProcessPlane:
         """The object behind an API, ``compute``, or a part of a host, ``hypervisor``: see `Plane.built`."""
         return self.plane.built[name]
 
-    def duty(self, name: str) -> Any:
-        """By its whole name, or by the beginning of it that no other duty has."""
-        every = {duty.name: duty for duty in (*self.plane.duties, *self.plane.crowd)}
+    def task(self, name: str) -> Any:
+        """By its whole name, or by the beginning of it that no other task has."""
+        every = {task.name: task for task in (*self.plane.tasks, *self.plane.crowd)}
         found = [name] if name in every else [each for each in every if each.startswith(name)]
         if len(found) != 1:
-            raise LookupError(f"{len(found)} duties are called {name}; there are {', '.join(every)}")
+            raise LookupError(f"{len(found)} tasks are called {name}; there are {', '.join(every)}")
         return every[found[0]]
 
     def in_turn(self) -> list[Task]:
-        """The duties that `settle`, `run_for` and `run_until` run."""
-        return [duty for duty in (*self.plane.duties, *self.plane.crowd) if not duty.name.startswith(self.resting)]
+        """The tasks that `settle`, `run_for` and `run_until` run."""
+        return [task for task in (*self.plane.tasks, *self.plane.crowd) if not task.name.startswith(self.resting)]
 
     def engine(self, service: str) -> Any:
         """The database of a service that this plane runs."""
@@ -511,17 +511,17 @@ class InProcessPlane:
     # ------------------------------------------------------------------------------------ time
 
     def settle(self) -> None:
-        """What the duties of the whole cloud have to do now, until nothing is left."""
-        self.cloud.duties.settle()
+        """What the tasks of the whole cloud have to do now, until nothing is left."""
+        self.cloud.tasks.settle()
 
     def run_until(self, moment: datetime) -> None:
-        self.cloud.duties.run_until(moment)
+        self.cloud.tasks.run_until(moment)
 
     def run_for(self, seconds: float) -> None:
         self.run_until(self.clock.now() + timedelta(seconds=seconds))
 
     def forget_waits(self) -> None:
-        """Every duty of the cloud is due again, as after its start."""
+        """Every task of the cloud is due again, as after its start."""
         self.cloud.changed()
 
 

@@ -28,7 +28,7 @@ def main() -> None:
         placement={"policy": variant.policy},
         database={"placement": database_url},
     ) as plane:
-        plane.plane.start_duties()
+        plane.plane.start_tasks()
         app = plane.alone("placement")
         if variant.cors:
             app = CrossOrigin(frozenset({CORS_ORIGIN}), frozenset({CORS_HEADER})).around(app)

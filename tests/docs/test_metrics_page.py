@@ -39,7 +39,7 @@ def test_every_metric_is_on_the_page_with_its_kind_and_labels(known):
 
 def test_the_page_speaks_of_metrics_that_there_are(known):
     there = series(known).keys() | known.keys()
-    assert set(re.findall(r"moorage_(?:http|placement|compute|database|duty)_\w+", PAGE)) - there == set()
+    assert set(re.findall(r"moorage_(?:http|placement|compute|database|task)_\w+", PAGE)) - there == set()
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])

@@ -92,10 +92,10 @@ class Part:
         seed = hashlib.sha256(f"{self.world.seed}/{self.name}/{self.life}".encode()).digest()
         self.process.cloud.ids = SeededIds(int.from_bytes(seed[:8]))
         self.process.start()
-        duties = self.process.in_turn()
+        tasks = self.process.in_turn()
         wakeups = self.process.wakeups
-        self._rows = [(duty, wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
-        self._due = {duty.name: self.clock.now() for duty in duties}
+        self._rows = [(task, wakeups.listen(*listens_to(task), own=(task.name,))) for task in tasks]
+        self._due = {task.name: self.clock.now() for task in tasks}
 
     def die(self) -> None:
         """From now on nothing of this incarnation reaches anybody."""
@@ -130,9 +130,9 @@ class Part:
     def ready(self) -> list[Task]:
         now = self.clock.now()
         return [
-            duty
-            for duty, woken in self._rows
-            if woken.is_set() or ((due := self._due[duty.name]) is not None and due <= now)
+            task
+            for task, woken in self._rows
+            if woken.is_set() or ((due := self._due[task.name]) is not None and due <= now)
         ]
 
     def upcoming(self) -> datetime | None:
@@ -140,12 +140,12 @@ class Part:
         first = min((due for due in self._due.values() if due is not None), default=None)
         return None if first is None else self.clock.in_world(first)
 
-    def tick(self, duty: Task, run: Callable[[Task], tuple[datetime | None, bool]]) -> bool:
-        """One round of the duty. Whether it did not fail."""
+    def run_once(self, task: Task, run: Callable[[Task], tuple[datetime | None, bool]]) -> bool:
+        """One round of the task. Whether it did not fail."""
         for row, woken in self._rows:
-            if row is duty:
+            if row is task:
                 woken.clear()
-        self._due[duty.name], succeeded = run(duty)
+        self._due[task.name], succeeded = run(task)
         return succeeded
 
     def serve(

@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.placement.rules import capacity_check
 from tests.simulation.dice import KINDS
@@ -86,7 +86,7 @@ def test_more_in_use_than_there_is_is_seen(world, users, monkeypatch):
 
 
 def test_a_server_that_is_stuck_is_seen(world, users, monkeypatch):
-    monkeypatch.setattr(JobsDuty, "tick", lambda duty: None)
+    monkeypatch.setattr(JobsTask, "run_once", lambda task: None)
     users.clients.create_server(flavor="small", image=users.image)
     with pytest.raises(Wrong, match="is stuck"):
         settle(world, users)

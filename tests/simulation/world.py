@@ -1,6 +1,6 @@
 """The whole plane, each part as a process of its own would be, in one thread under one seed.
 
-A step is one of: a duty of a part that is due, a message that comes late, a part that dies or starts again, something a
+A step is one of: a task of a part that is due, a message that comes late, a part that dies or starts again, something a
 user does. What is next is decided by time, and by the dice where several are due. After each step `Invariants` look.
 """
 
@@ -176,7 +176,7 @@ class World:
         return self.clock.now() if self._ready() else upcoming
 
     def _ready(self) -> list[tuple[Part, Task]]:
-        return [(part, duty) for part in self.parts.values() if part.alive for duty in part.ready()]
+        return [(part, task) for part in self.parts.values() if part.alive for task in part.ready()]
 
     def _step(self) -> None:
         if self.steps == self.last_step:
@@ -188,18 +188,18 @@ class World:
             self.story.tell(what)
             action()
         elif ready:
-            part, duty = ready[self._turns.randrange(len(ready))]
-            self._tick(part, duty)
+            part, task = ready[self._turns.randrange(len(ready))]
+            self._tick(part, task)
         self._mishaps_between_steps()
         self.invariants.look()
 
-    def _tick(self, part: Part, duty: Task) -> None:
-        self.story.tell(f"{part.name} {duty.name}")
-        self.counts[duty.name.partition("@")[0]] += 1
+    def _tick(self, part: Part, task: Task) -> None:
+        self.story.tell(f"{part.name} {task.name}")
+        self.counts[task.name.partition("@")[0]] += 1
 
         def run(one: Task) -> tuple[datetime | None, bool]:
             try:
-                return one.tick(), True
+                return one.run_once(), True
             except MoorageError as error:
                 self.story.tell(f"{part.name} {one.name} failed: {error.message}")
             except OSError as error:  # of its disk
@@ -209,7 +209,7 @@ class World:
             return part.clock.now() + PAUSE_AFTER_FAILURE, False
 
         try:
-            Context().run(part.tick, duty, run)
+            Context().run(part.run_once, task, run)
         except Killed as killed:
             if killed.part is not part:
                 raise

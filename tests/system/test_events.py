@@ -158,7 +158,7 @@ def test_a_watcher_that_comes_back_too_late_is_told_what_is_kept(tmp_path):
 
 
 def forget_before(plane, number):
-    """As the retention duty would, in a week."""
+    """As the retention task would, in a week."""
     from moorage.db.engine import open_engine
 
     engine = open_engine(f"sqlite:///{plane.state}/placement.db")

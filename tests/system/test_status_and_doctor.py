@@ -42,7 +42,7 @@ def test_a_plane_that_runs_and_then_does_not(tmp_path):
         assert all(one["at"] == one["head"] for one in status["databases"])
         assert status["hosts"] == [{"name": "compute-1", "is_up": True}]
         assert status["leases"] == {"due": 0, "late_s": 0.0, "failed": 0}
-        assert {"placement-retention"} <= {duty["name"] for duty in status["duties"]}
+        assert {"placement-retention"} <= {task["name"] for task in status["duties"]}
         assert status["pid"] == plane.process.pid
         assert code == 0
 

@@ -8,7 +8,7 @@ from tests.system.planes import VirtualPlane
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 LEASE = timedelta(days=30)
-#: For thirty days: twice what was counted. A duty that polls each minute would need 40,000.
+#: For thirty days: twice what was counted. A task that polls each minute would need 40,000.
 STATEMENTS = 3600
 
 

@@ -34,7 +34,7 @@ def ports(tmp_path_factory):
     config = write_config(directory / "services", endpoints=urls, compute={"poll_period_s": 0.5})
     with contextlib.ExitStack() as stack:
         for service, port in ports.items():
-            # Two workers of one service: one of them has the duties. One is forked from a server that has imported it.
+            # Two workers of one service: one of them has the tasks. One is forked from a server that has imported it.
             # Of the dashboard either worker takes what the other one's page sends: it keeps nothing.
             two = ("--workers", "2")
             options = {"placement": two, "compute": ("--preload",), "dashboard": two}.get(service, ())
@@ -103,7 +103,7 @@ def test_the_dashboard_is_a_client_of_the_others(ports, clients):
     assert site.get("/map").headers["location"].startswith("/ui/sign-in")
 
 
-def test_the_duties_of_a_service_run_in_one_of_its_workers(ports):
+def test_the_tasks_of_a_service_run_in_one_of_its_workers(ports):
     _, numbers, _ = ports
 
     def rounds():
@@ -142,7 +142,7 @@ def test_below_its_own_name_it_needs_no_prefix(ports):
 
 @pytest.mark.parametrize("waits_s", [0, 2])
 def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
-    """Before its duties have begun and afterwards. What a thread holds then, the new process would wait for in vain."""
+    """Before its tasks have begun and afterwards. What a thread holds then, the new process would wait for in vain."""
     config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
     script = (
         "import os, sys, threading, time\n"
@@ -175,7 +175,7 @@ def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
     assert ("run here now" in done.stderr) is (waits_s > 0), done.stderr
 
 
-def test_a_forked_worker_has_the_duties_before_anybody_asks_it_for_anything(tmp_path):
+def test_a_forked_worker_has_the_tasks_before_anybody_asks_it_for_anything(tmp_path):
     config = write_config(tmp_path / "state", endpoints=dict.fromkeys(SERVICES, "http://127.0.0.1:9/"))
     script = (
         "import os, threading, time\n"

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from moorage.core.clock import SystemClock
-from moorage.jobs.background_tasks import DutyThreads, Wakeups
+from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.jobs.wakeups import RabbitHints
 from tests.transport.broker import Broker
 from tests.transport.test_hints import METADATA, Worker, enqueue
@@ -46,9 +46,9 @@ def jobs(sqlite_engine):
 class Diligent(Worker):
     """As an agent's worker: who found work asks again at once."""
 
-    def tick(self):
+    def run_once(self):
         before = len(self.done)
-        due = super().tick()
+        due = super().run_once()
         return due if len(self.done) == before else self.clock.now()
 
     def wait_for_more(self, count, began):
@@ -93,7 +93,7 @@ def test_a_broker_that_goes_and_comes_loses_no_job_delays_none_beyond_a_poll_and
     """One broker for all three, because each start of it takes 5 s of a processor."""
     theirs, sending, listening = sides
     worker, patient = Diligent(jobs, POLL_S), Worker(jobs, poll_s=600, queue="compute-2")
-    threads = DutyThreads(SystemClock(), theirs)
+    threads = TaskThreads(SystemClock(), theirs)
     threads.start([worker, patient])
     load = None
     try:

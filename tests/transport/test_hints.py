@@ -10,7 +10,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.db.transactions import write
 from moorage.db.types import new_metadata
-from moorage.jobs.background_tasks import DutyThreads, Wakeups
+from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.jobs.model import JobState, NewJob
 from moorage.jobs.store import JobStore
 from moorage.jobs.tables import jobs_table
@@ -94,7 +94,7 @@ def test_what_could_not_be_sent_is_sent_when_the_line_is_back(way):
 
 
 class Worker:
-    """A duty that does the jobs of `queue`, polling every `poll_s`."""
+    """A task that does the jobs of `queue`, polling every `poll_s`."""
 
     def __init__(self, engine, poll_s, queue="compute-1"):
         self.name = f"worker of {queue}"
@@ -105,7 +105,7 @@ class Worker:
         self.done = {}
         self.news = threading.Condition()
 
-    def tick(self):
+    def run_once(self):
         now = self.clock.now()
         with write(self.engine) as connection:
             for job in STORE.claim(connection, *self.listens_to, "w", now, 60, 9):
@@ -135,7 +135,7 @@ def jobs(sqlite_engine):
 def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
     poll_s = 0.2
     worker = Worker(jobs, poll_s)
-    threads = DutyThreads(SystemClock(), way.theirs)
+    threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
     try:
         way.wait_until_listening()
@@ -151,7 +151,7 @@ def test_a_lost_hint_costs_at_most_one_poll_period(way, jobs):
 
 def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
     worker = Worker(jobs, poll_s=600)
-    threads = DutyThreads(SystemClock(), way.theirs)
+    threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
     try:
         way.wait_until_listening()
@@ -166,7 +166,7 @@ def test_with_a_hint_nobody_waits_for_the_poll(way, jobs):
 def test_a_listener_that_was_away_looks_at_everything_once(way, jobs):
     """The hint was lost and the poll is far away: coming back is a reason to look."""
     worker = Worker(jobs, poll_s=600)
-    threads = DutyThreads(SystemClock(), way.theirs)
+    threads = TaskThreads(SystemClock(), way.theirs)
     threads.start([worker])
     try:
         way.wait_until_listening()

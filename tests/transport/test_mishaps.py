@@ -1,6 +1,6 @@
 """Jobs and reports lost, repeated, reordered or an hour late, and agents that hang and come back: no harm is done.
 
-The compute service's API for agents, its jobs and the agents' duties as they are; between them a line on which
+The compute service's API for agents, its jobs and the agents' tasks as they are; between them a line on which
 everything happens that happens on networks. Over each kind of hint where hints get lost, too.
 """
 
@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import func, select
 
 from moorage.agent.jobs import job_task
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import server_store
@@ -23,7 +23,7 @@ from moorage.core.errors import Conflict, Unavailable
 from moorage.core.ids import RandomIds
 from moorage.db.transactions import read, write
 from moorage.identity.authenticators import NoAuth
-from moorage.jobs.background_tasks import DutyThreads
+from moorage.jobs.background_tasks import TaskThreads
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob
 from moorage.jobs.poller_election import Turns
 from moorage.jobs.wakeups import InProcessHints
@@ -138,13 +138,13 @@ class World:
         self.line = Line(self.plane.transport("/compute"), random.Random(seed))
         self.compute = ComputeClient(ServiceClient(self.line, service_type="compute", clock=self.clock))
         self.plane.service("compute").agents.register(FACTS)
-        self.threads = DutyThreads(self.clock, way.theirs)
+        self.threads = TaskThreads(self.clock, way.theirs)
 
     def agent(self, runner, *, first=1, workers=3):
         """Another agent has other numbers of workers: a zombie and its successor are two."""
         turns = Turns(lambda: self.way.theirs.wake(HOST))
         return [
-            JobsDuty(
+            JobsTask(
                 host=HOST,
                 number=number,
                 service=self.compute,

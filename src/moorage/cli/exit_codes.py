@@ -30,7 +30,7 @@ MEANINGS: Mapping[str, Mapping[int, str]] = {
     "doctor": {1: "warnings: it works, and something wants to be looked at", 3: "something does not work"},
     "provider-config": {1: "the files are refused", 2: "it could not be found out or done, or wrong usage"},
     "status": {
-        1: "all answer, and something lags: a host is down, a duty is late, a schema is behind",
+        1: "all answer, and something lags: a host is down, a task is late, a schema is behind",
         3: "a service or a database does not answer",
     },
 }

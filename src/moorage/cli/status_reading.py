@@ -69,7 +69,7 @@ class LeaseState:
 
 
 @dataclass(frozen=True, slots=True)
-class DutyState:
+class BackgroundTaskState:
     """`late_s`: how long its next round is over; 0 where it is not due, or only woken."""
 
     name: str
@@ -197,7 +197,7 @@ def hosts(config: Config) -> list[HostState] | str:
         return error.message
 
 
-def duties(config: Config, now: datetime) -> list[DutyState] | str:
+def tasks(config: Config, now: datetime) -> list[BackgroundTaskState] | str:
     """Of this configuration's process; or why it is not known."""
     if config.server.metrics == "off":
         return "[server] metrics is off"
@@ -207,10 +207,10 @@ def duties(config: Config, now: datetime) -> list[DutyState] | str:
         return error.message
     if answer.status != 200:
         return f"/metrics answers {answer.status}"
-    return list(_duties(answer.body.decode(), now.timestamp()))
+    return list(_tasks(answer.body.decode(), now.timestamp()))
 
 
-def _duties(text: str, now: float) -> Iterator[DutyState]:
+def _tasks(text: str, now: float) -> Iterator[BackgroundTaskState]:
     from prometheus_client.parser import text_string_to_metric_families
 
     found: dict[str, dict[str, float]] = {}
@@ -222,7 +222,7 @@ def _duties(text: str, now: float) -> Iterator[DutyState]:
     for name, values in sorted(found.items()):
         succeeded = values.get("moorage_duty_last_success_timestamp_seconds")
         due = values.get("moorage_duty_due_timestamp_seconds", math.inf)
-        yield DutyState(
+        yield BackgroundTaskState(
             name,
             None if succeeded is None else max(0.0, now - succeeded),
             max(0.0, now - due),

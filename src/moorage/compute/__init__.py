@@ -1,7 +1,7 @@
 """Flavors, servers, their actions, and the hosts that run them: the Compute API v2.1 and the build of a server.
 
     service     use cases of the API: flavor_service, server_service, host_service, agent_service
-    build       the duty that schedules servers and gives allocations back; placing: from a server to a claim
+    build       the task that schedules servers and gives allocations back; placing: from a server to a claim
     lifecycle   [pure] what each operation may do in which state
     messages    [pure] what a host is told
     client      what other services and host agents ask

@@ -1,7 +1,7 @@
-"""What goes on in the background: duties, run by threads in real time or one after another in virtual time.
+"""What goes on in the background: tasks, run by threads in real time or one after another in virtual time.
 
-A duty does what is due now and says when it wants to be called again. It never waits by itself, so the same
-duty runs under a `VirtualClock`, where thirty days pass in the time the work itself takes.
+A task does what is due now and says when it wants to be called again. It never waits by itself, so the same
+task runs under a `VirtualClock`, where thirty days pass in the time the work itself takes.
 """
 
 import logging
@@ -17,7 +17,7 @@ from moorage.core.clock import Clock, VirtualClock
 
 log = logging.getLogger(__name__)
 
-#: Pause after a tick that raised: the trouble is logged, and the duty goes on.
+#: Pause after a tick that raised: the trouble is logged, and the task goes on.
 PAUSE_AFTER_FAILURE = timedelta(seconds=2)
 
 #: After so long a wait looks at the clock again: somebody may have set it, and Python cannot wait for centuries.
@@ -31,16 +31,16 @@ class Task(Protocol):
 
     name: str
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         """Do what is due. The moment of the next call; None: only when woken."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One call of a duty: `due` is the moment of the next, None only when it is woken."""
+    """One call of a task: `due` is the moment of the next, None only when it is woken."""
 
-    duty: str
+    task: str
     succeeded: bool
     due: datetime | None
     began: float  #: as `time.perf_counter` says
@@ -48,7 +48,7 @@ class TaskRun:
 
 
 class TaskRuns:
-    """When each duty began the last round that it ended: for who must know that they have looked since."""
+    """When each task began the last round that it ended: for who must know that they have looked since."""
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
@@ -56,14 +56,14 @@ class TaskRuns:
 
     def ended(self, done: TaskRun) -> None:
         with self._ended:
-            self._began[done.duty] = done.began
+            self._began[done.task] = done.began
             self._ended.notify_all()
 
-    def wait_for(self, duties: Collection[str], since: float, timeout_s: float) -> bool:
+    def wait_for(self, tasks: Collection[str], since: float, timeout_s: float) -> bool:
         """Until each of them has ended a round that it began after `since`. False: not within `timeout_s`."""
         with self._ended:
             return self._ended.wait_for(
-                lambda: all(self._began.get(duty, -math.inf) > since for duty in duties), timeout_s
+                lambda: all(self._began.get(task, -math.inf) > since for task in tasks), timeout_s
             )
 
 
@@ -109,28 +109,28 @@ class Wakeups:
             action()
 
 
-class DutyThreads:
-    """Each duty in a thread of its own, in real time. `topics` of a duty: `duty.name` and what it `listens_to`."""
+class TaskThreads:
+    """Each task in a thread of its own, in real time. `topics` of a task: `task.name` and what it `listens_to`."""
 
-    def __init__(self, clock: Clock, wakeups: Wakeups, ticked: Callable[[TaskRun], None] | None = None) -> None:
-        """`ticked` is told after each round."""
+    def __init__(self, clock: Clock, wakeups: Wakeups, run_ended: Callable[[TaskRun], None] | None = None) -> None:
+        """`run_ended` is told after each round."""
         self._clock = clock
-        self._ticked = ticked
+        self._run_ended = run_ended
         self._wakeups = wakeups
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
 
-    def start(self, duties: Sequence[Task]) -> None:
-        for duty in duties:
-            event = self._wakeups.listen(*listens_to(duty), own=(duty.name,))
-            thread = threading.Thread(target=self._run, args=(duty, event), name=duty.name, daemon=True)
+    def start(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            event = self._wakeups.listen(*listens_to(task), own=(task.name,))
+            thread = threading.Thread(target=self._run, args=(task, event), name=task.name, daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Ask all to end after their current tick and wait for them, for so long together.
 
-        A tick that takes longer ends with the process: whatever a duty does may be cut off and is taken up again.
+        A tick that takes longer ends with the process: whatever a task does may be cut off and is taken up again.
         """
         self._stopping.set()
         self._wakeups.wake_all()
@@ -138,13 +138,13 @@ class DutyThreads:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _run(self, duty: Task, woken: threading.Event) -> None:
+    def _run(self, task: Task, woken: threading.Event) -> None:
         while not self._stopping.is_set():
             woken.clear()
-            done = tick(duty, self._clock)
-            if self._ticked is not None:
-                self._ticked(done)
-            if rest := rest_s(duty):
+            done = run_task(task, self._clock)
+            if self._run_ended is not None:
+                self._run_ended(done)
+            if rest := rest_s(task):
                 self._stopping.wait(rest)
             self._wait(woken, done.due)
 
@@ -159,13 +159,13 @@ class DutyThreads:
             woken.wait(min(pause_s, LONGEST_WAIT_S))
 
 
-class DutiesInTurn:
-    """All duties in this thread under virtual time: deterministic, in the order they were given."""
+class TasksInVirtualTime:
+    """All tasks in this thread under virtual time: deterministic, in the order they were given."""
 
-    def __init__(self, clock: VirtualClock, wakeups: Wakeups, duties: Sequence[Task]) -> None:
+    def __init__(self, clock: VirtualClock, wakeups: Wakeups, tasks: Sequence[Task]) -> None:
         self._clock = clock
-        self._rows = [(duty, wakeups.listen(*listens_to(duty), own=(duty.name,))) for duty in duties]
-        self._due: dict[str, datetime | None] = {duty.name: clock.now() for duty in duties}
+        self._rows = [(task, wakeups.listen(*listens_to(task), own=(task.name,))) for task in tasks]
+        self._due: dict[str, datetime | None] = {task.name: clock.now() for task in tasks}
 
     def run_until(self, moment: datetime) -> None:
         """Everything that happens up to and including `moment`; the clock stands there afterwards."""
@@ -180,40 +180,40 @@ class DutiesInTurn:
     def settle(self, *, limit: int = 10_000) -> None:
         """What is due now, and what that wakes, until nothing is left to do at this moment."""
         for _ in range(limit):
-            ran = [self._run_if_due(duty, woken) for duty, woken in self._rows]
+            ran = [self._run_if_due(task, woken) for task, woken in self._rows]
             if not any(ran):
                 return
-        raise RuntimeError(f"the duties did not come to rest in {limit} rounds: {sorted(self._due)}")
+        raise RuntimeError(f"the tasks did not come to rest in {limit} rounds: {sorted(self._due)}")
 
-    def _run_if_due(self, duty: Task, woken: threading.Event) -> bool:
-        due = self._due[duty.name]
+    def _run_if_due(self, task: Task, woken: threading.Event) -> bool:
+        due = self._due[task.name]
         if not woken.is_set() and (due is None or due > self._clock.now()):
             return False
         woken.clear()
-        self._due[duty.name] = tick(duty, self._clock).due
+        self._due[task.name] = run_task(task, self._clock).due
         return True
 
 
-def listens_to(duty: Task) -> tuple[str, ...]:
+def listens_to(task: Task) -> tuple[str, ...]:
     """Queues of jobs whose hints wake it."""
-    queues: tuple[str, ...] = getattr(duty, "listens_to", ())
+    queues: tuple[str, ...] = getattr(task, "listens_to", ())
     return queues
 
 
-def shows_life(duty: Task) -> bool:
-    return bool(getattr(duty, "shows_life", False))
+def shows_life(task: Task) -> bool:
+    return bool(getattr(task, "shows_life", False))
 
 
-def rest_s(duty: Task) -> float:
-    seconds: float = getattr(duty, "rest_s", 0.0)
+def rest_s(task: Task) -> float:
+    seconds: float = getattr(task, "rest_s", 0.0)
     return seconds
 
 
-def tick(duty: Task, clock: Clock) -> TaskRun:
+def run_task(task: Task, clock: Clock) -> TaskRun:
     began = time.perf_counter()
     try:
-        due, succeeded = duty.tick(), True
-    except Exception:  # the top of a thread: a duty must survive one bad round
-        log.exception("duty failed; it is tried again", extra={"duty": duty.name})
+        due, succeeded = task.run_once(), True
+    except Exception:  # the top of a thread: a task must survive one bad round
+        log.exception("task failed; it is tried again", extra={"task": task.name})
         due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
-    return TaskRun(duty.name, succeeded, due, began, time.perf_counter() - began)
+    return TaskRun(task.name, succeeded, due, began, time.perf_counter() - began)

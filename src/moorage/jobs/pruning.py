@@ -1,4 +1,4 @@
-"""The duty that takes rows away that are older than the operator keeps them, a few at a time, so that no writer waits for it.
+"""The task that takes rows away that are older than the operator keeps them, a few at a time, so that no writer waits for it.
 
 Any number of processes may have it: who comes second finds less to do.
 """
@@ -22,7 +22,7 @@ LEAST_PAUSE, MOST_PAUSE = timedelta(hours=1), timedelta(days=1)
 Remove = Callable[[Connection, datetime, int], int]
 
 
-class PruningDuty:
+class PruningTask:
     def __init__(self, name: str, engine: Engine, clock: Clock, remove: Remove, *, keep: timedelta) -> None:
         self.name = name
         self._engine = engine
@@ -31,7 +31,7 @@ class PruningDuty:
         self._keep = keep
         self.pause = min(max(keep / 30, LEAST_PAUSE), MOST_PAUSE)
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         began = self._clock.now()
         before = began - self._keep
         removed = in_transaction(self._engine, lambda connection: self._remove(connection, before, BATCH))

@@ -1,7 +1,7 @@
-"""Very many duties in few threads, in real time: what a process of a thousand simulated hosts runs.
+"""Very many tasks in few threads, in real time: what a process of a thousand simulated hosts runs.
 
-A duty of its own thread is better where there are few: a long tick holds up nobody else. Here it holds up as many
-others as there are more duties due than threads.
+A task of its own thread is better where there are few: a long tick holds up nobody else. Here it holds up as many
+others as there are more tasks due than threads.
 """
 
 import heapq
@@ -14,14 +14,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from moorage.core.clock import Clock
-from moorage.jobs.background_tasks import LONGEST_WAIT_S, Task, TaskRun, Wakeups, listens_to, rest_s, tick
+from moorage.jobs.background_tasks import LONGEST_WAIT_S, Task, TaskRun, Wakeups, listens_to, rest_s, run_task
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(order=True)
 class _Turn:
-    """When a duty is due; `number` keeps the order of those that are due together."""
+    """When a task is due; `number` keeps the order of those that are due together."""
 
     due: datetime
     number: int
@@ -30,44 +30,44 @@ class _Turn:
 
 @dataclass(eq=False)
 class _Row:
-    duty: Task
+    task: Task
     turn: _Turn | None = None  #: the one that counts; others of it in the heap are passed over
     is_running: bool = False
     is_woken: bool = False  #: while it was running
     rested_at: datetime = _LONG_AGO  #: not before, however often it is woken
 
 
-class DutyPool:
-    """Ticks of one duty never overlap. `topics` as with `DutyThreads`."""
+class TaskPool:
+    """Ticks of one task never overlap. `topics` as with `TaskThreads`."""
 
     def __init__(
-        self, clock: Clock, wakeups: Wakeups, threads: int, ticked: Callable[[TaskRun], None] | None = None
+        self, clock: Clock, wakeups: Wakeups, threads: int, run_ended: Callable[[TaskRun], None] | None = None
     ) -> None:
-        """`ticked` is told after each round."""
+        """`run_ended` is told after each round."""
         self._clock = clock
         self._wakeups = wakeups
-        self._ticked = ticked
+        self._run_ended = run_ended
         self._changed = threading.Condition()
         self._turns: list[_Turn] = []
         self._numbers = itertools.count()
         self._stopping = False
         self._threads = [
-            threading.Thread(target=self._work, name=f"duties {number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._work, name=f"tasks {number}", daemon=True) for number in range(threads)
         ]
 
-    def start(self, duties: Sequence[Task]) -> None:
+    def start(self, tasks: Sequence[Task]) -> None:
         """Each is due at once."""
         now = self._clock.now()
-        for duty in duties:
-            row = _Row(duty)
+        for task in tasks:
+            row = _Row(task)
             with self._changed:
                 self._put(row, now)
-            self._wakeups.call(partial(self._wake, row), *listens_to(duty), own=(duty.name,))
+            self._wakeups.call(partial(self._wake, row), *listens_to(task), own=(task.name,))
         for thread in self._threads:
             thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """As `DutyThreads.stop`."""
+        """As `TaskThreads.stop`."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -90,13 +90,13 @@ class DutyPool:
 
     def _work(self) -> None:
         while (row := self._next()) is not None:
-            done = tick(row.duty, self._clock)
+            done = run_task(row.task, self._clock)
             due = done.due
-            if self._ticked is not None:
-                self._ticked(done)
+            if self._run_ended is not None:
+                self._run_ended(done)
             with self._changed:
                 row.is_running = False
-                row.rested_at = self._clock.now() + timedelta(seconds=rest_s(row.duty))
+                row.rested_at = self._clock.now() + timedelta(seconds=rest_s(row.task))
                 if row.is_woken:
                     row.is_woken = False
                     due = row.rested_at

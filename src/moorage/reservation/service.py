@@ -221,9 +221,9 @@ class ReservationService:
             )
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
-        """The duty that belongs to this service, see `ReservationRunner` for `poll_s`."""
+        """The task that belongs to this service, see `ReservationRunner` for `poll_s`."""
         return ReservationRunner(self._engine, self._clock, self.operations, self._together, poll_s=poll_s)
 
     def watch(self, *, period_s: float) -> HostWatch:
-        """The duty that notices when hosts fail and when they are back."""
+        """The task that notices when hosts fail and when they are back."""
         return HostWatch(self._engine, self._clock, self._compute, self._admission, self._healing, period_s=period_s)

@@ -55,23 +55,23 @@ class Metrics:
         )
         self._succeeded = Gauge(
             "moorage_duty_last_success_timestamp_seconds",
-            "When a background duty last did its round without an error.",
+            "When a background task last did its round without an error.",
             ["duty"],
             registry=self.registry,
         )
         self._failed = Counter(
             "moorage_duty_failures",
-            "Rounds of a background duty that ended with an error.",
+            "Rounds of a background task that ended with an error.",
             ["duty"],
             registry=self.registry,
         )
-        self._rounds = Counter("moorage_duty_rounds", "Rounds of a background duty.", ["duty"], registry=self.registry)
+        self._rounds = Counter("moorage_duty_rounds", "Rounds of a background task.", ["duty"], registry=self.registry)
         self._busy = Counter(
             "moorage_duty_busy_seconds", "How long its rounds took together.", ["duty"], registry=self.registry
         )
         self._due = Gauge(
             "moorage_duty_due_timestamp_seconds",
-            "When a background duty is due, or was and has not come back since; infinity: only when it is woken.",
+            "When a background task is due, or was and has not come back since; infinity: only when it is woken.",
             ["duty"],
             registry=self.registry,
         )
@@ -113,15 +113,17 @@ class Metrics:
             kind = "other" if ours is None else "retryable" if isinstance(ours, RetryableConflict) else "unavailable"
             self._database_errors.labels(service, kind).inc()
 
-    def ticked(self, duty: str, now: float, *, succeeded: bool, took_s: float = 0.0, due: float = math.inf) -> None:
-        """A duty did its round at `now` (seconds since 1970); `due` is its next one, infinity: when woken."""
-        self._rounds.labels(duty).inc()
-        self._busy.labels(duty).inc(took_s)
-        self._due.labels(duty).set(due)
+    def count_task_run(
+        self, task: str, now: float, *, succeeded: bool, took_s: float = 0.0, due: float = math.inf
+    ) -> None:
+        """A task did its round at `now` (seconds since 1970); `due` is its next one, infinity: when woken."""
+        self._rounds.labels(task).inc()
+        self._busy.labels(task).inc(took_s)
+        self._due.labels(task).set(due)
         if succeeded:
-            self._succeeded.labels(duty).set(now)
+            self._succeeded.labels(task).set(now)
         else:
-            self._failed.labels(duty).inc()
+            self._failed.labels(task).inc()
 
     def exposition(self) -> bytes:
         return generate_latest(self.registry)
@@ -156,7 +158,7 @@ class Metrics:
 
 
 class JobMeter:
-    """Jobs that an agent worked on. `ended` is given to its `JobsDuty`."""
+    """Jobs that an agent worked on. `ended` is given to its `JobsTask`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(

@@ -12,7 +12,7 @@ from moorage.wire.app import WsgiApp
 def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
     """Without credentials, as Prometheus asks by default; from other machines only where `beyond_loopback`.
 
-    There are names of services, routes and duties in it, and no name of a project, user, provider or consumer.
+    There are names of services, routes and tasks in it, and no name of a project, user, provider or consumer.
     """
 
     def scrape(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from moorage.accelerator.client import AcceleratorClient
+from moorage.audit.audit_task import GRACE, AuditTask, show
 from moorage.audit.collector import Services, read
-from moorage.audit.duty import GRACE, AuditDuty, show
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.audit.schedule import AuditSchedule
@@ -37,7 +37,7 @@ def build_audit(parts: Components) -> None:
     service, store = jobs
     engine = parts.plane.engines[service]
     rounds = AuditSchedule(engine, store, parts.clock, parts.worker("audit"), period_s)
-    parts.plane.duties.append(AuditDuty(rounds, _look(parts)))
+    parts.plane.tasks.append(AuditTask(rounds, _look(parts)))
     show(parts.plane.metrics.registry, engine, store, period_s)
 
 

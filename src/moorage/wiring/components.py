@@ -18,8 +18,8 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.transactions import read
 from moorage.identity.policy import RuleTable
-from moorage.jobs.background_tasks import DutyThreads, Task, TaskRun, TaskRuns, Wakeups, shows_life
-from moorage.jobs.task_pool import DutyPool
+from moorage.jobs.background_tasks import Task, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
+from moorage.jobs.task_pool import TaskPool
 from moorage.jobs.wakeups import Hints
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-#: For the duties of a process with many simulated hosts.
+#: For the tasks of a process with many simulated hosts.
 CROWD_THREADS = 16
 
 #: So long at most does it take to move a rehearsal's clock: somebody may be in the middle of long work.
@@ -58,7 +58,7 @@ class Plane:
     #: how the server takes the bodies of requests to `app`
     admission: Admissions = field(default_factory=Admissions)
     #: each in a thread of its own
-    duties: list[Task] = field(default_factory=list)
+    tasks: list[Task] = field(default_factory=list)
     #: so many that they share `CROWD_THREADS`
     crowd: list[Task] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
@@ -77,50 +77,50 @@ class Plane:
     engines: dict[str, Engine] = field(default_factory=dict)
     #: {``/placement``: its application}: what `app` mounts. Each can also be served at the root of an address.
     apps: dict[str, WsgiApp] = field(default_factory=dict)
-    #: duties that run in threads
+    #: tasks that run in threads
     _running: Sequence[Task] = ()
     _rounds: TaskRuns = field(default_factory=TaskRuns)
 
     def start(self) -> None:
-        """Synchronise, publish the host, then let the duties run, each in a thread of its own."""
+        """Synchronise, publish the host, then let the tasks run, each in a thread of its own."""
         self.prepare()
-        self.start_duties()
+        self.start_tasks()
 
-    def start_duties(self) -> None:
-        threads = DutyThreads(self.clock, self.wakeups, self._ticked)
-        threads.start(self.duties)
+    def start_tasks(self) -> None:
+        threads = TaskThreads(self.clock, self.wakeups, self._count_task_run)
+        threads.start(self.tasks)
         self.stops.append(threads.stop)
         if self.crowd:
-            pool = DutyPool(self.clock, self.wakeups, CROWD_THREADS, self._ticked)
+            pool = TaskPool(self.clock, self.wakeups, CROWD_THREADS, self._count_task_run)
             pool.start(self.crowd)
             self.stops.append(pool.stop)
-        self._running = [*self.duties, *self.crowd]
+        self._running = [*self.tasks, *self.crowd]
 
     def catch_up(self) -> None:
-        """The clock was moved: returns when every duty has looked since, or after `CATCH_UP_S`.
+        """The clock was moved: returns when every task has looked since, or after `CATCH_UP_S`.
 
         Signs of life come first: who looks for them next would find that there were none all that time, and heal what
-        nobody lost. (In the crowd is nobody who does: its duties are those of hosts.)
+        nobody lost. (In the crowd is nobody who does: its tasks are those of hosts.)
         """
         since = time.perf_counter()
-        alive = [duty.name for duty in self._running if shows_life(duty)]
+        alive = [task.name for task in self._running if shows_life(task)]
         for name in alive:
             self.wakeups.wake(name)
         self._rounds.wait_for(alive, since, CATCH_UP_S)
         self.wakeups.wake_all()
         rest_s = since + CATCH_UP_S - time.perf_counter()
-        self._rounds.wait_for([duty.name for duty in self._running], since, max(0.0, rest_s))
+        self._rounds.wait_for([task.name for task in self._running], since, max(0.0, rest_s))
 
     def prepare(self) -> None:
-        """Everything of `start` but the threads: whoever runs the duties in virtual time calls this."""
+        """Everything of `start` but the threads: whoever runs the tasks in virtual time calls this."""
         for step in self.starts:
             step()
 
-    def _ticked(self, done: TaskRun) -> None:
+    def _count_task_run(self, done: TaskRun) -> None:
         self._rounds.ended(done)
         due = math.inf if done.due is None else done.due.timestamp()
         now = self.clock.now().timestamp()
-        self.metrics.ticked(done.duty, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
+        self.metrics.count_task_run(done.task, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
 
     def reload(self) -> None:
         for step in self.reloads:

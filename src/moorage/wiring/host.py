@@ -1,4 +1,4 @@
-"""The host: virt driver, resource tracker, accelerator agent and their duties."""
+"""The host: virt driver, resource tracker, accelerator agent and their tasks."""
 
 import logging
 from collections.abc import Callable
@@ -27,17 +27,17 @@ from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl
 from moorage.agent.control.provider_config_orders import ProviderConfigOrders
-from moorage.agent.control.provider_config_reload import ProviderConfigDuty, ProviderConfigKeeper
-from moorage.agent.host.domain_task import DomainsDuty
+from moorage.agent.control.provider_config_reload import ProviderConfigKeeper, ProviderConfigTask
+from moorage.agent.host.domain_task import DomainsTask
 from moorage.agent.host.host_agent import AgentSettings, HostAgent
 from moorage.agent.host.host_boot import HostBoot
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.provider_config.current_set import KeptConfiguration
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tracker.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.external_hypervisor import OutsideHypervisor
 from moorage.agent.virt.host_description import HostDescription, read_description
@@ -109,13 +109,13 @@ def build_agent(parts: Components) -> ProviderConfigKeeper:
     _serve_os_acc(parts, accelerators)
     control_app = control_api.wsgi_app(control, parts.ids, parts.trail)
     _serve_here(parts, control_app, options.socket, AGENT_SOCKET, "[agent] socket")
-    watch = ProviderConfigDuty(
+    watch = ProviderConfigTask(
         keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
     parts.plane.reloads.append(lambda: _ask(watch, parts))
-    parts.plane.duties += [*_accelerator_duties(parts, accelerators), watch, *agent.duties]
+    parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), watch, *agent.tasks]
     if options.virt_driver == "libvirt":  # simulated domains do nothing by themselves
-        parts.plane.duties.append(_domains_duty(parts, virt, compute))
+        parts.plane.tasks.append(_domains_task(parts, virt, compute))
     return keeper
 
 
@@ -142,8 +142,8 @@ def build_accelerator_agent(parts: Components) -> None:
     parts.plane.starts.append(accelerators.start)
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    resources = ResourcesDuty(tracker, host=options.host, clock=parts.clock, period_s=options.update_period_s)
-    parts.plane.duties += [*_accelerator_duties(parts, accelerators), resources]
+    resources = ResourcesTask(tracker, host=options.host, clock=parts.clock, period_s=options.update_period_s)
+    parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), resources]
 
 
 def _hypervisor(parts: Components) -> VirtDriver:
@@ -155,10 +155,10 @@ def _hypervisor(parts: Components) -> VirtDriver:
     return SimulatedHypervisor(host_description(parts), parts.config.state / "host", parts.clock)
 
 
-def _domains_duty(parts: Components, virt: VirtDriver, compute: ComputeClient) -> DomainsDuty:
+def _domains_task(parts: Components, virt: VirtDriver, compute: ComputeClient) -> DomainsTask:
     options = parts.config.agent
     boot = HostBoot(host=options.host, remembered=parts.config.state / "host" / "boot_id", compute=compute)
-    return DomainsDuty(
+    return DomainsTask(
         host=options.host,
         driver=virt,
         compute=compute,
@@ -175,14 +175,14 @@ def _serve_os_acc(parts: Components, accelerators: AcceleratorAgent) -> None:
     _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
 
 
-def _accelerator_duties(parts: Components, accelerators: AcceleratorAgent) -> list[Task]:
-    return [accelerators, HistoryReports(accelerators), _binding_duty(parts, accelerators)]
+def _accelerator_tasks(parts: Components, accelerators: AcceleratorAgent) -> list[Task]:
+    return [accelerators, HistoryReports(accelerators), _binding_task(parts, accelerators)]
 
 
-def _binding_duty(parts: Components, accelerators: AcceleratorAgent) -> JobsDuty:
+def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask:
     """For those who bind accelerator requests by the API, as Nova does."""
     options = parts.config.agent
-    return JobsDuty(
+    return JobsTask(
         host=options.host,
         number=1,
         service=AcceleratorClient(parts.host_client("accelerator", options.host)),
@@ -195,7 +195,7 @@ def _binding_duty(parts: Components, accelerators: AcceleratorAgent) -> JobsDuty
     )
 
 
-def _ask(watch: ProviderConfigDuty, parts: Components) -> None:
+def _ask(watch: ProviderConfigTask, parts: Components) -> None:
     watch.ask()
     parts.wakeups.wake(watch.name)
 

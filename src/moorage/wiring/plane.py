@@ -67,7 +67,7 @@ def build_plane(
     The arguments after `ids` are for tests and simulations, which run several processes of a cloud in one:
 
     * `reach` leads to the URLs of [endpoints], and `hints` replaces [plane] hints.
-    * `wakeups` is shared by planes that wake each other's duties.
+    * `wakeups` is shared by planes that wake each other's tasks.
     * `authenticator` replaces [identity]: no users are opened, and the identity service is not built.
     * `credentials` are those with which services of this process call each other; needed with `authenticator`.
     * `host_credentials` are those of the agent of the host of this name; without it agents have `credentials`.

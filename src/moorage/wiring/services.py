@@ -1,4 +1,4 @@
-"""One function per service: its database, its use cases, its routes, and its duty where it has one.
+"""One function per service: its database, its use cases, its routes, and its task where it has one.
 
 Each imports what it builds: a process that serves placement alone starts in half the time.
 """
@@ -53,7 +53,7 @@ def _public_endpoint(parts: Components, service: str) -> str:
 
 def build_placement(parts: Components) -> None:
     from moorage.placement.api import routes as placement_routes
-    from moorage.placement.service.retention import RetentionDuty
+    from moorage.placement.service.retention import RetentionTask
     from moorage.placement.service.service import PlacementService
 
     engine = parts.engine("placement")
@@ -71,8 +71,8 @@ def build_placement(parts: Components) -> None:
     service.candidates.max_steps = options.max_search_steps
     parts.plane.starts.append(service.start)
     parts.plane.drains.append(service.events.close)
-    parts.plane.duties += [RetentionDuty(engine, parts.clock, history=history), service.lease_duty]
-    parts.plane.stops.append(service.lease_duty.leave)
+    parts.plane.tasks += [RetentionTask(engine, parts.clock, history=history), service.writer_lease_task]
+    parts.plane.stops.append(service.writer_lease_task.leave)
     rules = placement_routes.POLICIES[options.policy]
     parts.serve("placement", placement_routes.API, service, rules, engine)
 
@@ -134,8 +134,8 @@ def build_compute(parts: Components) -> None:
     scheduler = scheduler_options(parts.config)
     service = _compute_service(parts, engine, placement, scheduler)
     show_state(parts.plane.metrics.registry, engine, parts.clock, up_window_s=parts.config.compute.host_down_after_s)
-    parts.plane.duties += _compute_duties(parts, engine, service, placement, scheduler)
-    parts.plane.duties += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
+    parts.plane.tasks += _compute_tasks(parts, engine, service, placement, scheduler)
+    parts.plane.tasks += _job_pruning(parts, "compute", engine, jobs, parts.config.compute.finished_jobs_days)
     parts.serve("compute", compute_routes.API, service, compute_routes.RULES, engine)
 
 
@@ -169,25 +169,25 @@ def _compute_service(
     )
 
 
-def _compute_duties(
+def _compute_tasks(
     parts: Components,
     engine: Engine,
     service: "ComputeService",
     placement: "PlacementClient",
     scheduler: "SchedulerSettings",
 ) -> "list[Task]":
-    from moorage.compute.agents.down_hosts import DeadHostsDuty
-    from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalDuty
-    from moorage.compute.moves.migration_worker import MovingDuty
-    from moorage.compute.scheduling.build_worker import BuildDuty
+    from moorage.compute.agents.down_hosts import DeadHostsTask
+    from moorage.compute.catalogue.baremetal_flavors import BareMetal, BareMetalTask
+    from moorage.compute.moves.migration_worker import MigrationTask
+    from moorage.compute.scheduling.build_worker import BuildTask
     from moorage.compute.scheduling.host_selection import Placer
-    from moorage.compute.servers.reclaim import ReclaimDuty
+    from moorage.compute.servers.reclaim import ReclaimTask
     from moorage.compute.store.meters import ComputeMeters
     from moorage.images.client import ImageWriter
 
     clock, options = parts.clock, parts.config.compute
     return [
-        ReclaimDuty(
+        ReclaimTask(
             engine,
             clock,
             service.deletion,
@@ -195,7 +195,7 @@ def _compute_duties(
             after_s=options.reclaim_instance_interval,
             offload_after_s=options.shelved_offload_time,
         ),
-        DeadHostsDuty(
+        DeadHostsTask(
             engine,
             clock,
             parts.ids,
@@ -204,8 +204,8 @@ def _compute_duties(
             service.agents,
             grace_s=options.host_down_after_s,
         ),
-        BareMetalDuty(BareMetal(engine, clock, placement), clock, period_s=options.bare_metal_period_s),
-        BuildDuty(
+        BareMetalTask(BareMetal(engine, clock, placement), clock, period_s=options.bare_metal_period_s),
+        BuildTask(
             engine,
             clock,
             parts.ids,
@@ -217,7 +217,7 @@ def _compute_duties(
             options=scheduler,
             meters=ComputeMeters(parts.plane.metrics.registry),
         ),
-        MovingDuty(
+        MigrationTask(
             engine,
             clock,
             parts.ids,
@@ -265,14 +265,14 @@ def _quotas(config: Config) -> dict[str, int]:
 
 def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.api import routes as accelerator_routes
-    from moorage.accelerator.service.event_task import EventsDuty
+    from moorage.accelerator.service.event_task import EventsTask
     from moorage.accelerator.service.service import AcceleratorService
     from moorage.accelerator.store.history_store import remove_before
     from moorage.accelerator.store.meters import show_state
     from moorage.accelerator.store.tables import jobs
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
-    from moorage.jobs.pruning import PruningDuty
+    from moorage.jobs.pruning import PruningTask
 
     engine = parts.engine("accelerator")
     images = GlanceImages(parts.client("image")) if parts.has("image") else None
@@ -284,9 +284,9 @@ def build_accelerator(parts: Components) -> None:
     poll_s = parts.config.accelerator.poll_period_s
     if days := _days(parts.config, "accelerator", "history_days", parts.config.accelerator.history_days):
         keep = timedelta(days=days)
-        parts.plane.duties.append(PruningDuty("accelerator-history", engine, parts.clock, remove_before, keep=keep))
-    parts.plane.duties += _job_pruning(parts, "accelerator", engine, jobs, parts.config.accelerator.finished_jobs_days)
-    parts.plane.duties.append(EventsDuty(engine, parts.clock, compute, worker=events, poll_s=poll_s))
+        parts.plane.tasks.append(PruningTask("accelerator-history", engine, parts.clock, remove_before, keep=keep))
+    parts.plane.tasks += _job_pruning(parts, "accelerator", engine, jobs, parts.config.accelerator.finished_jobs_days)
+    parts.plane.tasks.append(EventsTask(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     api = accelerator_routes.API
     if parts.config.accelerator.legacy_500:
         api = dataclasses.replace(api, error_shape=accelerator_routes.legacy_error_shape)
@@ -303,13 +303,13 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
 def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
     """Of audits the last one stays: the metrics tell it."""
     from moorage.audit.schedule import KEY
-    from moorage.jobs.pruning import PruningDuty
+    from moorage.jobs.pruning import PruningTask
     from moorage.jobs.store import JobStore
 
     if not _days(parts.config, service, "finished_jobs_days", days):
         return []
     remove = partial(JobStore(jobs).prune, last_of=(KEY,))
-    return [PruningDuty(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
+    return [PruningTask(f"{service}-jobs", engine, parts.clock, remove, keep=timedelta(days=days))]
 
 
 def build_reservation(parts: Components) -> None:
@@ -345,9 +345,9 @@ def build_reservation(parts: Components) -> None:
     )
     show_state(parts.plane.metrics.registry, engine, parts.clock)
     parts.plane.starts.append(service.check_placement)
-    parts.plane.duties.append(service.runner(poll_s=poll_s))
+    parts.plane.tasks.append(service.runner(poll_s=poll_s))
     if watch_s:
-        parts.plane.duties.append(service.watch(period_s=watch_s))
+        parts.plane.tasks.append(service.watch(period_s=watch_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
 
 

@@ -58,7 +58,7 @@ def build_crowd(parts: Components, keeper: ProviderConfigKeeper) -> None:
             )
         )
     parts.plane.starts.append(lambda: _start(agents, in_turn=isinstance(parts.clock, VirtualClock)))
-    parts.plane.crowd += [duty for agent in agents for duty in agent.duties]
+    parts.plane.crowd += [task for agent in agents for task in agent.tasks]
 
 
 def _start(agents: Sequence[HostAgent], *, in_turn: bool) -> None:

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
 
-#: A process looks this often whether another one still has the duties.
-DUTIES_AFTER_S = 1.0
+#: A process looks this often whether another one still has the tasks.
+TASKS_AFTER_S = 1.0
 
 
 class Application:
@@ -36,7 +36,7 @@ class Application:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
         self._made()
-        # The new process is a worker, as far as we know: its duties do not wait for somebody's first request.
+        # The new process is a worker, as far as we know: its tasks do not wait for somebody's first request.
         os.register_at_fork(
             before=self._end, after_in_child=lambda: threading.Thread(target=self._made, daemon=True).start()
         )
@@ -64,7 +64,7 @@ class Application:
 
 
 class _Serving:
-    """A plane with one service, prepared; its duties run from when no other process of the state directory runs them."""
+    """A plane with one service, prepared; its tasks run from when no other process of the state directory runs them."""
 
     def __init__(self, service: str) -> None:
         config = _config(service)
@@ -74,7 +74,7 @@ class _Serving:
         self._ending = threading.Event()
         #: ends with the process at the latest
         self._lock = (config.state / f"duties-{service}.lock").open("w", encoding="ascii")
-        self._waiting = threading.Thread(target=self._take_duties, name="duties", daemon=True)
+        self._waiting = threading.Thread(target=self._take_tasks, name="duties", daemon=True)
         self._waiting.start()
 
     def end(self) -> None:
@@ -83,15 +83,15 @@ class _Serving:
         self.plane.stop()
         self._lock.close()
 
-    def _take_duties(self) -> None:
-        # A server that forks what it has imported does so before the first attempt: its duties do not even begin.
-        while not self._ending.wait(DUTIES_AFTER_S):
+    def _take_tasks(self) -> None:
+        # A server that forks what it has imported does so before the first attempt: its tasks do not even begin.
+        while not self._ending.wait(TASKS_AFTER_S):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            log.info("the duties of this state directory run here now")
-            self.plane.start_duties()
+            log.info("the tasks of this state directory run here now")
+            self.plane.start_tasks()
             return
 
 

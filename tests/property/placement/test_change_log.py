@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.change_events import written
-from moorage.placement.service.retention import PAUSE, RetentionDuty
+from moorage.placement.service.retention import PAUSE, RetentionTask
 from tests.plane import InProcessPlane
 
 #: Longer than clocks may differ, so that times decide.
@@ -227,10 +227,10 @@ def test_history_has_what_the_api_showed_also_after_old_entries_were_taken_away(
             at = world.clock.now()
             world.write(*write)
             recorded.append((at, world.shown()))
-        duty = RetentionDuty(world.engine, world.clock, history=STEP * data.draw(st.integers(0, len(writes) + 1)))
-        while duty.tick() < world.clock.now() + PAUSE:
+        task = RetentionTask(world.engine, world.clock, history=STEP * data.draw(st.integers(0, len(writes) + 1)))
+        while task.run_once() < world.clock.now() + PAUSE:
             pass
-        oldest = world.clock.now() - duty._history
+        oldest = world.clock.now() - task._history
         for at, states in recorded:
             if at >= oldest:
                 assert world.as_of(at) == states

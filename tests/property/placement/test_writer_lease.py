@@ -12,7 +12,7 @@ from moorage.placement.store.writer_lease import Row, WriterLease
 SPEEDS = (0.96, 1.0, 1.03)
 
 processes = st.integers(0, 2)
-#: What takes no time where nothing comes between: twice a round of the duty while somebody reads; a write.
+#: What takes no time where nothing comes between: twice a round of the task while somebody reads; a write.
 WHOLE = {"round": ["read", "ask", "carry_out", "hear"] * 2, "put": ["take", "commit", "remember"]}
 SPLIT = (
     "read",
@@ -60,7 +60,7 @@ class World:
         if wish is not None and wish.version == self.row.version:
             self.row = Row(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
 
-    # --- the duty -----------------------------------------------------------------------------------------------
+    # --- the task -----------------------------------------------------------------------------------------------
 
     def ask(self, process):
         lease = process.lease

@@ -1,6 +1,6 @@
 """Finished jobs go when they are older than the operator keeps them, on all three databases; nothing else does.
 
-When a duty looks again is the same on each, and so is what its bound makes of a full batch.
+When a task looks again is the same on each, and so is what its bound makes of a full batch.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +13,7 @@ import pytest
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import in_transaction, read, write
 from moorage.jobs.model import JobState
-from moorage.jobs.pruning import BATCH, BREATH, PruningDuty
+from moorage.jobs.pruning import BATCH, BREATH, PruningTask
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database
 from tests.store.jobs.test_store import SCHEMA, STORE, claim, enqueue, finish, get, new
@@ -27,8 +27,8 @@ def jobs(kind):
         yield engine
 
 
-def duty(engine, clock, *last_of):
-    return PruningDuty("jobs", engine, clock, partial(STORE.prune, last_of=last_of), keep=KEEP)
+def task(engine, clock, *last_of):
+    return PruningTask("jobs", engine, clock, partial(STORE.prune, last_of=last_of), keep=KEEP)
 
 
 def finished(engine, clock, *ids, key="server-1", queue="compute-1"):
@@ -52,11 +52,11 @@ def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
     [held] = claim(jobs, clock.now())
     clock.sleep(KEEP.total_seconds())
     finished(jobs, clock, "young", key="k3", queue="compute-2")
-    pruning = duty(jobs, clock)
-    assert pruning.tick() == clock.now() + pruning.pause
+    pruning = task(jobs, clock)
+    assert pruning.run_once() == clock.now() + pruning.pause
     assert left(jobs) == ["done", "cancelled", "claimed", "ready", "young"], "just as old is not older"
     clock.sleep(1)
-    duty(jobs, clock).tick()
+    task(jobs, clock).run_once()
     assert left(jobs) == ["claimed", "ready", "young"]
     finish(jobs, held, clock.now())  # however long it took
     assert get(jobs, "claimed").state is JobState.DONE
@@ -64,7 +64,7 @@ def test_only_finished_jobs_that_are_old_enough_go(jobs, clock):
 
 @pytest.mark.parametrize(("days", "hours"), [(0.5, 1), (3, 2.4), (30, 24), (3650, 24)])
 def test_what_is_kept_long_is_looked_at_seldom(jobs, clock, days, hours):
-    pruning = PruningDuty("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days))
+    pruning = PruningTask("jobs", jobs, clock, STORE.prune, keep=timedelta(days=days))
     assert pruning.pause == timedelta(hours=hours)
 
 
@@ -74,9 +74,9 @@ def test_they_go_a_few_at_a_time(jobs, clock):
         for number in range(BATCH + 2):
             STORE.cancel(connection, str(number), clock.now())
     clock.sleep(KEEP.total_seconds() + 1)
-    pruning = duty(jobs, clock)
-    assert (pruning.tick(), len(left(jobs))) == (clock.now() + BREATH, 2)
-    assert (pruning.tick(), left(jobs)) == (clock.now() + pruning.pause, [])
+    pruning = task(jobs, clock)
+    assert (pruning.run_once(), len(left(jobs))) == (clock.now() + BREATH, 2)
+    assert (pruning.run_once(), left(jobs)) == (clock.now() + pruning.pause, [])
 
 
 @on_every_database
@@ -84,7 +84,7 @@ def test_the_last_one_of_a_key_stays_where_somebody_shows_it(jobs, clock):
     finished(jobs, clock, "audit:1", "audit:2", key="audit")
     finished(jobs, clock, "a")
     clock.sleep(KEEP.total_seconds() + 1)
-    duty(jobs, clock, "audit", "nothing").tick()
+    task(jobs, clock, "audit", "nothing").run_once()
     assert left(jobs) == ["audit:2"]
 
 
@@ -97,7 +97,7 @@ def test_a_report_on_a_job_that_is_forgotten_is_refused_as_one_that_is_fenced(jo
     with pytest.raises(Conflict):
         finish(jobs, lost, clock.now())
     clock.sleep(KEEP.total_seconds() + 1)
-    duty(jobs, clock).tick()
+    task(jobs, clock).run_once()
     with pytest.raises(NotFound):
         finish(jobs, lost, clock.now())
 
@@ -107,7 +107,7 @@ def test_jobs_that_come_later_are_still_younger(jobs, clock):
     """Where all are gone the database may begin to count anew: what matters is the order among those that are there."""
     finished(jobs, clock, "a", "b")
     clock.sleep(KEEP.total_seconds() + 1)
-    duty(jobs, clock).tick()
+    task(jobs, clock).run_once()
     enqueue(jobs, clock.now(), new("c"), new("d"))
     assert [one.id for one in claim(jobs, clock.now())] == ["c"]
     finished(jobs, clock, "e", key="k2", queue="compute-2")
@@ -126,7 +126,7 @@ def test_two_processes_prune_while_others_work(jobs, clock):
 
     def prune(_number: int) -> None:
         start.wait()
-        duty(jobs, clock).tick()
+        task(jobs, clock).run_once()
 
     def work() -> list[str]:
         start.wait()

@@ -1,6 +1,6 @@
-"""The duty that trims the change log: what it takes away, what it leaves, and that it is alone.
+"""The task that trims the change log: what it takes away, what it leaves, and that it is alone.
 
-On all three databases: what is deleted, what is found afterwards, and several processes at once. When the duty looks again
+On all three databases: what is deleted, what is found afterwards, and several processes at once. When the task looks again
 and where a batch ends is decided above.
 """
 
@@ -17,7 +17,7 @@ from moorage.placement.forest.change_events import Cursor, Filter
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service import retention
-from moorage.placement.service.retention import PAUSE, RetentionDuty
+from moorage.placement.service.retention import PAUSE, RetentionTask
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_log as log
 from moorage.placement.store import change_store
@@ -58,10 +58,10 @@ def passes(clock, hours=1):
 
 
 def trim(engine, clock, *, hours):
-    duty = RetentionDuty(engine, clock, history=hours * HOUR)
-    while duty.tick() < clock.now() + PAUSE:
+    task = RetentionTask(engine, clock, history=hours * HOUR)
+    while task.run_once() < clock.now() + PAUSE:
         pass
-    return duty
+    return task
 
 
 def left(engine):
@@ -128,7 +128,7 @@ def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine
     passes(clock, 2)
     monkeypatch.setattr(retention, "BATCH", 50)
     soon = clock.now() + retention.BREATH
-    assert RetentionDuty(engine, clock, history=HOUR).tick() == soon, "there is more"
+    assert RetentionTask(engine, clock, history=HOUR).run_once() == soon, "there is more"
     assert len(left(engine)) > 42
     trim(engine, clock, hours=1)
     assert len(left(engine)) == 42
@@ -137,10 +137,10 @@ def test_a_process_that_begins_in_the_middle_of_a_transaction_finishes_it(engine
 def test_the_next_round_is_when_the_oldest_entry_gets_old(engine, service, clock):
     host(service)
     written = clock.now()
-    duty = RetentionDuty(engine, clock, history=5 * HOUR)
-    assert duty.tick() == written + 5 * HOUR
+    task = RetentionTask(engine, clock, history=5 * HOUR)
+    assert task.run_once() == written + 5 * HOUR
     passes(clock, 6)
-    assert duty.tick() == clock.now() + 5 * HOUR, "nothing is left that could get old"
+    assert task.run_once() == clock.now() + 5 * HOUR, "nothing is left that could get old"
 
 
 @on_servers
@@ -149,7 +149,7 @@ def test_who_finds_another_process_at_it_lets_it_be(engine, service, clock):
     passes(clock, 2)
     with write(engine) as connection:
         assert change_store.claim_retention(connection) is not None
-        assert RetentionDuty(engine, clock, history=HOUR).tick() == clock.now() + PAUSE
+        assert RetentionTask(engine, clock, history=HOUR).run_once() == clock.now() + PAUSE
         assert len(left(engine)) > 1
     trim(engine, clock, hours=1)
 

@@ -75,10 +75,10 @@ def test_racing_runners_do_each_event_once(plane):
     leases = [plane.ask("POST", "/v1/leases", lease(instance(2)), status=201)["lease"] for _ in range(4)]
     runners = [plane.new_process().runner for _ in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda runner: runner.tick(), runners))
+        list(pool.map(lambda runner: runner.run_once(), runners))
     plane.clock.sleep(timedelta(seconds=5).total_seconds())
     for runner in runners:
-        runner.tick()
+        runner.run_once()
     for each in leases:
         assert plane.lease(each["id"])["status"] == "ACTIVE"
         assert plane.inventory("compute-1", class_of(each["reservations"][0])).total == 2

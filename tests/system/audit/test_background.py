@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from moorage.audit.audit_task import AuditTask
 from moorage.audit.collector import read
-from moorage.audit.duty import AuditDuty
 from moorage.audit.model import Finding, FindingKind
 from moorage.audit.rules import findings
 from moorage.audit.schedule import AuditSchedule, last_round
@@ -50,8 +50,8 @@ def engine(tmp_path):
     engine.dispose()
 
 
-def duty(engine, clock, look, worker="one"):
-    return AuditDuty(AuditSchedule(engine, JobStore(jobs), clock, worker, PERIOD_S), look)
+def task(engine, clock, look, worker="one"):
+    return AuditTask(AuditSchedule(engine, JobStore(jobs), clock, worker, PERIOD_S), look)
 
 
 def last(engine):
@@ -61,13 +61,13 @@ def last(engine):
 
 def test_one_of_two_processes_audits_in_each_period(engine, clock):
     looks = Looking(), Looking()
-    duties = [duty(engine, clock, look, worker) for look, worker in zip(looks, "ab", strict=True)]
-    for one in duties:  # what starts now is not looked at
-        assert one.tick() == datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+    tasks = [task(engine, clock, look, worker) for look, worker in zip(looks, "ab", strict=True)]
+    for one in tasks:  # what starts now is not looked at
+        assert one.run_once() == datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
     for hour in range(13, 17):
         clock.advance_to(datetime(2026, 3, 1, hour, 0, 5, tzinfo=UTC))
-        for one in duties if hour % 2 else reversed(duties):
-            assert one.tick() == datetime(2026, 3, 1, hour + 1, 0, tzinfo=UTC)
+        for one in tasks if hour % 2 else reversed(tasks):
+            assert one.run_once() == datetime(2026, 3, 1, hour + 1, 0, tzinfo=UTC)
     assert [look.looked for look in looks] == [2, 2]
     assert last(engine).ended_at == clock.now()
 
@@ -76,40 +76,40 @@ def test_a_round_whose_process_died_is_done_by_another(engine, clock):
     clock.advance_to(START)
     dead = AuditSchedule(engine, JobStore(jobs), clock, "dead", PERIOD_S)
     look = Looking()
-    other = duty(engine, clock, look, "other")
+    other = task(engine, clock, look, "other")
     clock.advance_to(START + timedelta(hours=1))
     assert dead.claim() is not None
-    other.tick()
+    other.run_once()
     assert look.looked == 0
     clock.advance_to(START + timedelta(hours=3))
     while look.looked < 2:  # the one that was left, and that of this period
-        other.tick()
+        other.run_once()
     assert last(engine) is not None
 
 
 def test_a_service_that_does_not_answer_puts_the_round_off(engine, clock):
     look = Looking()
-    one = duty(engine, clock, look)
+    one = task(engine, clock, look)
     look.found = Unavailable("compute does not answer")
     clock.advance_to(START + timedelta(hours=1))
-    again = one.tick()
+    again = one.run_once()
     assert again == clock.now() + timedelta(seconds=60)
     assert last(engine) is None
     look.found = [LOST]
     clock.advance_to(again)
-    one.tick()
+    one.run_once()
     assert last(engine).findings == {FindingKind.OVER_CAPACITY: 1}
 
 
 def test_each_new_finding_is_one_event(engine, clock, caplog):
     look = Looking()
-    one = duty(engine, clock, look)
+    one = task(engine, clock, look)
     caplog.set_level(logging.INFO, logger="moorage.audit")
 
     def told(hours):
         caplog.clear()
         clock.advance_to(START + timedelta(hours=hours))
-        one.tick()
+        one.run_once()
         return [record.kind for record in caplog.records if record.getMessage() == "audit finding"]
 
     look.found = [LOST]

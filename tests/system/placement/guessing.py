@@ -79,7 +79,7 @@ def main() -> None:
     committer.WARY = int(wary)
     database = {"placement": database_url}
     with InProcessPlane(Path(directory), "placement", clock=SystemClock(), ids=RandomIds(), database=database) as plane:
-        plane.plane.start_duties()
+        plane.plane.start_tasks()
         serve(plane.plane.app, int(port), threads=8)
 
 

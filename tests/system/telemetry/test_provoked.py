@@ -13,7 +13,7 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import Unavailable
-from moorage.jobs.background_tasks import DutyThreads, Wakeups, tick
+from moorage.jobs.background_tasks import TaskThreads, Wakeups, run_task
 from moorage.jobs.wakeups import RabbitHints
 from moorage.telemetry.metrics import Metrics
 from tests.ports import free_port
@@ -136,7 +136,7 @@ def test_a_database_that_is_away(plane, tmp_path):
     woken("MoorageRequestsFail", before, after, tmp_path)
 
 
-def test_a_duty_that_does_not_come_back(tmp_path):
+def test_a_task_that_does_not_come_back(tmp_path):
     metrics, wakeups, clock = Metrics(), Wakeups(), VirtualClock(START)
     stuck, let_go = threading.Event(), threading.Event()
 
@@ -144,18 +144,18 @@ def test_a_duty_that_does_not_come_back(tmp_path):
         name = "stuck"
         rounds = 0
 
-        def tick(self):
+        def run_once(self):
             self.rounds += 1
             if self.rounds > 1:
                 stuck.set()
                 let_go.wait(60)
             return clock.now()
 
-    def ticked(done):
-        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded, due=done.due.timestamp())
+    def run_ended(done):
+        metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded, due=done.due.timestamp())
 
     before = metrics.exposition().decode()
-    threads = DutyThreads(clock, wakeups, ticked)
+    threads = TaskThreads(clock, wakeups, run_ended)
     threads.start([Stuck()])
     try:
         assert stuck.wait(60)
@@ -169,19 +169,19 @@ def test_a_duty_that_does_not_come_back(tmp_path):
     judge([Case(alert, series, fires=True)], tmp_path)
 
 
-def test_a_duty_that_fails_each_time(tmp_path):
+def test_a_task_that_fails_each_time(tmp_path):
     class Broken:
         name = "broken"
 
-        def tick(self):
+        def run_once(self):
             raise ValueError("as ordered")
 
     metrics, clock = Metrics(), VirtualClock(START)
-    metrics.ticked("broken", clock.now().timestamp(), succeeded=False)  # once is no trouble
+    metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # once is no trouble
     before = metrics.exposition().decode()
     for _ in range(30):
-        done = tick(Broken(), clock)
-        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded)
+        done = run_task(Broken(), clock)
+        metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded)
     woken("MoorageDutyFails", before, metrics.exposition().decode(), tmp_path)
 
 

@@ -153,7 +153,7 @@ class Rig:
         self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = images or WatchedImages(self.directory_of_images, self.watch)
-        #: How often the resource tracker was woken, the agent's own duty, and who tells the history.
+        #: How often the resource tracker was woken, the agent's own task, and who tells the history.
         self.changes = self.reports = self.records = 0
         self.restart()
 

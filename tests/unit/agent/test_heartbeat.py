@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.host.heartbeat import AT_LEAST_EACH, HeartbeatDuty
+from moorage.agent.host.heartbeat import AT_LEAST_EACH, HeartbeatTask
 from moorage.core.errors import Unavailable
 from moorage.jobs.poller_election import Turns
 
@@ -38,49 +38,49 @@ def facts():
 
 
 @pytest.fixture
-def duty(facts, compute, turns, clock):
-    return HeartbeatDuty("compute-1", lambda: dict(facts), compute, turns, clock, PERIOD_S)
+def task(facts, compute, turns, clock):
+    return HeartbeatTask("compute-1", lambda: dict(facts), compute, turns, clock, PERIOD_S)
 
 
-def beat(duty, clock, times=1):
+def beat(task, clock, times=1):
     for _ in range(times):
-        clock.advance_to(duty.tick())
+        clock.advance_to(task.run_once())
 
 
-def test_a_host_that_asks_nobody_for_jobs_beats_each_period(duty, compute, clock):
+def test_a_host_that_asks_nobody_for_jobs_beats_each_period(task, compute, clock):
     begin = clock.now()
-    beat(duty, clock, 5)
+    beat(task, clock, 5)
     assert len(compute.told) == 5
     assert clock.now() - begin == timedelta(seconds=5 * PERIOD_S)
 
 
-def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(duty, compute, turns, clock):
+def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(task, compute, turns, clock):
     for _ in range(3 * AT_LEAST_EACH):
         turns.answered_at = clock.now()
-        beat(duty, clock)
+        beat(task, clock)
     assert len(compute.told) == 3
 
 
-def test_changed_facts_are_told_in_any_case(duty, compute, turns, clock, facts):
+def test_changed_facts_are_told_in_any_case(task, compute, turns, clock, facts):
     for vcpus in (1, 1, 2, 2):
         facts["vcpus"] = vcpus
         turns.answered_at = clock.now()
-        beat(duty, clock)
+        beat(task, clock)
     assert compute.told == [{"vcpus": 1}, {"vcpus": 2}]
 
 
-def test_when_asking_for_jobs_fails_it_beats_again(duty, compute, turns, clock):
+def test_when_asking_for_jobs_fails_it_beats_again(task, compute, turns, clock):
     turns.answered_at = clock.now()
-    beat(duty, clock, 4)
+    beat(task, clock, 4)
     assert len(compute.told) == 3
 
 
-def test_a_beat_that_failed_is_made_up_for_by_the_next(duty, compute, turns, clock, caplog):
+def test_a_beat_that_failed_is_made_up_for_by_the_next(task, compute, turns, clock, caplog):
     compute.is_away = True
     turns.answered_at = clock.now()
-    beat(duty, clock)
+    beat(task, clock)
     assert "no heartbeat" in caplog.text
     compute.is_away = False
     turns.answered_at = clock.now()
-    beat(duty, clock)
+    beat(task, clock)
     assert len(compute.told) == 1

@@ -23,9 +23,9 @@ WELL = Status(
     [reading.HostState("compute-1", is_up=True)],
     [reading.JobsState("compute", 0, 0, 0.0)],
     reading.LeaseState(0, 0.0, 0),
-    [reading.DutyState("reservation", 3.0, 0.0, 0)],
+    [reading.BackgroundTaskState("reservation", 3.0, 0.0, 0)],
 )
-LATE = reading.DutyState("placement-retention", 900.0, 600.0, 2)
+LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_the_exit_code_is_that_of_the_worst(changed, wanted):
     assert exit_code(dataclasses.replace(WELL, **changed)) is wanted
 
 
-def test_many_hosts_that_are_down_stay_one_line_and_a_late_duty_is_named():
+def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
     hosts = [reading.HostState(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
     out = io.StringIO()
-    show(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, duties=[*WELL.duties, LATE]))
+    show(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
     lines = out.getvalue().splitlines()
     assert "hosts    9,980 up, 20 down: compute-1, compute-2, compute-3, compute-4" in out.getvalue()
     assert "and 12 more" in out.getvalue()
     assert "         placement-retention: 600 s late, last done 900 s ago, 2 rounds failed" in lines
-    assert "duties   2 run, 1 late" in lines
+    assert "tasks    2 run, 1 late" in lines
     assert len(lines) < 24, "one screen"
 
 
@@ -73,9 +73,9 @@ def test_the_exposition_of_a_process_is_read():
         "# TYPE moorage_duty_failures counter\n"
         'moorage_duty_failures_total{duty="b"} 3.0\n'
     )
-    assert list(reading._duties(text, 100.0)) == [
-        reading.DutyState("a", 10.0, 5.0, 0),
-        reading.DutyState("b", None, 0.0, 3),
+    assert list(reading._tasks(text, 100.0)) == [
+        reading.BackgroundTaskState("a", 10.0, 5.0, 0),
+        reading.BackgroundTaskState("b", None, 0.0, 3),
     ]
 
 
@@ -86,7 +86,7 @@ def test_names_do_not_steer_the_terminal(capsys):
     rows.add_row(name, "compute-1\ncompute-2")
     console().print(rows)
     hosts, late = [reading.HostState(name, is_up=False)], dataclasses.replace(LATE, name=name)
-    show(console(), dataclasses.replace(WELL, hosts=hosts, duties=[late]))
+    show(console(), dataclasses.replace(WELL, hosts=hosts, tasks=[late]))
     out = capsys.readouterr().out
     assert all(one.isprintable() for line in out.split("\n") for one in line)
     written = "\\u001b[2J\\u001b]0;title\\u0007web\\u202egnp\\u009b31m"

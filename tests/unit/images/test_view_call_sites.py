@@ -25,7 +25,7 @@ CALLS = {
     ("compute.requests.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
     ("compute.servers.operate_service", "OperateService._announce"): {("announce", "view")},
     # Images of servers' disks that are no longer needed: of the server's project.
-    ("compute.moves.migration_worker", "MovingDuty._forget"): {("delete", "OwnerView(server.project_id)")},
+    ("compute.moves.migration_worker", "MigrationTask._forget"): {("delete", "OwnerView(server.project_id)")},
     # Disks that a host sends become images of the project of the server that the job is about.
     ("compute.agents.disk_image_service", "DiskImageService.upload"): {
         ("upload", "view"),
@@ -53,7 +53,7 @@ CALLS = {
 #: Where somebody gets at the image service: each is given to a class whose every operation takes a view.
 WAYS = {
     ("wiring.services", "_compute_service"): {"GlanceImages", "ImageLookup", "ImageWriter"},
-    ("wiring.services", "_compute_duties"): {"ImageWriter"},
+    ("wiring.services", "_compute_tasks"): {"ImageWriter"},
     ("wiring.services", "build_accelerator"): {"GlanceImages"},
     ("wiring.services", "build_reservation"): {"ImageLookup"},
 }

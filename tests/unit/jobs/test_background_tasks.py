@@ -1,4 +1,4 @@
-"""Duties in threads and in virtual time."""
+"""Tasks in threads and in virtual time."""
 
 import logging
 import threading
@@ -7,13 +7,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.clock import AdjustableClock, SystemClock, VirtualClock
-from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, DutiesInTurn, DutyThreads, Wakeups
+from moorage.jobs.background_tasks import PAUSE_AFTER_FAILURE, TasksInVirtualTime, TaskThreads, Wakeups
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 PATIENCE_S = 20
 
 
-class Duty:
+class Task:
     """Ticks; each tick is told to `on_tick` and answered with what that gives."""
 
     def __init__(self, name, on_tick, listens_to=()):
@@ -23,7 +23,7 @@ class Duty:
         self.ticks = 0
         self.news = threading.Condition()
 
-    def tick(self):
+    def run_once(self):
         with self.news:
             self.ticks += 1
             self.news.notify_all()
@@ -61,8 +61,8 @@ def test_each_listener_of_a_topic_has_an_event_of_its_own():
 
 def test_topics_of_ones_own_are_no_queues_that_others_hint_at():
     wakeups = Wakeups()
-    event = wakeups.listen("queue", own=("duty",))
-    wakeups.wake("duty")
+    event = wakeups.listen("queue", own=("task",))
+    wakeups.wake("task")
     assert event.is_set()
     assert wakeups.queues() == {"queue"}
 
@@ -72,13 +72,13 @@ def test_topics_of_ones_own_are_no_queues_that_others_hint_at():
 
 @pytest.fixture
 def threads():
-    """A function that starts duties; they are stopped at the end."""
+    """A function that starts tasks; they are stopped at the end."""
     started = []
 
-    def start(*duties, clock=None, wakeups=None):
-        threads = DutyThreads(clock or SystemClock(), wakeups or Wakeups())
+    def start(*tasks, clock=None, wakeups=None):
+        threads = TaskThreads(clock or SystemClock(), wakeups or Wakeups())
         started.append(threads)
-        threads.start(duties)
+        threads.start(tasks)
         return threads
 
     yield start
@@ -86,26 +86,26 @@ def threads():
         one.stop()
 
 
-def test_a_duty_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(threads):
+def test_a_task_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(threads):
     wakeups = Wakeups()
-    duty = Duty("a", lambda _: None, listens_to=("jobs",))
-    threads(duty, wakeups=wakeups)
-    duty.wait_for(1)
+    task = Task("a", lambda _: None, listens_to=("jobs",))
+    threads(task, wakeups=wakeups)
+    task.wait_for(1)
     wakeups.wake("a")
-    duty.wait_for(2)
+    task.wait_for(2)
     wakeups.wake("jobs")
-    duty.wait_for(3)
+    task.wait_for(3)
 
 
 def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(threads):
     wakeups, times = Wakeups(), []
-    duty = Duty("a", lambda _: times.append(None))
-    duty.rest_s = 1.0
-    threads(duty, wakeups=wakeups)
-    duty.wait_for(1)
+    task = Task("a", lambda _: times.append(None))
+    task.rest_s = 1.0
+    threads(task, wakeups=wakeups)
+    task.wait_for(1)
     for _ in range(1000):
         wakeups.wake("a")
-    duty.wait_for(2)
+    task.wait_for(2)
     assert len(times) == 2
 
 
@@ -119,8 +119,8 @@ def test_no_wake_is_lost_whenever_it_comes(threads):
         done.extend(work[: len(work)])
         del work[:]
 
-    duty = Duty("a", take_all)
-    threads(duty, wakeups=wakeups)
+    task = Task("a", take_all)
+    threads(task, wakeups=wakeups)
     seen = threading.Event()
     for number in range(3000):
         work.append(number)
@@ -137,22 +137,22 @@ def test_no_wake_is_lost_whenever_it_comes(threads):
 def test_a_wake_during_a_tick_is_followed_by_another_tick(threads):
     """What the tick has not seen any more must be seen by the next one."""
     wakeups = Wakeups()
-    duty = Duty("a", lambda ticks: wakeups.wake("a") if ticks < 5 else None)
-    threads(duty, wakeups=wakeups)
-    duty.wait_for(5)
+    task = Task("a", lambda ticks: wakeups.wake("a") if ticks < 5 else None)
+    threads(task, wakeups=wakeups)
+    task.wait_for(5)
 
 
 def test_a_clock_that_was_set_is_noticed_without_a_wake(threads, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.LONGEST_WAIT_S", 0.01)
     clock = AdjustableClock()
-    duty = Duty("a", lambda _: clock.now() + timedelta(hours=1))
-    threads(duty, clock=clock)
-    duty.wait_for(1)
+    task = Task("a", lambda _: clock.now() + timedelta(hours=1))
+    threads(task, clock=clock)
+    task.wait_for(1)
     clock.advance(3600)
-    duty.wait_for(2)
+    task.wait_for(2)
 
 
-def test_a_duty_is_not_called_before_it_is_due(threads, monkeypatch):
+def test_a_task_is_not_called_before_it_is_due(threads, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.LONGEST_WAIT_S", 0.001)
     clock = SystemClock()
     due = [clock.now()]
@@ -164,50 +164,50 @@ def test_a_duty_is_not_called_before_it_is_due(threads, monkeypatch):
         due.append(clock.now() + timedelta(milliseconds=20))
         return due[-1]
 
-    duty = Duty("a", tick)
-    threads(duty, clock=clock)
-    duty.wait_for(4)
+    task = Task("a", tick)
+    threads(task, clock=clock)
+    task.wait_for(4)
     assert early == []
 
 
-def test_a_duty_ticks_again_when_it_is_due(threads):
+def test_a_task_ticks_again_when_it_is_due(threads):
     clock = SystemClock()
-    duty = Duty("a", lambda _: clock.now() + timedelta(milliseconds=5))
-    threads(duty, clock=clock)
-    duty.wait_for(4)
+    task = Task("a", lambda _: clock.now() + timedelta(milliseconds=5))
+    threads(task, clock=clock)
+    task.wait_for(4)
 
 
-def test_a_duty_that_raises_goes_on_and_leaves_a_line_in_the_log(threads, caplog, monkeypatch):
+def test_a_task_that_raises_goes_on_and_leaves_a_line_in_the_log(threads, caplog, monkeypatch):
     monkeypatch.setattr("moorage.jobs.background_tasks.PAUSE_AFTER_FAILURE", timedelta(milliseconds=5))
 
     def fail_twice(ticks):
         if ticks < 3:
             raise KeyError("trouble")
 
-    duty = Duty("a", fail_twice)
+    task = Task("a", fail_twice)
     with caplog.at_level(logging.ERROR):
-        threads(duty)
-        duty.wait_for(3)
-    assert [record.duty for record in caplog.records] == ["a", "a"]
+        threads(task)
+        task.wait_for(3)
+    assert [record.task for record in caplog.records] == ["a", "a"]
     assert "trouble" in caplog.text
 
 
-def test_one_duty_that_hangs_does_not_hold_up_another(threads):
+def test_one_task_that_hangs_does_not_hold_up_another(threads):
     release = threading.Event()
-    slow, quick = Duty("slow", lambda _: release.wait(PATIENCE_S)), Duty("quick", lambda ticks: START)
+    slow, quick = Task("slow", lambda _: release.wait(PATIENCE_S)), Task("quick", lambda ticks: START)
     slow.on_tick = lambda _: release.wait(PATIENCE_S) and None
     threads(slow, quick)
     quick.wait_for(5)
     release.set()
 
 
-def test_stopping_ends_a_duty_that_waits(threads):
-    duty = Duty("a", lambda _: None)
-    running = threads(duty)
-    duty.wait_for(1)
+def test_stopping_ends_a_task_that_waits(threads):
+    task = Task("a", lambda _: None)
+    running = threads(task)
+    task.wait_for(1)
     running.stop()
     assert not any(thread.is_alive() for thread in running._threads)
-    assert duty.ticks == 1
+    assert task.ticks == 1
 
 
 def test_a_jump_of_the_clock_makes_what_is_due_then_happen_now(threads):
@@ -222,21 +222,21 @@ def test_a_jump_of_the_clock_makes_what_is_due_then_happen_now(threads):
             return None
         return end_of_lease
 
-    duty = Duty("a", end_it)
-    threads(duty, clock=clock, wakeups=wakeups)
-    duty.wait_for(1)
+    task = Task("a", end_it)
+    threads(task, clock=clock, wakeups=wakeups)
+    task.wait_for(1)
     clock.advance(timedelta(days=30).total_seconds())
     assert ended.wait(PATIENCE_S)
 
 
-def test_a_duty_that_is_due_in_the_very_far_future_waits(threads):
+def test_a_task_that_is_due_in_the_very_far_future_waits(threads):
     """Leases may end in the year 9999; the longest wait of Python is shorter than that."""
     wakeups = Wakeups()
-    duty = Duty("a", lambda _: datetime.max.replace(tzinfo=UTC))
-    threads(duty, wakeups=wakeups)
-    duty.wait_for(1)
+    task = Task("a", lambda _: datetime.max.replace(tzinfo=UTC))
+    threads(task, wakeups=wakeups)
+    task.wait_for(1)
     wakeups.wake("a")
-    duty.wait_for(2)
+    task.wait_for(2)
 
 
 # -------------------------------------------------------------------------------------------------- virtual time
@@ -250,7 +250,7 @@ def test_thirty_days_pass_in_the_time_the_work_takes():
         seen.append(clock.now())
         return clock.now() + timedelta(hours=1)
 
-    DutiesInTurn(clock, Wakeups(), [Duty("a", hourly)]).run_until(START + timedelta(days=30))
+    TasksInVirtualTime(clock, Wakeups(), [Task("a", hourly)]).run_until(START + timedelta(days=30))
     assert seen == [START + timedelta(hours=hour) for hour in range(30 * 24 + 1)]
     assert clock.now() == START + timedelta(days=30)
 
@@ -264,14 +264,14 @@ def test_what_is_due_at_the_last_moment_happens_and_later_things_do_not():
         seen.append(clock.now())
         return due[ticks - 1] if ticks <= len(due) else None
 
-    turns = DutiesInTurn(clock, Wakeups(), [Duty("a", tick)])
+    turns = TasksInVirtualTime(clock, Wakeups(), [Task("a", tick)])
     turns.run_until(START + timedelta(seconds=5))
     assert seen == [START, due[0]]
     turns.run_until(START + timedelta(seconds=6))
     assert seen == [START, *due]
 
 
-def test_duties_wake_each_other_at_the_same_moment_and_in_their_order():
+def test_tasks_wake_each_other_at_the_same_moment_and_in_their_order():
     clock, wakeups = VirtualClock(START), Wakeups()
     story = []
 
@@ -283,12 +283,12 @@ def test_duties_wake_each_other_at_the_same_moment_and_in_their_order():
     def agent(_):
         story.append(("agent", clock.now()))
 
-    turns = DutiesInTurn(clock, wakeups, [Duty("agent", agent, ("jobs",)), Duty("build", build)])
+    turns = TasksInVirtualTime(clock, wakeups, [Task("agent", agent, ("jobs",)), Task("build", build)])
     turns.run_until(START + timedelta(days=1))
     assert story == [("agent", START), ("build", START), ("agent", START)]
 
 
-def test_in_virtual_time_a_duty_that_raises_is_tried_again_after_a_pause():
+def test_in_virtual_time_a_task_that_raises_is_tried_again_after_a_pause():
     clock = VirtualClock(START)
     seen = []
 
@@ -297,18 +297,18 @@ def test_in_virtual_time_a_duty_that_raises_is_tried_again_after_a_pause():
         if ticks == 1:
             raise KeyError("trouble")
 
-    DutiesInTurn(clock, Wakeups(), [Duty("a", fail_once)]).run_until(START + timedelta(hours=1))
+    TasksInVirtualTime(clock, Wakeups(), [Task("a", fail_once)]).run_until(START + timedelta(hours=1))
     assert seen == [START, START + PAUSE_AFTER_FAILURE]
 
 
-def test_duties_that_never_come_to_rest_are_named():
+def test_tasks_that_never_come_to_rest_are_named():
     clock = VirtualClock(START)
-    turns = DutiesInTurn(clock, Wakeups(), [Duty("restless", lambda _: clock.now())])
+    turns = TasksInVirtualTime(clock, Wakeups(), [Task("restless", lambda _: clock.now())])
     with pytest.raises(RuntimeError, match="restless"):
         turns.settle(limit=50)
 
 
-def test_sleeping_past_another_duty_s_moment_delays_it_and_nothing_else():
+def test_sleeping_past_another_task_s_moment_delays_it_and_nothing_else():
     clock = VirtualClock(START)
     seen = []
 
@@ -319,6 +319,6 @@ def test_sleeping_past_another_duty_s_moment_delays_it_and_nothing_else():
         seen.append(clock.now())
         return START + timedelta(seconds=3) if ticks == 1 else None
 
-    turns = DutiesInTurn(clock, Wakeups(), [Duty("punctual", punctual), Duty("sleeper", sleeper)])
+    turns = TasksInVirtualTime(clock, Wakeups(), [Task("punctual", punctual), Task("sleeper", sleeper)])
     turns.run_until(START + timedelta(minutes=1))
     assert seen == [START, START + timedelta(seconds=10)]

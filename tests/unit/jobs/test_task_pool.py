@@ -1,4 +1,4 @@
-"""Many duties in few threads."""
+"""Many tasks in few threads."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.jobs.background_tasks import Wakeups
-from moorage.jobs.task_pool import DutyPool
+from moorage.jobs.task_pool import TaskPool
 
 PATIENCE_S = 20
 
@@ -24,7 +24,7 @@ class Counting:
         self._busy = threading.Lock()
         self._changed = threading.Condition()
 
-    def tick(self):
+    def run_once(self):
         if not self._busy.acquire(blocking=False):
             self.overlaps += 1
             return None
@@ -49,42 +49,42 @@ def wakeups():
 
 @pytest.fixture
 def pool(wakeups):
-    pool = DutyPool(SystemClock(), wakeups, threads=2)
+    pool = TaskPool(SystemClock(), wakeups, threads=2)
     yield pool
     pool.stop()
 
 
-def test_hundreds_of_duties_tick_in_two_threads(pool):
+def test_hundreds_of_tasks_tick_in_two_threads(pool):
     before = threading.active_count()
-    duties = [Counting(f"d{number}", period_s=0.01) for number in range(300)]
-    pool.start(duties)
+    tasks = [Counting(f"d{number}", period_s=0.01) for number in range(300)]
+    pool.start(tasks)
     assert threading.active_count() == before + 2
-    for duty in duties:
-        duty.wait_for(3)
+    for task in tasks:
+        task.wait_for(3)
 
 
 def test_one_that_is_only_woken_ticks_once_at_the_start_and_once_per_wake(pool, wakeups):
-    duty = Counting("d", listens_to=("queue",))
-    pool.start([duty])
-    duty.wait_for(1)
+    task = Counting("d", listens_to=("queue",))
+    pool.start([task])
+    task.wait_for(1)
     wakeups.wake("queue")
-    duty.wait_for(2)
+    task.wait_for(2)
     wakeups.wake("d")
-    duty.wait_for(3)
+    task.wait_for(3)
     wakeups.wake("another")
     time.sleep(0.05)
-    assert duty.ticks == 3
+    assert task.ticks == 3
 
 
 def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(pool, wakeups):
-    duty = Counting("d")
-    duty.rest_s = 1.0
-    pool.start([duty])
-    duty.wait_for(1)
+    task = Counting("d")
+    task.rest_s = 1.0
+    pool.start([task])
+    task.wait_for(1)
     for _ in range(1000):
         wakeups.wake("d")
-    duty.wait_for(2)
-    assert duty.ticks == 2
+    task.wait_for(2)
+    assert task.ticks == 2
 
 
 def test_a_wake_during_a_tick_is_followed_by_another_tick_and_they_never_overlap(pool, wakeups):
@@ -94,31 +94,31 @@ def test_a_wake_during_a_tick_is_followed_by_another_tick_and_they_never_overlap
         inside.set()
         assert go_on.wait(PATIENCE_S)
 
-    duty = Counting("d", action=wait)
-    pool.start([duty])
+    task = Counting("d", action=wait)
+    pool.start([task])
     assert inside.wait(PATIENCE_S)
     for _ in range(5):
         wakeups.wake("d")
     go_on.set()
-    duty.wait_for(2)
+    task.wait_for(2)
     time.sleep(0.05)
-    assert (duty.ticks, duty.overlaps) == (2, 0)
+    assert (task.ticks, task.overlaps) == (2, 0)
 
 
 def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
-    duty = Counting("d", period_s=0.3)
-    pool.start([duty])
-    duty.wait_for(1)
+    task = Counting("d", period_s=0.3)
+    pool.start([task])
+    task.wait_for(1)
     for number in range(2, 5):
         wakeups.wake("d")
-        duty.wait_for(number)
+        task.wait_for(number)
     assert len([turn for turn in pool._turns if turn.row.turn is turn]) <= 1
-    duty.wait_for(5)
+    task.wait_for(5)
 
 
-def test_a_tick_that_raises_is_logged_and_the_duty_goes_on(wakeups, caplog):
+def test_a_tick_that_raises_is_logged_and_the_task_goes_on(wakeups, caplog):
     told = []
-    pool = DutyPool(SystemClock(), wakeups, 1, lambda done: told.append((done.duty, done.succeeded)))
+    pool = TaskPool(SystemClock(), wakeups, 1, lambda done: told.append((done.task, done.succeeded)))
     failing = Counting("bad", action=lambda: 1 / 0)
     good = Counting("good", period_s=0.01)
     pool.start([failing, good])
@@ -129,7 +129,7 @@ def test_a_tick_that_raises_is_logged_and_the_duty_goes_on(wakeups, caplog):
     pool.stop()
     assert ("bad", False) in told
     assert ("good", True) in told
-    assert "duty failed" in caplog.text
+    assert "task failed" in caplog.text
 
 
 def test_stopping_ends_the_threads_while_nothing_is_due(pool, wakeups):

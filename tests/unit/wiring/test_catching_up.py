@@ -1,4 +1,4 @@
-"""A rehearsal's clock jumps: who waits for that finds that all duties have looked since, signs of life first."""
+"""A rehearsal's clock jumps: who waits for that finds that all tasks have looked since, signs of life first."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ from tests.system.planes import write_config
 DAY_S = 86400
 
 
-class Duty:
+class Task:
     """`looks`: the times at which it looked, after `before_look`."""
 
     def __init__(self, name, clock, looks, *, shows_life=False, before_look=lambda: None):
@@ -26,7 +26,7 @@ class Duty:
         self._looks = looks
         self._before_look = before_look
 
-    def tick(self):
+    def run_once(self):
         self._before_look()
         self._looks.append((self.name, self._clock.now()))
         return self._clock.now() + timedelta(hours=1)
@@ -34,16 +34,16 @@ class Duty:
 
 @pytest.fixture
 def running():
-    """A function that starts a plane with these duties, in threads and in a pool, when each has looked once."""
+    """A function that starts a plane with these tasks, in threads and in a pool, when each has looked once."""
     planes = []
 
-    def start(clock, duties, crowd=()):
-        plane = Plane(app=None, clock=clock, wakeups=Wakeups(), duties=list(duties), crowd=list(crowd))
+    def start(clock, tasks, crowd=()):
+        plane = Plane(app=None, clock=clock, wakeups=Wakeups(), tasks=list(tasks), crowd=list(crowd))
         clock.on_advance.append(plane.catch_up)
         began = time.perf_counter()
         plane.start()
         planes.append(plane)
-        assert plane._rounds.wait_for([each.name for each in (*duties, *crowd)], began, 20)
+        assert plane._rounds.wait_for([each.name for each in (*tasks, *crowd)], began, 20)
         return plane
 
     yield start
@@ -57,9 +57,9 @@ def test_all_have_looked_since_the_jump_and_signs_of_life_came_first(running):
     def late():
         time.sleep(0.02)  # so that a look that does not wait for it would come before it
 
-    beats = [Duty(f"heartbeat {n}", clock, looks, shows_life=True, before_look=late) for n in range(2)]
-    others = [Duty(f"look {n}", clock, looks) for n in range(2)]
-    running(clock, [others[0], beats[0], others[1]], [Duty("jobs", clock, looks), beats[1]])
+    beats = [Task(f"heartbeat {n}", clock, looks, shows_life=True, before_look=late) for n in range(2)]
+    others = [Task(f"look {n}", clock, looks) for n in range(2)]
+    running(clock, [others[0], beats[0], others[1]], [Task("jobs", clock, looks), beats[1]])
     looks.clear()
     jump = clock.now() + timedelta(seconds=DAY_S)
     clock.advance(DAY_S)
@@ -72,7 +72,7 @@ def test_all_have_looked_since_the_jump_and_signs_of_life_came_first(running):
 def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
     config = write_config(tmp_path, plane={"services": "image", "clock": "adjustable"}, identity={"mode": "none"})
     plane, looks = build_plane(config), []
-    plane.duties.append(Duty("look", plane.clock, looks, before_look=lambda: time.sleep(0.02)))
+    plane.tasks.append(Task("look", plane.clock, looks, before_look=lambda: time.sleep(0.02)))
     plane.start()
     jump = plane.clock.now() + timedelta(seconds=DAY_S)
     plane.clock.advance(DAY_S)
@@ -83,7 +83,7 @@ def test_the_plane_of_a_rehearsal_catches_up(tmp_path):
 def test_a_round_that_was_under_way_does_not_count(running):
     clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
     may_go_on.set()
-    slow = Duty("slow", clock, looks, before_look=lambda: may_go_on.wait(20))
+    slow = Task("slow", clock, looks, before_look=lambda: may_go_on.wait(20))
     plane = running(clock, [slow])
     may_go_on.clear()
     plane.wakeups.wake("slow")
@@ -98,8 +98,8 @@ def test_nobody_is_waited_for_without_end(running, monkeypatch):
     monkeypatch.setattr(components, "CATCH_UP_S", 0.05)
     clock, looks, may_go_on = AdjustableClock(), [], threading.Event()
     may_go_on.set()
-    stuck = Duty("stuck", clock, looks, shows_life=True, before_look=lambda: may_go_on.wait(20))
-    running(clock, [stuck, Duty("look", clock, looks)])
+    stuck = Task("stuck", clock, looks, shows_life=True, before_look=lambda: may_go_on.wait(20))
+    running(clock, [stuck, Task("look", clock, looks)])
     may_go_on.clear()
     began = time.perf_counter()
     clock.advance(DAY_S)
@@ -107,9 +107,9 @@ def test_nobody_is_waited_for_without_end(running, monkeypatch):
     may_go_on.set()
 
 
-def test_a_plane_whose_duties_do_not_run_waits_for_nobody():
+def test_a_plane_whose_tasks_do_not_run_waits_for_nobody():
     clock = AdjustableClock()
-    plane = Plane(app=None, clock=clock, wakeups=Wakeups(), duties=[Duty("look", clock, [])])
+    plane = Plane(app=None, clock=clock, wakeups=Wakeups(), tasks=[Task("look", clock, [])])
     clock.on_advance.append(plane.catch_up)
     began = time.perf_counter()
     clock.advance(DAY_S)

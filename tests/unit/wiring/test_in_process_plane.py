@@ -68,7 +68,7 @@ def test_planes_of_a_cloud_reach_each_other_and_share_databases(tmp_path):
         make_provider(first)
         assert names(second) == ["rp"]
         compute = first.beside("third", "compute", endpoints=IMAGE_AWAY)
-        assert compute.duty("compute.build").tick() > first.clock.now()
+        assert compute.task("compute.build").run_once() > first.clock.now()
         assert "PUT" in {request.method for request in compute.ways["placement"].requests}
         first.kill()
         second.kill()
@@ -76,7 +76,7 @@ def test_planes_of_a_cloud_reach_each_other_and_share_databases(tmp_path):
             first.cloud.reach(f"{URL}/placement").send("GET", "/", {})
 
 
-def test_duties_run_when_time_passes(tmp_path):
+def test_tasks_run_when_time_passes(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute,accelerator,agent") as plane:
         plane.settle()
         plane.ways["compute"].clear()
@@ -90,18 +90,18 @@ def test_a_part_can_be_killed_around_a_request(tmp_path, when, is_there):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         plane.ways["placement"].die(0, when)
         with pytest.raises(Killed):
-            plane.duty("compute.build").tick()
+            plane.task("compute.build").run_once()
         (trait,) = plane.ways["placement"].requests
         seen = plane.send("GET", f"/placement{trait.path}", version="1.39")
         assert (trait.method, seen.status == 204) == ("PUT", is_there)
         plane.ways["placement"].clear()
-        plane.duty("compute.build").tick()
+        plane.task("compute.build").run_once()
 
 
 def test_a_service_can_answer_what_a_test_wants(tmp_path):
     with InProcessPlane(tmp_path, "placement,image,compute") as plane:
         plane.ways["placement"].around = lambda request, send: ClientResponse(503, {}, b"{}")
-        assert plane.duty("compute.build").tick() > plane.clock.now()
+        assert plane.task("compute.build").run_once() > plane.clock.now()
         plane.ways["placement"].clear()
         assert plane.ways["placement"].requests == []
 
@@ -112,8 +112,8 @@ def test_a_fault_can_be_for_some_requests_and_some_times(tmp_path):
         way.on("GET /", lambda request, send: noted.append(request) or send())
         way.on("PUT /traits/", failing(Unavailable("placement is away")), times=4)  # a client repeats it thrice
         now = plane.clock.now()
-        assert plane.duty("compute.build").tick() - now < timedelta(minutes=1), "it tries again"
-        assert plane.duty("compute.build").tick() - now > timedelta(minutes=1)
+        assert plane.task("compute.build").run_once() - now < timedelta(minutes=1), "it tries again"
+        assert plane.task("compute.build").run_once() - now > timedelta(minutes=1)
         assert noted == []
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-from moorage.accelerator.service.event_task import EventsDuty
+from moorage.accelerator.service.event_task import EventsTask
 from moorage.accelerator.service.host_jobs import EVENTS_QUEUE
 from moorage.accelerator.store import tables
 from moorage.core.clock import SystemClock
@@ -31,7 +31,7 @@ class Deadly(Watch):
 
 
 class Compute:
-    """What `EventsDuty` calls of compute's client."""
+    """What `EventsTask` calls of compute's client."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -51,7 +51,7 @@ def main() -> None:
     watch = Deadly()
     watch.arm(point[0] if point else None)
     watched(watch)
-    duty = EventsDuty(engine, clock, Compute(Path(directory, "told")), worker="events", poll_s=5)
+    task = EventsTask(engine, clock, Compute(Path(directory, "told")), worker="events", poll_s=5)
 
     def tell():
         """Only where there is something to tell: else its commits would be no points of anything."""
@@ -59,7 +59,7 @@ def main() -> None:
             with engine.connect() as connection:
                 waiting = connection.execute(WAITING).first()
             if waiting is not None:
-                duty.tick()
+                task.run_once()
             time.sleep(0.02)
 
     threading.Thread(target=tell, daemon=True).start()

@@ -10,9 +10,9 @@ import pytest
 
 from moorage.accelerator.drivers.description import every_kind
 from moorage.accelerator.model.devices import Mdev
-from moorage.accelerator.service.event_task import EventsDuty
+from moorage.accelerator.service.event_task import EventsTask
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import InProcessTransport
@@ -48,13 +48,13 @@ class Plane:
         self.rig = Rig(tmp_path / "host", clock=clock, devices=devices)
         self.rig.agent._reports = wire.client()
         self.rig.image(region_uuid=TYPE_R1, function_uuid=AES)
-        self.rig.agent.tick()
+        self.rig.agent.run_once()
         self.compute = Compute()
         http = ServiceClient(
             InProcessTransport(self.compute, "http://compute"), service_type="compute", credentials=NoCredentials()
         )
-        self._events = EventsDuty(engine, clock, ComputeClient(http), worker="events", poll_s=5)
-        self._jobs = JobsDuty(
+        self._events = EventsTask(engine, clock, ComputeClient(http), worker="events", poll_s=5)
+        self._jobs = JobsTask(
             host=HOST,
             number=1,
             service=wire.client(),
@@ -65,13 +65,13 @@ class Plane:
         )
 
     def host_works(self) -> None:
-        while self._jobs.tick() <= self.clock.now():
+        while self._jobs.run_once() <= self.clock.now():
             pass
 
     def tell(self) -> list:
         """What compute hears in this moment."""
         before = len(self.compute.events)
-        self._events.tick()
+        self._events.run_once()
         return [(event["tag"], event["status"]) for event in self.compute.events[before:]]
 
     def profile(self, name, *groups):
@@ -155,7 +155,7 @@ def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire,
             "domain": "0000", "bus": "b1", "device": "00", "function": "0", "asked_type": "nvidia-592",
             "vgpu_mark": f"nvidia-592_{shares[arq['attach_handle_uuid']].slot}",
         }  # fmt: skip
-    plane.rig.agent.tick()  # what the host reports of it changes nothing
+    plane.rig.agent.run_once()  # what the host reports of it changes nothing
     assert plane.of(instance).body["arqs"] == bound
 
 
@@ -179,7 +179,7 @@ def test_the_reports_of_the_host_change_nothing_about_what_is_bound(plane):
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     plane.host_works()
     before = plane.of(instance).body
-    plane.rig.agent.tick()
+    plane.rig.agent.run_once()
     assert plane.of(instance).body == before
     late.report_attachments(HOST, [])
     assert plane.of(instance).body == before
@@ -192,7 +192,7 @@ def test_a_report_that_comes_before_the_job_is_done_makes_no_second_request(plan
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     (job,) = plane.wire.client().claim_jobs(HOST, "worker")
     plane.rig.agent.bind(job.payload)
-    plane.rig.agent.tick()  # it reports the handle as attached
+    plane.rig.agent.run_once()  # it reports the handle as attached
     assert [one["uuid"] for one in plane.of(instance).body["arqs"]] == [arq["uuid"]]
     handles = plane.rig.agent.bind(job.payload)
     plane.wire.client().report_job(job.id, job.epoch, "done", {"handles": handles})

@@ -18,7 +18,7 @@ from moorage.accelerator.host.agent_socket import SocketServer
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.store import tables
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from moorage.core.ids import RandomIds
 from os_acc import exception
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, Rig, gpu, in_threads, new_instance, rp
@@ -45,7 +45,7 @@ def wire(tmp_path, database_url, clock, hints) -> Iterator[Wire]:
 def rig(tmp_path, wire, clock) -> Rig:
     rig = Rig(tmp_path / "host", devices=card_of_16(), clock=clock)
     rig.agent._reports = wire.client()
-    rig.agent.tick()
+    rig.agent.run_once()
     return rig
 
 
@@ -63,7 +63,7 @@ def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, 
     instances = [{"uuid": new_instance(), "name": f"vm-{number}", "project_id": PROJECT} for number in range(PLUGS)]
     executors = [ThreadPoolExecutor(max_workers=1) for _ in instances]
     done = threading.Event()
-    reports = threading.Thread(target=lambda: [rig.agent.tick() for _ in iter(done.is_set, True)])
+    reports = threading.Thread(target=lambda: [rig.agent.run_once() for _ in iter(done.is_set, True)])
     reports.start()
     try:
         futures = [
@@ -80,7 +80,7 @@ def test_of_32_plugs_on_16_handles_half_succeed_and_half_are_told_why(tmp_path, 
     given = [answer[0]["pci_id"] for answer in answers if isinstance(answer, list)]
     assert sorted(given) == sorted(HANDLES)
     assert [type(answer) for answer in answers if not isinstance(answer, list)] == [exception.NoCapacity] * 16
-    rig.agent.tick()
+    rig.agent.run_once()
     assert addresses_told(wire) == sorted(HANDLES)
     rig.check()
 
@@ -108,10 +108,10 @@ def test_of_32_requests_bound_at_once_half_get_the_16_handles(engine, wire, rig,
 
     def work(number):
         runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-        jobs = JobsDuty(
+        jobs = JobsTask(
             host=HOST, number=number, service=wire.client(), runner=runner, clock=clock, poll_period_s=1
         )  # fmt: skip
-        while jobs.tick() <= clock.now():
+        while jobs.run_once() <= clock.now():
             pass
 
     assert in_threads([lambda number=number: work(number) for number in range(1, 5)]) == [None] * 4

@@ -55,7 +55,7 @@ def records(wire, query="", **options):
 
 def test_a_device_from_its_programming_to_its_cleaning(rig, wire):
     instance = use(rig)
-    rig.agent.tick()
+    rig.agent.run_once()
     (card,) = (one for one in wire("GET", "/v2/devices").body["devices"] if one["model"] == "PAC Arria 10 GX")
     found = records(wire, f"?device={card['uuid']}")
     assert [one["event"] for one in found] == ["program", "attach", "detach", "clean"]
@@ -87,11 +87,11 @@ def test_a_lost_answer_and_a_restart_tell_nothing_twice_and_leave_nothing_out(ri
         reports.loses = 1
         rig.agent._reports = reports
         with pytest.raises(Unavailable):
-            rig.agent.tick()
+            rig.agent.run_once()
         rig.restart()  # the process dies before it has noted that it has told
         assert len(rig.held.journal.pending) > 0
     rig.agent._reports = reports
-    rig.agent.tick()
+    rig.agent.run_once()
     assert [one["event"] for one in records(wire)] == ["program", *["attach", "detach", "clean"] * 3]
     assert rig.held.journal.pending == ()
 
@@ -101,7 +101,7 @@ def test_what_happened_while_nobody_listened_is_told_in_its_order(rig, wire):
     uses = [use(rig) for _ in range(80)]  # more than one report takes
     rig.restart()
     rig.agent._reports = wire.client()
-    rig.agent.tick()
+    rig.agent.run_once()
     found, after = [], ""
     while after is not None:
         page = wire("GET", f"{PATH}?limit=100{after and f'&after={after}'}").body
@@ -130,7 +130,7 @@ def test_a_report_that_cannot_be_read_is_refused(wire, body):
 
 def test_a_device_that_is_gone_is_found_by_host_and_address(rig, wire):
     use(rig)
-    rig.agent.tick()
+    rig.agent.run_once()
     wire.client().report_devices(HOST, [])
     seen = wire("GET", f"{PATH}?device=22222222-0000-4000-8000-000000000001")
     assert (seen.status, "by its host and its address" in seen.fault) == (404, True)
@@ -139,7 +139,7 @@ def test_a_device_that_is_gone_is_found_by_host_and_address(rig, wire):
 
 def test_the_command_prints_records_or_json(rig, wire, monkeypatch):
     instance = use(rig)
-    rig.agent.tick()
+    rig.agent.run_once()
     monkeypatch.setattr(command, "endpoints", lambda path: SimpleNamespace(accelerator=wire.client("admin")))
     monkeypatch.setattr(command, "PAGE", 3)
 
@@ -160,7 +160,7 @@ def test_the_command_prints_records_or_json(rig, wire, monkeypatch):
 def test_the_newest_first_is_the_same_in_reverse_by_the_page_too(rig, wire):
     for _ in range(2):
         use(rig)
-    rig.agent.tick()
+    rig.agent.run_once()
     found, after = [], ""
     while after is not None:
         page = wire("GET", f"{PATH}?order=newest&limit=2{after and f'&after={after}'}").body
@@ -173,7 +173,7 @@ def test_the_newest_first_is_the_same_in_reverse_by_the_page_too(rig, wire):
 def test_handles_tell_how_they_are_and_why_one_is_quarantined(rig, wire):
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
-    rig.agent.tick()
+    rig.agent.run_once()
     handles = f"/moorage/v1/handles?host={HOST}"
     (found,) = (one for one in wire("GET", handles).body["handles"] if one["handle"] == GPU)
     assert (found["state"], found["reason"], found["instance_uuid"]) == ("attached", None, instance)
@@ -181,7 +181,7 @@ def test_handles_tell_how_they_are_and_why_one_is_quarantined(rig, wire):
     rig.order(fault("clean"))
     with pytest.raises(CleanFailed):
         rig.unplug(instance)
-    rig.agent.tick()
+    rig.agent.run_once()
     (found,) = (one for one in wire("GET", handles).body["handles"] if one["handle"] == GPU)
     assert (found["state"], found["deployable"], found["device"]) == ("quarantined", f"{HOST}_{GPU}", GPU)
     assert found["instance_uuid"] is None

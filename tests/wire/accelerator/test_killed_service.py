@@ -39,8 +39,8 @@ ROOT = Path(__file__).parents[3]
 COMMITS = {
     "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
     "AcceleratorService.report_attachments", "RequestService.create", "RequestService.patch", "RequestService.delete",
-    "RequestService.delete_of", "HostJobs.claim", "HostJobs.report", "HistoryService._write", "EventsDuty._claim",
-    "EventsDuty.tick", "OperatorService.program", "OperatorService.offer",
+    "RequestService.delete_of", "HostJobs.claim", "HostJobs.report", "HistoryService._write", "EventsTask._claim",
+    "EventsTask.run_once", "OperatorService.program", "OperatorService.offer",
 }  # fmt: skip
 
 
@@ -98,7 +98,7 @@ class Lived:
 
     def host_reports(self):
         with contextlib.suppress(Unavailable):
-            self.rig.agent.tick()
+            self.rig.agent.run_once()
 
 
 KEPT = (tables.accelerator_requests, tables.device_profiles, tables.jobs, tables.history)

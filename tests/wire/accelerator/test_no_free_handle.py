@@ -30,12 +30,12 @@ def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plan
     plane.rig.order(fault("clean"))
     plane.wire("DELETE", f"/v2/accelerator_requests/{first['uuid']}", role="service")
     plane.host_works()
-    plane.rig.agent.tick()
+    plane.rig.agent.run_once()
     refused = plane.bind({second["uuid"]: rp(GPU)}, new_instance())
     assert (refused.status, "(0 bound or being bound, 1 quarantined)" in refused.fault) == (409, True)
     plane.rig.order()
     plane.rig.agent.release_quarantined(GPU)
-    plane.rig.agent.tick()
+    plane.rig.agent.run_once()
     assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
     plane.host_works()
     assert plane.state_of(second["uuid"]) == "Bound"

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, gpu, new_instance
 
 
@@ -16,10 +16,10 @@ def rig(tmp_path, wire, clock, hints) -> Rig:
     """A host that has reported, and does its jobs as soon as it is told of them."""
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
-    rig.agent.tick()
+    rig.agent.run_once()
     runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-    jobs = JobsDuty(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
-    rig.works = lambda: all(jobs.tick() <= clock.now() for _ in range(9))
+    jobs = JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
+    rig.works = lambda: all(jobs.run_once() <= clock.now() for _ in range(9))
     hints.heard = rig.works
     return rig
 
@@ -53,7 +53,7 @@ def test_a_disabled_device_is_reserved_until_it_is_enabled(wire, rig):
     assert wire("POST", f"/v2/devices/{uuid}/disable").status == 204
     assert device(wire, GPU)["status"] == "maintaining"
     assert (units(rig, GPU).total, units(rig, GPU).reserved) == (1, 1)
-    rig.agent.tick()
+    rig.agent.run_once()
     assert device(wire, GPU)["status"] == "maintaining", "a report of the host does not enable it"
     assert wire("POST", f"/v2/devices/{uuid}/enable").status == 204
     assert (device(wire, GPU)["status"], units(rig, GPU).reserved) == ("enabled", 0)
@@ -188,7 +188,7 @@ def test_attributes_are_kept_through_discoveries_and_traits_reach_the_provider(w
     part = deployable(wire, R1)
     rack, trait = add(wire, part, "rack", "7"), add(wire, part, "trait1", "CUSTOM_NEAR_THE_DOOR")
     assert (rack.status, trait.status) == (201, 201)
-    rig.agent.tick()
+    rig.agent.run_once()
     listed = wire("GET", f"/v2/attributes?deployable_id={part['root_id']}").body["attributes"]
     assert [(row["key"], row["value"]) for row in listed] == [("rack", "7"), ("trait1", "CUSTOM_NEAR_THE_DOOR")]
     assert wire("GET", "/v2/attributes?key=rack").body["attributes"] == listed[:1]

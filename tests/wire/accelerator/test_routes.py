@@ -19,7 +19,7 @@ def rig(tmp_path, wire) -> Rig:
     rig.image_id = rig.image(region_uuid=TYPE_R1, function_uuid=AES)
     rig.instance = new_instance()
     rig.plug(rig.instance, fpga(function=AES), R1)
-    rig.agent.tick()
+    rig.agent.run_once()
     return rig
 
 
@@ -104,7 +104,7 @@ def test_an_attached_handle_is_a_bound_request(wire, rig):
     assert wire("GET", "/v2/accelerator_requests?bind_state=resolved").body["arqs"] == [arq]
     assert wire("GET", "/v2/accelerator_requests?bind_state=started").status == 400
     rig.unplug(rig.instance)
-    rig.agent.tick()
+    rig.agent.run_once()
     assert wire("GET", "/v2/accelerator_requests").body["arqs"] == []
 
 
@@ -244,5 +244,5 @@ def test_a_report_that_cannot_be_read_is_refused(wire):
 def test_an_agent_without_the_role_hears_it(wire, rig):
     rig.agent._reports = wire.client("reader")
     with pytest.raises(RemoteError) as caught:
-        rig.agent.tick()
+        rig.agent.run_once()
     assert caught.value.status == 403

@@ -6,7 +6,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp
 
@@ -43,7 +43,7 @@ def variables(process):
 def jobs_of(rig, wire, clock):
     """What a host does for the service, one step per tick."""
     runner = AcceleratorRunner(rig.agent, keep_alive_period_s=10)
-    return JobsDuty(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
+    return JobsTask(host=HOST, number=1, service=wire.client(), runner=runner, clock=clock, poll_period_s=1)
 
 
 def test_the_commands_an_operator_types(variables, wire, tmp_path):
@@ -51,7 +51,7 @@ def test_the_commands_an_operator_types(variables, wire, tmp_path):
     rig.agent._reports = wire.client()
     instance = new_instance()
     rig.plug(instance, gpu(), GPU)
-    rig.agent.tick()
+    rig.agent.run_once()
     json_form = ("-f", "json")
     devices, deployables, create, again, profiles, arqs, missing, delete = openstack(
         variables,
@@ -88,7 +88,7 @@ def test_the_commands_an_operator_types(variables, wire, tmp_path):
 def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp_path):
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
-    rig.agent.tick()
+    rig.agent.run_once()
     jobs = jobs_of(rig, wire, clock)
     json_form = ("-f", "json")
     arq = ["accelerator", "arq"]
@@ -99,11 +99,11 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     fields = {"hostname": HOST, "device_rp_uuid": rp(GPU), "instance_uuid": instance}
     operations = [{"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items()]
     assert wire("PATCH", f"/v2/accelerator_requests/{uuid}", body={uuid: operations}).status == 202
-    jobs.tick()
+    jobs.run_once()
     shown, unbind = openstack(variables, [*arq, "show", uuid, *json_form], [*arq, "unbind", uuid])
     assert (shown.document["state"], shown.document["instance_uuid"]) == ("Bound", instance)
     assert unbind.status == 0, unbind.err
-    jobs.tick()
+    jobs.run_once()
     assert rig.agent.holdings.attachments == {}
     delete, gone = openstack(variables, [*arq, "delete", uuid], [*arq, "show", uuid])
     assert (delete.status, gone.status != 0) == (0, True), delete.err
@@ -113,7 +113,7 @@ def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire
     """Not `device enable` and `disable`, which that openstacksdk lacks, nor `deployable program`, which asks for a Glance."""
     rig = Rig(tmp_path / "host", clock=clock)
     rig.agent._reports = wire.client()
-    rig.agent.tick()
+    rig.agent.run_once()
     jobs = jobs_of(rig, wire, clock)
 
     def run(*commands):
@@ -144,7 +144,7 @@ def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire
     assert [row["uuid"] for row in arqs.document] == [uuid]
     assert bind.status == 0, bind.err
     for _ in range(2):  # the attribute is told to the host, then the request is bound
-        jobs.tick()
+        jobs.run_once()
     shown, attributes, of_attribute, unbind = run(
         f"arq show {uuid} -f json",
         "device attribute list -f json",
@@ -155,7 +155,7 @@ def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire
     assert ("speed", "fast") in {(row["key"], row["value"]) for row in attributes.document}
     assert of_attribute.document["key"] == "speed"
     assert unbind.status == 0, unbind.err
-    jobs.tick()
+    jobs.run_once()
     assert rig.agent.holdings.attachments == {}
     gone = run(
         f"arq delete {uuid}",

@@ -16,7 +16,7 @@ from sqlalchemy import select
 from moorage.accelerator.api.routes import API
 from moorage.accelerator.store import tables
 from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
-from moorage.agent.jobs.job_task import JobsDuty
+from moorage.agent.jobs.job_task import JobsTask
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
 from tests.wire.accelerator.conftest import Told, Wire, process_in
 
@@ -70,18 +70,18 @@ class World:
         self.rig = Rig(process.directory, clock=clock)
         self.wire = Wire(process.transport("/accelerator"))
         self.rig.agent._reports = self.wire.client()
-        self.rig.agent.tick()
+        self.rig.agent.run_once()
         runner = AcceleratorRunner(self.rig.agent, keep_alive_period_s=10)
-        jobs = JobsDuty(
+        jobs = JobsTask(
             host=HOST, number=1, service=self.wire.client(), runner=runner, clock=clock, poll_period_s=1
         )  # fmt: skip
-        hints.heard = lambda: all(jobs.tick() <= clock.now() for _ in range(9))
+        hints.heard = lambda: all(jobs.run_once() <= clock.now() for _ in range(9))
 
         self.private = self.rig.image("secret", visibility="private", region_uuid=TYPE_R1, function_uuid=SHA)
         self.public = self.rig.image("aes", region_uuid=TYPE_R2, function_uuid=new_instance())
         self.plugged = new_instance()
         self.rig.plug(self.plugged, fpga(bitstream=self.private), R1)
-        self.rig.agent.tick()
+        self.rig.agent.run_once()
         self.profile = self.new_profile("card")
         self.initial = self.new_request()
         self.bound, self.instance = self.new_request(), new_instance()

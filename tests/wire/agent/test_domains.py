@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsDuty
+from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsTask
 from moorage.agent.host.host_boot import HostBoot
 from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import DomainSpec, HypervisorAway
@@ -13,51 +13,51 @@ STRANGE = "5e7a4e00-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def duty(plane, clock):
+def task(plane, clock):
     plane.start_agent()
-    return DomainsDuty(host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10)
+    return DomainsTask(host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10)
 
 
 @pytest.fixture
-def server(plane, duty):
+def server(plane, task):
     server_id = plane.create("web")
     plane.settle()
-    duty.tick()
+    task.run_once()
     plane.to_compute.clear()
     return server_id
 
 
-def test_a_guest_that_went_off_is_shutoff_and_can_be_started(plane, duty, server):
+def test_a_guest_that_went_off_is_shutoff_and_can_be_started(plane, task, server):
     plane.driver.power(server, PowerAction.STOP)
-    duty.tick()
+    task.run_once()
     shown = plane.server(server)
     assert (shown["status"], shown["OS-EXT-STS:power_state"]) == ("SHUTOFF", 4)
     plane.act(server, **{"os-start": None})
     assert plane.server(server)["status"] == "ACTIVE"
-    duty.tick()
+    task.run_once()
     assert plane.server(server)["status"] == "ACTIVE"
 
 
-def test_a_domain_that_vanished_is_an_error_that_says_so(plane, duty, server):
+def test_a_domain_that_vanished_is_an_error_that_says_so(plane, task, server):
     plane.driver.destroy(server)
-    duty.tick()
+    task.run_once()
     shown = plane.server(server)
     assert shown["status"] == "ERROR"
     assert "is not on host compute-1 any more" in shown["fault"]["message"]
     assert "compute-1" in shown["fault"]["details"]
 
 
-def test_nothing_is_asked_while_nothing_changes(plane, duty, server, clock):
-    duty.tick()
+def test_nothing_is_asked_while_nothing_changes(plane, task, server, clock):
+    task.run_once()
     assert plane.to_compute.requests == []
     clock.sleep(ASK_ANYWAY.total_seconds())
-    duty.tick()
+    task.run_once()
     assert [request.method for request in plane.to_compute.requests] == ["GET", "PUT"]
 
 
-def test_what_a_guest_writes_is_shown(plane, duty, server):
+def test_what_a_guest_writes_is_shown(plane, task, server):
     (plane.state / "consoles" / f"{server}.log").write_text("hello from inside\n")
-    duty.tick()
+    task.run_once()
     action = {"os-getConsoleOutput": {}}
     output = plane.http.request("POST", f"/v2.1/servers/{server}/action", json=action)["output"]
     assert output.strip() == "hello from inside"
@@ -86,37 +86,37 @@ def test_another_host_has_no_say(plane, server):
     assert plane.compute.expected_servers("compute-2") == {}
 
 
-def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, duty, server, caplog):
+def test_a_domain_that_compute_does_not_know_is_said_once_and_left_alone(plane, task, server, caplog):
     plane.driver.spawn(DomainSpec(STRANGE, "strange", 1, 64))
-    duty.tick()
-    duty.tick()
+    task.run_once()
+    task.run_once()
     said = [record for record in caplog.records if STRANGE in getattr(record, "domains", ())]
     assert len(said) == 1
     assert "left alone" in said[0].getMessage()
     assert STRANGE in plane.driver.domains()
 
 
-def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, duty, server, caplog):
+def test_a_hypervisor_that_is_away_changes_nothing_and_is_asked_again(plane, task, server, caplog):
     domains = plane.driver.domains
 
     def away():
         raise HypervisorAway("libvirt does not answer")
 
     plane.driver.domains = away
-    duty.tick()
+    task.run_once()
     assert [record.why for record in caplog.records if hasattr(record, "why")] == ["libvirt does not answer"]
     assert plane.server(server)["status"] == "ACTIVE"
     plane.driver.domains = domains
     plane.driver.destroy(server)
-    duty.tick()
+    task.run_once()
     assert plane.server(server)["status"] == "ERROR"
 
 
 @pytest.fixture
 def booted(plane, clock, tmp_path):
-    """The duty of an agent whose host has this boot id."""
+    """The task of an agent whose host has this boot id."""
 
-    def booted(boot_id: str) -> DomainsDuty:
+    def booted(boot_id: str) -> DomainsTask:
         (tmp_path / "current").write_text(boot_id)
         boot = HostBoot(
             host="compute-1",
@@ -124,7 +124,7 @@ def booted(plane, clock, tmp_path):
             compute=plane.own_compute,
             current=tmp_path / "current",
         )
-        return DomainsDuty(
+        return DomainsTask(
             host="compute-1", driver=plane.driver, compute=plane.own_compute, clock=clock, period_s=10, boot=boot
         )
 
@@ -136,10 +136,10 @@ def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, se
     plane.settle()
     plane.act(off, **{"os-stop": None})
     plane.act(paused, pause=None)
-    booted("one").tick()
+    booted("one").run_once()
     for each in (server, paused):
         plane.driver.power(each, PowerAction.STOP)
-    booted("two").tick()
+    booted("two").run_once()
     plane.settle()
     assert [plane.server(each)["status"] for each in (server, off, paused)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
     assert plane.driver.domains()[server].power == "running"
@@ -149,24 +149,24 @@ def test_after_a_boot_of_the_host_what_ran_is_started_and_nothing_else(plane, se
 
 def test_without_a_boot_what_went_off_meanwhile_stays_off(plane, server, booted):
     """Only the agent was away: the guest shut itself down."""
-    booted("one").tick()
+    booted("one").run_once()
     plane.driver.power(server, PowerAction.STOP)
-    booted("one").tick()
+    booted("one").run_once()
     plane.settle()
     assert plane.server(server)["status"] == "SHUTOFF"
 
 
 def test_a_boot_is_worked_off_once_and_again_where_the_service_was_away(plane, server, booted):
-    booted("one").tick()
+    booted("one").run_once()
     plane.driver.power(server, PowerAction.STOP)
-    duty = booted("two")
+    task = booted("two")
     plane.to_compute.around = failing(Unavailable("compute is away"))
-    duty.tick()
+    task.run_once()
     plane.to_compute.clear()
-    duty.tick()
+    task.run_once()
     plane.settle()
     assert plane.server(server)["status"] == "ACTIVE"
     plane.driver.power(server, PowerAction.STOP)
-    duty.tick()
+    task.run_once()
     plane.settle()
     assert plane.server(server)["status"] == "SHUTOFF"

@@ -339,10 +339,10 @@ def test_a_host_described_under_another_name_does_not_start(plane):
 def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_in_step(plane, caplog):
     plane.start_agent()
     plane.to_placement.around = failing(Unavailable("placement does not answer"))
-    duty = plane.process.duty(resources_topic("compute-1"))
+    task = plane.process.task(resources_topic("compute-1"))
     pauses = []
     for _ in range(12):
-        due = duty.tick()
+        due = task.run_once()
         pauses.append((due - plane.clock.now()).total_seconds())
         plane.clock.advance_to(due)
     for number, pause_s in enumerate(pauses):
@@ -352,6 +352,6 @@ def test_placement_that_is_away_is_asked_again_soon_then_more_rarely_and_never_i
     assert "the provider tree could not be updated" in caplog.text
     plane.to_placement.clear()
     plane.driver._host = HostDescription(vcpus=32)
-    assert duty.tick() == plane.clock.now() + timedelta(seconds=plane.process.config.agent.update_period_s)
+    assert task.run_once() == plane.clock.now() + timedelta(seconds=plane.process.config.agent.update_period_s)
     root = plane.placement.provider_by_name("compute-1").uuid
     assert plane.placement.inventories(root)[1]["VCPU"].total == 32

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl
-from moorage.agent.control.provider_config_reload import ProviderConfigDuty, ProviderConfigKeeper
+from moorage.agent.control.provider_config_reload import ProviderConfigKeeper, ProviderConfigTask
 from moorage.agent.provider_config.current_set import KeptConfiguration
 from moorage.agent.provider_config.installation import PATIENCE_S, contents, held, install
 from moorage.core.errors import Conflict, StartError, Unavailable
@@ -30,7 +30,7 @@ def running(host, placement, clock):
     tracker.start()
     keeper = ProviderConfigKeeper(tracker, KeptConfiguration(host.state / "provider_config.json"), clock)
     keeper.started()
-    watch = ProviderConfigDuty(keeper, host="compute-1", clock=clock, period_s=PERIOD_S)
+    watch = ProviderConfigTask(keeper, host="compute-1", clock=clock, period_s=PERIOD_S)
     control = HostControl("compute-1", tracker, keeper, {CONSUMER: "web-1"}.get)
     transport = InProcessTransport(control_api.wsgi_app(control, SeededIds(21)), "http://agent")
     api = ServiceClient(transport, service_type="agent", clock=clock)
@@ -40,7 +40,7 @@ def running(host, placement, clock):
 def look(running, times=1):
     """Ticks of the watch, each when it is due."""
     for _ in range(times):
-        due = running.watch.tick()
+        due = running.watch.run_once()
         running.clock.advance_to(due)
 
 
@@ -150,17 +150,17 @@ def test_asked_for_it_is_taken_at_once(running, placement):
     """SIGHUP: no look before."""
     put(running.files, WAYS)
     running.watch.ask()
-    running.watch.tick()
+    running.watch.run_once()
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
 
 def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement, clock):
-    watch = ProviderConfigDuty(running.keeper, host="compute-1", clock=clock, period_s=0)
+    watch = ProviderConfigTask(running.keeper, host="compute-1", clock=clock, period_s=0)
     put(running.files, WAYS)
-    assert [watch.tick() for _ in range(3)] == [None] * 3
+    assert [watch.run_once() for _ in range(3)] == [None] * 3
     assert "CUSTOM_LLC" in custom(placement)
     watch.ask()
-    assert watch.tick() is None
+    assert watch.run_once() is None
     assert "CUSTOM_WAYS" in custom(placement)
 
 

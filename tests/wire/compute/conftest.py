@@ -129,11 +129,11 @@ class Plane:
 
     @property
     def builder(self):
-        return self.builds.duty("compute.build")
+        return self.builds.task("compute.build")
 
     @property
     def mover(self):
-        return self.process.duty("compute.moving")
+        return self.process.task("compute.moving")
 
     @property
     def to_placement(self):
@@ -186,8 +186,8 @@ class Plane:
     def settle(self, *hosts):
         """Builder, mover and hosts in turn until all is quiet."""
         for _ in range(4):
-            self.builder.tick()
-            self.mover.tick()
+            self.builder.run_once()
+            self.mover.run_once()
             for host in hosts:
                 host.work()
 

@@ -42,7 +42,7 @@ def test_no_host_is_called_like_the_builders_queue(plane):
 
 def test_a_job_that_is_worked_on_keeps_its_lease(plane, host):
     plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     job = host.claim()[0]
     for _ in range(3):
         plane.clock.sleep(50)
@@ -61,7 +61,7 @@ def test_reports_on_what_is_no_hosts_job_are_not_found(plane, host):
 
 def test_a_finished_job_is_not_failed_afterwards(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     job = host.claim()[0]
     host.report(job)
     with pytest.raises(Conflict):
@@ -73,7 +73,7 @@ def test_hints_go_to_whoever_waits(plane, host):
     builder, agent = plane.wakeups.listen("compute-build"), plane.wakeups.listen("compute-1")
     plane.boot(plane.flavor("small"))
     assert (builder.is_set(), agent.is_set()) == (True, False)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert agent.is_set()
 
 

@@ -18,7 +18,7 @@ class Chaos:
     def __init__(self, plane, host, seed):
         self.plane, self.host, self.random = plane, host, Random(seed)
         self.servers, self.held, self.deaths = [], [], 0
-        plane.builder.tick()
+        plane.builder.run_once()
         plane.flavor("small")
         plane.flavor("large", vcpus=9)
 
@@ -37,13 +37,13 @@ class Chaos:
             self.plane.act(server_id, action, argument.get(action), who="root:admin", roles="admin")
 
     def build(self):
-        self.plane.builder.tick()
+        self.plane.builder.run_once()
 
     def die_while_building(self):
         way = self.plane.to_placement
         way.die(self.random.randrange(4), self.random.choice(["before", "after"]))
         try:
-            self.plane.builder.tick()
+            self.plane.builder.run_once()
         except Killed:
             self.deaths += 1
             self.plane.succeed(f"builder-{self.deaths}")

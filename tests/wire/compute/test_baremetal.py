@@ -82,10 +82,10 @@ def test_the_allocation_is_healed_from_the_stored_flavor(plane, node, old_server
     """F7 (flavor-resources): the periodic update reports custom classes of the stored flavor."""
     held = {"VCPU": 8, "MEMORY_MB": 4096, "DISK_GB": 100}
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held}
-    plane.process.duty("compute.baremetal").tick()
+    plane.process.task("compute.baremetal").run_once()
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
     plane.placement.release(old_server)  # somebody else's mistake
-    due = plane.process.duty("compute.baremetal").tick()
+    due = plane.process.task("compute.baremetal").run_once()
     assert (due - plane.clock.now()).total_seconds() == 600
     assert plane.placement.allocations(old_server) == {node.provider.uuid: held | {GOLD: 1}}
 

@@ -63,14 +63,14 @@ def image(plane, size_bytes=None, **properties):
 
 def test_placement_is_told_of_aggregates_and_chooses_by_them(plane, hosts):
     east = aggregate(plane, "east", hosts[2], zone="east")
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.placement.aggregates(hosts[2].provider.uuid)[1] == {east["uuid"]}
     plane.flavor("small")
     ids = [plane.boot("small", f"vm{number}", availability_zone="east") for number in range(2)]
     plane.settle(*hosts)
     assert {host_of(plane, one) for one in ids} == {"compute-3"}
     plane.admin("POST", f"/v2.1/os-aggregates/{east['id']}/action", {"remove_host": {"host": "compute-3"}})
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.placement.aggregates(hosts[2].provider.uuid)[1] == set()
 
 
@@ -79,11 +79,11 @@ def test_aggregates_of_others_stay_and_what_placement_missed_is_told_at_the_next
     generation, _ = plane.placement.aggregates(hosts[0].provider.uuid)
     plane.placement.set_aggregates(hosts[0].provider.uuid, generation, {others})
     made = aggregate(plane, "rack", hosts[0])
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.placement.aggregates(hosts[0].provider.uuid)[1] == {others, made["uuid"]}
     generation, _ = plane.placement.aggregates(hosts[0].provider.uuid)
     plane.placement.set_aggregates(hosts[0].provider.uuid, generation, {others})
-    plane.another("next").duty("compute.build").tick()
+    plane.another("next").task("compute.build").run_once()
     assert plane.placement.aggregates(hosts[0].provider.uuid)[1] == {others, made["uuid"]}
 
 
@@ -182,7 +182,7 @@ def failed_once(plane, hosts, error):
     """A server whose first build ended with `error`, as a host reports it; and on how many hosts it was tried."""
     sentence, code = told(error)
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     (job,) = (job for one in hosts for job in one.claim())
     plane.agent.report_job(job.id, job.epoch, "failed", {"error": sentence, "code": code})
     plane.settle(*hosts)
@@ -241,7 +241,7 @@ def test_deleted_between_two_tries_nothing_stays(plane, hosts):
     for one in hosts:
         one.fails["build"] = "no"
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     for one in hosts:
         one.work()
     assert plane.show(server_id)["OS-EXT-STS:task_state"] == "scheduling"
@@ -306,7 +306,7 @@ def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
     inside = "http://127.0.0.1:1 does not answer"
     away = failing(Unavailable(inside, url="http://127.0.0.1:1"))
     plane.to_placement.on("GET /allocation_candidates", away)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.show(server_id)["status"] == "BUILD"
     plane.to_placement.clear()
     plane.clock.sleep(2)
@@ -315,7 +315,7 @@ def test_a_placement_that_is_away_is_no_lack_of_hosts(plane, host):
     plane.to_placement.on("GET /allocation_candidates", away)
     server_id = plane.boot("small", "second")
     for _ in range(12):
-        plane.builder.tick()
+        plane.builder.run_once()
         plane.clock.sleep(61)
     message = message_of(plane, server_id)
     assert message == "The server could not be scheduled: the placement service does not answer; try again later"

@@ -18,7 +18,7 @@ def die_at(plane, index, when):
     """Kill the builder at its `index`-th request to Placement from now on."""
     plane.to_placement.die(index, when)
     with pytest.raises(Killed):
-        plane.builder.tick()
+        plane.builder.run_once()
     plane.clock.sleep(LEASE_S + 1)
     plane.succeed()
 
@@ -26,7 +26,7 @@ def die_at(plane, index, when):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
 def test_a_build_that_was_killed_is_built_once(plane, host, index, when):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     die_at(plane, index, when)
     host.register()
@@ -41,7 +41,7 @@ def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.hints.is_deadly = True
     with pytest.raises(Killed):
-        plane.builder.tick()
+        plane.builder.run_once()
     plane.hints.is_deadly = False
     host.work()
     assert plane.show(server_id)["status"] == "ACTIVE"
@@ -51,7 +51,7 @@ def test_killed_after_the_commit_only_the_hint_is_lost(plane, host):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("index", [0, 1, 2], ids=["candidates", "explain", "release"])
 def test_a_build_without_a_host_that_was_killed_ends_in_error(plane, host, index, when):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("huge", vcpus=1000))
     die_at(plane, index, when)
     host.register()
@@ -74,7 +74,7 @@ def test_a_release_that_was_killed_is_made_up_for(plane, host, when):
 
 @pytest.mark.parametrize("index", [0, 1], ids=["candidates", "claim"])
 def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     die_at(plane, index, "after")
     assert plane.send("DELETE", f"/v2.1/servers/{server_id}")[0] == 204
@@ -86,19 +86,19 @@ def test_deleted_after_the_builder_was_killed_nothing_stays(plane, host, index):
 
 def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
     """The first one stands still after its claim; its successor builds; then the first one wakes up."""
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
-    successor = plane.another().duty("compute.build")
+    successor = plane.another().task("compute.build")
 
     def slow(request, send):
         answer = send()
         plane.clock.sleep(LEASE_S + 1)
         host.register()
-        successor.tick()
+        successor.run_once()
         return answer
 
     plane.to_placement.on("PUT /allocations/", slow, times=1)
-    plane.builder.tick()
+    plane.builder.run_once()
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
     assert plane.placement.usages(host.provider.uuid) == ONE
@@ -107,7 +107,7 @@ def test_a_builder_that_lost_its_lease_does_no_harm(plane, host):
 
 def test_an_agent_that_died_while_building_builds_again(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     first = host.claim()[0]
     assert host.claim(worker=2) == []
     plane.clock.sleep(61)
@@ -123,14 +123,14 @@ def test_an_agent_that_died_while_building_builds_again(plane, host):
 
 def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     for _ in range(10):
         assert host.claim()
         plane.clock.sleep(61)
     assert host.claim(worker=2) == []
     for _ in range(2):
-        plane.builder.tick()
-        plane.mover.tick()
+        plane.builder.run_once()
+        plane.mover.run_once()
     assert plane.show(server_id)["status"] == "ERROR"
     assert "given up after 10 attempts" in plane.show(server_id)["fault"]["message"]
     # Nobody knows how far it came: the host cleans up first.
@@ -142,17 +142,17 @@ def test_a_host_that_dies_of_a_job_again_and_again_gives_up(plane, host):
 def test_before_placement_is_there_nothing_is_built(plane, host):
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("PUT /traits/", failing(AWAY))
-    assert plane.builder.tick() > plane.clock.now()
+    assert plane.builder.run_once() > plane.clock.now()
     plane.to_placement.clear()
     plane.settle(host)
     assert plane.show(server_id)["status"] == "ACTIVE"
 
 
 def test_placement_being_away_is_no_lack_of_hosts(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
-    due = plane.builder.tick()
+    due = plane.builder.run_once()
     assert (due - plane.clock.now()).total_seconds() == 1.0
     assert plane.show(server_id)["status"] == "BUILD"
     plane.to_placement.clear()
@@ -162,14 +162,14 @@ def test_placement_being_away_is_no_lack_of_hosts(plane, host):
 
 
 def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
     gone = plane.boot(plane.flavor("small"), "gone")
     plane.settle(host)
     plane.send("DELETE", f"/v2.1/servers/{gone}")
     host.work()
 
     plane.to_placement.on(f"PUT /allocations/{gone}", lambda request, send: ClientResponse(403, {}, b"no"))
-    plane.builder.tick()
+    plane.builder.run_once()
     other = plane.boot("small", "other")
     plane.settle(host)
     assert plane.show(other)["status"] == "ACTIVE"
@@ -180,12 +180,12 @@ def test_a_job_that_always_fails_does_not_stand_before_others(plane, host):
 
 
 def test_placement_being_away_for_long_ends_in_an_error_that_says_so(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
     plane.to_placement.on("GET /allocation_candidates", failing(AWAY))
     for _ in range(MAX_ATTEMPTS):
         assert plane.show(server_id)["status"] == "BUILD"
-        plane.clock.advance_to(plane.builder.tick() or plane.clock.now())
+        plane.clock.advance_to(plane.builder.run_once() or plane.clock.now())
     fault = plane.show(server_id)["fault"]["message"]
     assert fault == "The server could not be scheduled: placement does not answer"
 

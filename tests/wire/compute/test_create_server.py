@@ -10,7 +10,7 @@ def test_a_server_goes_from_build_to_active(plane, host):
     building = plane.show(server_id)
     assert (building["status"], building["OS-EXT-STS:task_state"]) == ("BUILD", "scheduling")
     assert building["OS-EXT-SRV-ATTR:host"] is None
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.show(server_id)["OS-EXT-STS:task_state"] == "spawning"
     host.work()
     active = plane.show(server_id)
@@ -22,10 +22,10 @@ def test_a_server_goes_from_build_to_active(plane, host):
 
 def test_a_good_build_makes_two_placement_requests(plane, host):
     plane.flavor("small")
-    plane.builder.tick()
+    plane.builder.run_once()
     plane.to_placement.clear()
     plane.boot("small")
-    plane.builder.tick()
+    plane.builder.run_once()
     host.work()
     asked = [(request.method, request.resource.split("/")[1]) for request in plane.to_placement.requests]
     assert asked == [("GET", "allocation_candidates"), ("PUT", "allocations")]
@@ -156,7 +156,7 @@ def test_a_reserved_host_is_closed_to_ordinary_flavors_and_open_to_reserved_ones
     """A13 (instance-reservation)."""
     reservation = "CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E"
     host.offer(VCPU=16, MEMORY_MB=32768, DISK_GB=500, **{reservation: 1})
-    plane.builder.tick()  # brings the trait into Placement
+    plane.builder.run_once()  # brings the trait into Placement
     generation, traits = plane.placement.traits(host.provider.uuid)
     plane.placement.set_traits(host.provider.uuid, generation, traits | {"CUSTOM_RESERVATION_HOST"})
     ordinary = plane.boot(plane.flavor("small"), "ordinary")

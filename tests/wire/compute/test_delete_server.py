@@ -22,7 +22,7 @@ def test_an_active_server_is_destroyed_on_its_host_then_released(plane, host):
     assert (job.kind, job.payload["server"]["id"]) == ("destroy", server_id)
     assert plane.placement.allocations(server_id) != {}  # held until the host has let go
     host.report(job)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert gone(plane, host, server_id)
 
 
@@ -31,7 +31,7 @@ def before_the_builder(plane, host):
 
 
 def between_builder_and_host(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
 
 
 def after_the_build(plane, host):
@@ -56,7 +56,7 @@ def test_it_works_at_any_moment(plane, host, moment):
 
 def test_it_works_while_the_host_builds(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     building = host.claim()[0]
     assert delete(plane, server_id) == 204
     assert host.claim(worker=2) == []  # the jobs of one server are done one at a time
@@ -68,7 +68,7 @@ def test_it_works_while_the_host_builds(plane, host):
 
 def test_it_works_while_the_host_fails_to_build(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     building = host.claim()[0]
     delete(plane, server_id)
     host.fails["build"] = "no space"
@@ -78,7 +78,7 @@ def test_it_works_while_the_host_fails_to_build(plane, host):
 
 
 def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
 
     def claimed_then_deleted(request, send):
@@ -93,7 +93,7 @@ def test_between_claim_and_assignment_the_claim_is_given_back(plane, host):
 
 
 def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(plane, host):
-    plane.builder.tick()
+    plane.builder.run_once()
     server_id = plane.boot(plane.flavor("small"))
 
     def claimed_then_reset(request, send):
@@ -109,10 +109,10 @@ def test_reset_by_an_administrator_in_the_middle_of_scheduling_it_holds_nothing(
 
 def test_a_server_without_a_host_is_gone_at_once(plane, host):
     server_id = plane.boot(plane.flavor("huge", vcpus=1000))
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.show(server_id)["status"] == "ERROR"
     delete(plane, server_id)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert gone(plane, host, server_id)
 
 

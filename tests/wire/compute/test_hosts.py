@@ -36,7 +36,7 @@ def test_a_disabled_service_carries_the_trait_and_gets_no_servers(plane, host):
 def test_before_the_trait_is_there_the_filter_keeps_servers_off(plane, host):
     server_id = plane.boot(plane.flavor("small"))  # its job is older than that of the trait
     plane.admin("PUT", f"/v2.1/os-services/{services(plane)[0]['id']}", {"status": "disabled"})
-    plane.builder.tick()
+    plane.builder.run_once()
     assert "1 host: its compute service is disabled" in plane.show(server_id)["fault"]["message"]
 
 
@@ -45,7 +45,7 @@ def test_foreign_traits_stay_when_a_service_is_disabled(plane, host):
     generation, _ = plane.placement.traits(host.provider.uuid)
     plane.placement.set_traits(host.provider.uuid, generation, {"CUSTOM_OTHERS"})
     plane.admin("PUT", f"/v2.1/os-services/{services(plane)[0]['id']}", {"status": "disabled"})
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.placement.traits(host.provider.uuid)[1] == {"CUSTOM_OTHERS", "COMPUTE_STATUS_DISABLED"}
 
 
@@ -136,7 +136,7 @@ def test_a_deleted_service_takes_its_host_out_of_aggregates_and_placement(plane,
     plane.settle(host)
     assert plane.admin("DELETE", "/v2.1/os-services/nope")[0] == 400
     assert plane.admin("DELETE", path)[0] == 204
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.admin("DELETE", path)[0] == 404
     assert services(plane) == []
     assert plane.admin("GET", f"/v2.1/os-aggregates/{made['id']}")[2]["aggregate"]["hosts"] == []
@@ -147,7 +147,7 @@ def test_a_host_that_comes_back_before_it_is_forgotten_keeps_its_provider(plane,
     plane.admin("DELETE", f"/v2.1/os-services/{services(plane)[0]['id']}")
     plane.clock.sleep(4)  # signs of life are written together; then it is seen that the host is gone
     host.register()
-    plane.builder.tick()
+    plane.builder.run_once()
     assert plane.placement.provider(host.provider.uuid) is not None
 
 

@@ -107,7 +107,7 @@ def test_the_console_is_what_the_host_reported_last(plane, host, server_id):
 
 def test_a_console_is_cut_to_its_end(plane, host):
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     job = host.claim()[0]
     long = "x" * 100_000 + "end"
     plane.agent.report_job(job.id, job.epoch, "done", {"console": long, "devices": []})

@@ -182,14 +182,14 @@ def test_two_that_are_placed_at_the_same_moment_are_checked_once_more(plane, hos
     """The late check: another builder gives the second one the host between our claim for the first and our commit."""
     plane.flavor("small")
     group = make(plane, "anti-affinity")
-    plane.builder.tick()
+    plane.builder.run_once()
     first = boot(plane, group, "first")[2]["server"]["id"]
-    rival, second = plane.another("rival").duty("compute.build"), []
+    rival, second = plane.another("rival").task("compute.build"), []
 
     def claimed_while_another_builds(request, send):
         answer = send()
         second.append(boot(plane, group, "second")[2]["server"]["id"])
-        rival.tick()
+        rival.run_once()
         return answer
 
     plane.to_placement.on("PUT /allocations/", claimed_while_another_builds, times=1)

@@ -25,7 +25,7 @@ def hosts(plane):
 def waiting(plane, hosts):
     """Ids of six servers of one flavor that nobody has looked at yet."""
     plane.flavor("small")
-    plane.builder.tick()
+    plane.builder.run_once()
     ids = [plane.boot("small", f"vm{number}") for number in range(6)]
     plane.to_placement.clear()
     return ids
@@ -66,7 +66,7 @@ def overtaken(plane, host, vcpus):
 
 
 def test_they_share_an_answer_and_a_claim(plane, hosts, waiting):
-    plane.builder.tick()
+    plane.builder.run_once()
     assert requests(plane) == [("GET", "allocation_candidates"), ("POST", "allocations")]
     settled(plane, hosts, waiting)
     assert set(used(plane, hosts).values()) == {2}, "each saw what the others had taken"
@@ -75,7 +75,7 @@ def test_they_share_an_answer_and_a_claim(plane, hosts, waiting):
 def test_flavors_that_differ_share_the_claim(plane, hosts, waiting):
     other = plane.boot(plane.flavor("medium", vcpus=2), "other")
     plane.to_placement.clear()
-    plane.builder.tick()
+    plane.builder.run_once()
     assert requests(plane) == [("GET", "allocation_candidates")] * 2 + [("POST", "allocations")]
     plane.settle(*hosts)
     assert plane.show(other)["status"] == "ACTIVE"
@@ -84,7 +84,7 @@ def test_flavors_that_differ_share_the_claim(plane, hosts, waiting):
 
 def test_whoever_is_overtaken_goes_elsewhere_and_the_others_keep_what_they_chose(plane, hosts, waiting):
     overtaken(plane, hosts[0], 15)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert requests(plane) == [("POST", "allocations")] + [("PUT", "allocations")] * 7
     plane.settle(*hosts)
     by_host = [host_of(plane, one) for one in waiting]
@@ -120,11 +120,11 @@ def test_several_of_one_request_that_do_not_all_fit_leave_their_room_to_others(p
 
 def test_several_of_one_request_are_claimed_for_together(plane, hosts):
     plane.flavor("small")
-    plane.builder.tick()
+    plane.builder.run_once()
     body = {"name": "many", "imageRef": IMAGE, "flavorRef": "small", "networks": "none", "min_count": 5}
     assert plane.send("POST", "/v2.1/servers", {"server": body})[0] == 202
     plane.to_placement.clear()
-    plane.builder.tick()
+    plane.builder.run_once()
     assert requests(plane) == [("GET", "allocation_candidates"), ("POST", "allocations")]
     assert sum(used(plane, hosts).values()) == 5
 
@@ -161,7 +161,7 @@ def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, wa
 
 def test_placement_being_away_is_asked_once_for_all_of_them(plane, hosts, waiting):
     plane.to_placement.on("GET /allocation_candidates", failing(Unavailable("placement does not answer")))
-    due = plane.builder.tick()
+    due = plane.builder.run_once()
     assert requests(plane) == [("GET", "allocation_candidates")] * (1 + len(RETRY_PAUSES_S))
     assert {plane.show(one)["status"] for one in waiting} == {"BUILD"}
     plane.to_placement.clear()
@@ -178,7 +178,7 @@ def test_an_answer_to_the_claim_that_got_lost_leaves_nothing_behind(plane, hosts
         raise Unavailable("the connection broke")
 
     plane.to_placement.on("POST /allocations", lost, times=1)
-    due = plane.builder.tick()
+    due = plane.builder.run_once()
     plane.clock.advance_to(due)
     settled(plane, hosts, waiting)
 
@@ -188,7 +188,7 @@ def test_an_answer_to_the_claim_that_got_lost_leaves_nothing_behind(plane, hosts
 def test_a_builder_that_is_killed_is_made_up_for(plane, hosts, waiting, index, when):
     plane.to_placement.die(index, when)
     with pytest.raises(Killed):
-        plane.builder.tick()
+        plane.builder.run_once()
     plane.clock.sleep(LEASE_S + 1)
     plane.succeed()
     for one in hosts:
@@ -211,7 +211,7 @@ def test_killed_between_two_of_them_the_one_is_built_and_the_others_are_placed_a
 
     assigning.assign = dies
     with pytest.raises(Killed):
-        plane.builder.tick()
+        plane.builder.run_once()
     assert sum(used(plane, hosts).values()) == 6
     plane.clock.sleep(LEASE_S + 1)
     plane.succeed()
@@ -226,7 +226,7 @@ def test_a_builder_that_is_killed_before_it_writes_down_any_host_is_made_up_for(
 
     plane.builder._scheduling._assigning.assign = dies
     with pytest.raises(Killed):
-        plane.builder.tick()
+        plane.builder.run_once()
     assert sum(used(plane, hosts).values()) == 6
     plane.clock.sleep(LEASE_S + 1)
     plane.succeed()
@@ -247,7 +247,7 @@ def test_an_answer_to_the_commit_that_got_lost_does_no_harm(plane, hosts, waitin
 
     assigning.assign = lost
     with pytest.raises(Conflict):
-        plane.builder.tick()
+        plane.builder.run_once()
     settled(plane, hosts, waiting)
 
 
@@ -263,7 +263,7 @@ def test_one_that_another_builder_has_by_now_does_not_stop_the_others(plane, hos
         return answer
 
     plane.to_placement.on("POST /allocations", taken_over)
-    plane.builder.tick()
+    plane.builder.run_once()
     shown = {one: plane.show(one)["OS-EXT-STS:task_state"] for one in waiting}
     assert shown == dict.fromkeys(waiting, "spawning") | {waiting[3]: "scheduling"}
 
@@ -276,7 +276,7 @@ def test_one_that_was_deleted_meanwhile_keeps_nothing(plane, hosts, waiting):
         return answer
 
     plane.to_placement.on("POST /allocations", deleted)
-    plane.builder.tick()
+    plane.builder.run_once()
     settled(plane, hosts, [one for one in waiting if one != waiting[3]])
     assert plane.show(waiting[3]) is None
 
@@ -284,14 +284,14 @@ def test_one_that_was_deleted_meanwhile_keeps_nothing(plane, hosts, waiting):
 def test_no_statement_is_for_one_server_alone(plane, hosts):
     """Six that wait cost as many statements as two: whatever is written or asked for each goes in one of them."""
     plane.flavor("small")
-    plane.builder.tick()
+    plane.builder.run_once()
 
     def statements(servers):
         seen = []
         for number in range(servers):
             plane.boot("small", f"vm{number}")
         event.listen(plane.engine, "before_cursor_execute", note := lambda *call: seen.append(call[2]))
-        plane.builder.tick()
+        plane.builder.run_once()
         event.remove(plane.engine, "before_cursor_execute", note)
         return [one for one in seen if not one.startswith("BEGIN")]
 
@@ -309,7 +309,7 @@ def test_a_host_that_is_deleted_meanwhile_gets_none_and_the_others_keep_what_the
         return answer
 
     plane.to_placement.on("POST /allocations", deleted)
-    plane.builder.tick()
+    plane.builder.run_once()
     by_host = [host_of(plane, one) for one in waiting]
     assert sorted(by_host.count(one.name) for one in hosts) == [0, 3, 3]
 
@@ -325,14 +325,14 @@ def test_a_builder_that_took_too_long_claims_nothing_together(plane, hosts, wait
         return answer
 
     plane.to_placement.on("GET /allocation_candidates", slow, times=1)
-    plane.builder.tick()
+    plane.builder.run_once()
     assert ("POST", "allocations") not in requests(plane)
     settled(plane, hosts, waiting)
 
 
 def test_members_of_a_server_group_are_placed_one_after_the_other(plane, hosts):
     plane.flavor("small")
-    plane.builder.tick()
+    plane.builder.run_once()
     group = plane.send("POST", "/v2.1/os-server-groups", {"server_group": {"name": "apart", "policy": "anti-affinity"}})
     hints = {"group": group[2]["server_group"]["id"]}
     ids = []
@@ -342,7 +342,7 @@ def test_members_of_a_server_group_are_placed_one_after_the_other(plane, hosts):
             plane.send("POST", "/v2.1/servers", {"server": body, "os:scheduler_hints": hints})[2]["server"]["id"]
         )
     plane.to_placement.clear()
-    plane.builder.tick()
+    plane.builder.run_once()
     assert requests(plane) == [("GET", "allocation_candidates")] + [("PUT", "allocations")] * 3
     settled(plane, hosts, ids)
     assert set(used(plane, hosts).values()) == {1}
@@ -375,7 +375,7 @@ def decoded(plane):
 
 def builder(plane, **options):
     plane.restart(scheduler=options)
-    plane.builder.tick()
+    plane.builder.run_once()
 
 
 def test_few_hosts_are_compared_and_others_for_each_server(plane, crowd, decoded):
@@ -384,7 +384,7 @@ def test_few_hosts_are_compared_and_others_for_each_server(plane, crowd, decoded
     ids = []
     for number in range(8):
         ids.append(plane.boot("small", f"vm{number}"))
-        plane.builder.tick()
+        plane.builder.run_once()
     assert decoded == [4] * 8
     assert len({host_of(plane, one) for one in ids}) > 4
 
@@ -394,7 +394,7 @@ def test_several_that_wait_compare_as_many_more(plane, crowd, decoded):
     plane.flavor("small")
     for number in range(6):
         plane.boot("small", f"vm{number}")
-    plane.builder.tick()
+    plane.builder.run_once()
     assert decoded == [18]
     assert max(used(plane, crowd).values()) == 1
 
@@ -405,7 +405,7 @@ def test_where_the_filters_leave_none_of_them_all_are_looked_at(plane, crowd, de
         service = plane.admin("GET", f"/v2.1/os-services?host={one.name}")[2]["services"][0]["id"]
         assert plane.admin("PUT", f"/v2.1/os-services/{service}", {"forced_down": True})[0] == 200
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     assert decoded == [4, 8, 30]
     assert host_of(plane, server_id) == "compute-30"
 
@@ -414,7 +414,7 @@ def test_before_there_is_no_valid_host_all_were_looked_at(plane, crowd, decoded)
     builder(plane, sample_size=4, max_placement_results=8)
     plane.clock.sleep(120)  # no heartbeat meanwhile
     server_id = plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     assert decoded == [4, 8, 30]
     fault = plane.show(server_id)["fault"]["message"]
     assert fault == "No valid host was found. Placement has room, but: 30 hosts: its compute service is down."
@@ -433,7 +433,7 @@ def test_who_is_drawn_to_few_hosts_compares_as_many_as_the_operator_allows(plane
         plane.admin("POST", path, {"set_metadata": {"metadata": metadata}})
     builder(plane, **({"sample_size": 4, "max_placement_results": 20} | options))
     plane.boot(plane.flavor("small"))
-    plane.builder.tick()
+    plane.builder.run_once()
     assert decoded == [20]
 
 
@@ -448,6 +448,6 @@ def test_soft_affinity_finds_its_host_among_any_number(plane, crowd, decoded):
         ids.append(
             plane.send("POST", "/v2.1/servers", {"server": body, "os:scheduler_hints": hints})[2]["server"]["id"]
         )
-        plane.builder.tick()
+        plane.builder.run_once()
     assert decoded == [4, 30, 30]
     assert len({host_of(plane, one) for one in ids}) == 1

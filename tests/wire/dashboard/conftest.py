@@ -34,7 +34,7 @@ def sign_in(plane):
 
 @pytest.fixture
 def open_site(tmp_path):
-    """The dashboard of a plane that runs `services`, with `sections` for a configuration; it runs no duties."""
+    """The dashboard of a plane that runs `services`, with `sections` for a configuration; it runs no tasks."""
     planes = []
 
     def opened(services: str, url: str = "http://127.0.0.1:8778", **sections) -> Site:

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.clock import VirtualClock
-from moorage.jobs.background_tasks import DutyThreads, Wakeups
+from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.telemetry.metrics import Metrics
 from moorage.wire.app import mount
 from moorage.wire.metrics_endpoint import scrape_app
@@ -79,26 +79,26 @@ class Restless:
         self.clock = clock
         self.rounds = 0
 
-    def tick(self):
+    def run_once(self):
         self.rounds += 1
         if self.rounds == 1:
             raise ValueError("the first one fails")
         return self.clock.now() if self.rounds < 3 else None
 
 
-def test_rounds_of_duties_are_counted_and_the_last_good_one_is_dated():
+def test_rounds_of_tasks_are_counted_and_the_last_good_one_is_dated():
     clock, metrics, wakeups = VirtualClock(START), Metrics(), Wakeups()
     told = []
 
-    def ticked(done):
-        metrics.ticked(done.duty, clock.now().timestamp(), succeeded=done.succeeded, took_s=done.took_s)
+    def run_ended(done):
+        metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded, took_s=done.took_s)
         told.append(done.succeeded)
         if not done.succeeded:
             wakeups.wake("restless")
 
-    duty = Restless(clock)
-    threads = DutyThreads(clock, wakeups, ticked)
-    threads.start([duty])
+    task = Restless(clock)
+    threads = TaskThreads(clock, wakeups, run_ended)
+    threads.start([task])
     while len(told) < 3:
         threads._threads[0].join(0.01)
     threads.stop()

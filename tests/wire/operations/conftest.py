@@ -19,7 +19,7 @@ from tests.crash.effects import DRIVER_CALLS
 from tests.images import put_image
 from tests.plane import URL, InProcessPlane, Killed
 
-#: Duties that only throw away what is old, and one of bare metal, which there is none of here.
+#: Tasks that only throw away what is old, and one of bare metal, which there is none of here.
 TIDYING = ("placement-retention", "compute-jobs", "accelerator-jobs", "accelerator-history", "compute.baremetal")
 
 GPU = "CUSTOM_ACCELERATOR_GPU"
@@ -133,7 +133,7 @@ class SimulatedHost:
 
 
 class Cloud:
-    """Three kinds of processes: `control` has placement and images, `compute` has compute and its duties, and the hosts.
+    """Three kinds of processes: `control` has placement and images, `compute` has compute and its tasks, and the hosts.
 
     With `accelerators` the accelerator service is there too, and hosts report to it. `options` are those of [compute].
     """
@@ -165,7 +165,7 @@ class Cloud:
             plane.ways[service].around = self._around
 
     def _around(self, request, send):
-        """Of duties and agents; what the API asks others while it is asked something itself is not watched."""
+        """Of tasks and agents; what the API asks others while it is asked something itself is not watched."""
         if request.method == "GET" or self._is_asked:
             return send()
         return self.points.around(f"{request.method} {request.resource}", send)
@@ -183,19 +183,19 @@ class Cloud:
 
     @property
     def builder(self):
-        return self.compute.duty("compute.build")
+        return self.compute.task("compute.build")
 
     @property
     def mover(self):
-        return self.compute.duty("compute.moving")
+        return self.compute.task("compute.moving")
 
     @property
     def dead_hosts(self):
-        return self.compute.duty("compute.dead_hosts")
+        return self.compute.task("compute.dead_hosts")
 
     def new_mover(self, name):
         """That of another process."""
-        return self.compute.beside(name, "compute", resting=("compute",)).duty("compute.moving")
+        return self.compute.beside(name, "compute", resting=("compute",)).task("compute.moving")
 
     # ------------------------------------------------------------------------------------ its hosts
 
@@ -219,8 +219,8 @@ class Cloud:
             if queue is None:
                 return
             host = self.hosts.get(queue.partition("/")[0])
-            duty = self.mover if host is None else host.plane.duty("jobs of")
-            duty.tick()
+            task = self.mover if host is None else host.plane.task("jobs of")
+            task.run_once()
 
     def _next_queue(self):
         """That of the job that is open for longest; None: none is open."""

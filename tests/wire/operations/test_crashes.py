@@ -225,7 +225,7 @@ def test_the_way_back_of_a_migration_whose_server_is_reset(make_cloud):
     def work():
         server_id = cloud.boot("gpu")
         cloud.admin_act(server_id, "migrate")
-        cloud.mover.tick()
+        cloud.mover.run_once()
         return server_id, lambda: cloud.admin_act(server_id, "os-resetState", {"state": "active"})
 
     def check(server_id):
@@ -386,7 +386,7 @@ def test_an_evacuation_again_when_the_destination_of_the_first_is_dead_too(make_
         cloud.forget_waits()
         cloud.run_for(120)
         cloud.admin_act(server_id, "evacuate", {"host": others[0].name})
-        cloud.mover.tick()
+        cloud.mover.run_once()
         others[0].stop()
         cloud.forget_waits()
         cloud.run_for(120)

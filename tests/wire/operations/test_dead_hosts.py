@@ -86,7 +86,7 @@ def asked_for(cloud, **more):
     options = {"who": "root:admin", "roles": "admin"} if more else {}
     status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body}, **options)
     assert status == 202, answer
-    cloud.builder.tick()
+    cloud.builder.run_once()
     place(cloud, answer["server"]["id"])
     return answer["server"]["id"]
 
@@ -130,9 +130,9 @@ def test_after_an_outage_of_the_service_no_host_is_taken_for_dead(cloud):
     server_id = asked_for(cloud)
     cloud.clock.sleep(3600)
     cloud.compute.restart()
-    cloud.dead_hosts.tick()
+    cloud.dead_hosts.run_once()
     cloud.clock.sleep(40)
-    cloud.dead_hosts.tick()
+    cloud.dead_hosts.run_once()
     assert cloud.status(server_id) == ("BUILD", "spawning", cloud.source.name)
     cloud.forget_waits()
     cloud.run_for(120)
@@ -148,7 +148,7 @@ def evacuated(cloud, to=None):
     cloud.dies(cloud.source)
     body = {} if to is None else {"host": to(cloud)}
     assert cloud.admin_act(server_id, "evacuate", body)[0] == 200
-    cloud.mover.tick()
+    cloud.mover.run_once()
     cloud.target = cloud.hosts[cloud.migrations()[0][3]]
     return server_id
 
@@ -333,7 +333,7 @@ def unshelving(cloud, body=None):
     assert cloud.status(server_id)[0] == "SHELVED_OFFLOADED"
     options = {"who": "root:admin", "roles": "admin"} if body else {}
     assert cloud.act(server_id, "unshelve", body, **options)[0] == 202
-    cloud.mover.tick()
+    cloud.mover.run_once()
     return server_id
 
 

@@ -175,7 +175,7 @@ def test_a_host_that_a_server_moves_from_or_to_is_not_deleted(cloud, server_id):
     assert (code, f"are not over, of the servers {server_id}." in body["conflictingRequest"]["message"]) == (409, True)
     cloud.do(server_id, "revertResize")
     cloud.admin_act(server_id, "migrate", {"host": cloud.target.name})
-    cloud.mover.tick()  # from now on it has a place at its destination
+    cloud.mover.run_once()  # from now on it has a place at its destination
     assert cloud.status(server_id)[2] == cloud.source.name
     assert cloud.admin("DELETE", service_of(cloud, cloud.target))[0] == 409
     cloud.settle()
@@ -216,7 +216,7 @@ def strand(cloud, died_in):
     cloud.dies(cloud.source)
     assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
     if died_in != "spawn":
-        cloud.mover.tick()
+        cloud.mover.run_once()
         cloud.claimed = cloud.service.agents.claim(cloud.target.name, "slow", 1) if died_in == "claim" else []
         cloud.forget_waits()
     else:

@@ -43,7 +43,7 @@ def asked_for(cloud):
     body = {"name": "vm", "imageRef": cloud.image, "flavorRef": "gpu", "networks": "none"}
     status, answer, _ = cloud.send("POST", "/v2.1/servers", {"server": body})
     assert status == 202, answer
-    cloud.builder.tick()
+    cloud.builder.run_once()
     server_id = answer["server"]["id"]
     host = cloud.hosts[cloud.status(server_id)[2]]
     return server_id, host, next(other for other in cloud.hosts.values() if other is not host)

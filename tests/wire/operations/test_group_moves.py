@@ -67,7 +67,7 @@ def test_a_member_that_moves_and_one_that_is_made_at_the_same_moment(cloud, acti
 
     def rival():
         made.append(ask(cloud, group, "rival"))
-        cloud.builder.tick()
+        cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)
     cloud.admin_do(first, action, argument)
@@ -86,7 +86,7 @@ def test_with_another_host_it_goes_there(make_cloud):
     def rival():
         (free,) = cloud.held(first)
         made.append(ask(cloud, group, "rival", host=free))
-        cloud.builder.tick()
+        cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)
     cloud.admin_do(first, "migrate", {"host": None})
@@ -99,10 +99,10 @@ def test_nobody_comes_to_where_a_member_goes_or_may_come_back_to(cloud):
     first, source = build(cloud, group)
     build(cloud, group)
     cloud.admin_act(first, "migrate", {"host": None})
-    cloud.mover.tick()  # it has a place there, and is not there yet
+    cloud.mover.run_once()  # it has a place there, and is not there yet
     assert cloud.status(first)[2] == source
     late = ask(cloud, group)
-    cloud.builder.tick()
+    cloud.builder.run_once()
     assert "allows 1 server on a host" in cloud.show(late)["fault"]["message"]
     cloud.settle()
     assert cloud.status(first)[0] == "VERIFY_RESIZE"
@@ -119,7 +119,7 @@ def test_two_with_affinity_that_come_back_at_the_same_moment_are_on_one_host(clo
 
     def rival():
         cloud.admin_act(both[1], "unshelve", {"availability_zone": None, "host": TWO})
-        cloud.new_mover("rival").tick()
+        cloud.new_mover("rival").run_once()
 
     while_the_mover_claims(cloud, rival)
     cloud.admin_do(both[0], "unshelve", {"availability_zone": None, "host": ONE})
@@ -139,7 +139,7 @@ def test_an_evacuated_member_goes_to_no_host_of_another_one(cloud):
 
     def rival():
         made.append(ask(cloud, group, "rival"))
-        cloud.builder.tick()
+        cloud.builder.run_once()
 
     while_the_mover_claims(cloud, rival)
     cloud.admin_do(first, "evacuate", {})

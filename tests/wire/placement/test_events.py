@@ -9,7 +9,7 @@ import pytest
 from moorage.core.errors import Unavailable
 from moorage.placement.forest.change_events import Cursor, Filter
 from moorage.placement.service import event_service
-from moorage.placement.service.retention import PAUSE, RetentionDuty
+from moorage.placement.service.retention import PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 
@@ -303,8 +303,8 @@ def test_a_watch_ends_when_the_database_is_gone(holding, monkeypatch):
 
 def trim(engine, clock, **history):
     """Everything that is older than `change_history` now, taken away."""
-    duty = RetentionDuty(engine, clock, history=timedelta(**history))
-    while duty.tick() < clock.now() + PAUSE:
+    task = RetentionTask(engine, clock, history=timedelta(**history))
+    while task.run_once() < clock.now() + PAUSE:
         pass
 
 

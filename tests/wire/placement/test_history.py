@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.ids import SeededIds
 from moorage.placement.forest.change_events import written
-from moorage.placement.service.retention import PAUSE, RetentionDuty
+from moorage.placement.service.retention import PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
 NOBODY = "00000000-0000-4000-8000-00000000000b"
@@ -36,8 +36,8 @@ def claim(wire, provider, amount, generation=None, consumer=CONSUMER):
 
 def trim(engine, clock, **history):
     """Everything that is older than `change_history` now, taken away."""
-    duty = RetentionDuty(engine, clock, history=timedelta(**history))
-    while duty.tick() < clock.now() + PAUSE:
+    task = RetentionTask(engine, clock, history=timedelta(**history))
+    while task.run_once() < clock.now() + PAUSE:
         pass
 
 

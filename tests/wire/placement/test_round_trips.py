@@ -73,9 +73,9 @@ def test_a_read_waits_for_the_database_once(host, waits, path):
 
 @pytest.mark.parametrize("path", READS)
 def test_a_read_of_the_only_process_waits_for_what_is_not_in_memory(host, service, waits, path):
-    """The duty itself leaves SQLite alone, where the question is cheap."""
+    """The task itself leaves SQLite alone, where the question is cheap."""
     host.send("GET", URL)
-    service.lease_duty._step()
+    service.writer_lease_task._step()
     waits.clear()
     assert host.send("GET", path)[0] in (200, 204)
     assert len(waits) == (path in HOLDINGS), waits
@@ -83,7 +83,7 @@ def test_a_read_of_the_only_process_waits_for_what_is_not_in_memory(host, servic
 
 def test_after_an_own_write_nothing_is_asked_either(host, service, waits):
     host.send("GET", URL)
-    service.lease_duty._step()
+    service.writer_lease_task._step()
     host.does("PUT", f"{URL}/traits", {"resource_provider_generation": 3, "traits": []})
     assert host.send("PUT", "/traits/CUSTOM_GOLD")[0] == 201
     assert host.send("GET", "/traits/CUSTOM_GOLD")[0] == 204, "which reads the names"
@@ -100,17 +100,17 @@ def test_what_is_held_is_asked_for_again_only_when_it_has_changed(host, service,
         return len(waits)
 
     host.send("GET", URL)
-    service.lease_duty._step()
+    service.writer_lease_task._step()
     assert [asked(path), asked(path)] == [1, 0]
     host.does("PUT", f"{URL}/traits", {"resource_provider_generation": 3, "traits": []})
     assert [asked(path), asked(path)] == [1, 0], "another generation of the provider"
-    service.lease_duty.leave()
+    service.writer_lease_task.leave()
     assert asked(path) == 1, "another process may have claimed: here it is only asked for the last change"
 
 
 def test_a_consumer_that_holds_nothing_is_always_asked_for(host, service, waits):
     host.send("GET", URL)
-    service.lease_duty._step()
+    service.writer_lease_task._step()
     waits.clear()
     nobody = CONSUMER.replace("1", "2")
     for count in (1, 2):

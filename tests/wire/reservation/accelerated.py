@@ -120,7 +120,7 @@ class AcceleratedHost:
                 agent={"host": name, "update_period_s": A_YEAR_S, "poll_period_s": A_YEAR_S},
                 accelerator={"report_period_s": A_YEAR_S},
             )
-        self.plane.duty("accelerator-agent").tick()
+        self.plane.task("accelerator-agent").run_once()
 
     def _cards(self, _devices, directory, clock):
         self.cards = Cards(_with_regions(self._regions), directory, clock)
@@ -131,8 +131,8 @@ class AcceleratedHost:
         return self.plane.service("accelerators")
 
     def do_accelerator_jobs(self):
-        duty = self.plane.duty("accelerator jobs")
-        while duty.tick() == self.plane.clock.now():
+        task = self.plane.task("accelerator jobs")
+        while task.run_once() == self.plane.clock.now():
             pass
 
     def programs(self):

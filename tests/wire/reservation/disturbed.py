@@ -118,7 +118,7 @@ def go_on(plane: Plane, *processes: Process, pauses_s: Sequence[int] = PAUSES_S)
     """Time passes, and the runners of these processes do what is due in turn."""
     for pause_s in pauses_s:
         for process in processes:
-            process.runner.tick()
+            process.runner.run_once()
         plane.settle()
         plane.clock.sleep(pause_s)
 
@@ -133,7 +133,7 @@ def _create(plane: Plane, amount: int = 4) -> Any:
 def _active(plane: Plane, *, servers: int = 0) -> Any:
     made = _create(plane)
     plane.clock.advance_to(STARTS)
-    plane.runner.tick()
+    plane.runner.run_once()
     for number in range(servers):
         plane.boot(f"s{number}", made["reservations"][0]["id"])
     return plane.lease(made["id"])
@@ -192,7 +192,7 @@ def _prepare_end(plane: Plane) -> Any:
 
 def _end(plane: Plane, process: Process, made: Any) -> None:
     for _ in range(3):
-        process.runner.tick()
+        process.runner.run_once()
         plane.settle()
         plane.clock.sleep(10)
 
@@ -223,7 +223,7 @@ def _prepare_heal(plane: Plane) -> Any:
 
 
 def _heal(plane: Plane, process: Process, made: Any) -> None:
-    process.watch.tick()
+    process.watch.run_once()
 
 
 def _check_healed(plane: Plane, made: Any, again: Any) -> None:
@@ -246,7 +246,7 @@ def _due(plane: Plane) -> Any:
 
 
 def _tick(process: Process) -> None:
-    process.runner.tick()
+    process.runner.run_once()
 
 
 SCENARIOS = {

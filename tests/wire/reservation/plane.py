@@ -38,7 +38,7 @@ SECTIONS = {
 
 SERVICES = "placement,image,compute,reservation"
 
-#: Duties that only a test calls.
+#: Tasks that only a test calls.
 RESTING = (
     "compute.reclaim",
     "compute.dead_hosts",
@@ -52,7 +52,7 @@ IMAGE = "0a0a0a0a-1b1b-4c4c-8d8d-0e0e0e0e0e0e"
 
 
 class Host:
-    """A compute host with a provider of its own. It is a duty, and does all that compute asks of it when it has a turn."""
+    """A compute host with a provider of its own. It is a task, and does all that compute asks of it when it has a turn."""
 
     def __init__(self, plane, name, *, vcpus=8, memory_mb=16384, disk_gb=100):
         self._set(plane, name)
@@ -90,7 +90,7 @@ class Host:
     def heartbeat(self):
         self.compute.register_host(self.host, **self.report)
 
-    def tick(self):
+    def run_once(self):
         while not self.is_stopped and (jobs := self.compute.claim_jobs(self.host, "agent", 10)):
             for job in jobs:
                 self.compute.report_job(job.id, job.epoch, "done", {})
@@ -144,7 +144,7 @@ class Plane:
     def _built(self, plane):
         """Hosts survive what restarts."""
         if "compute" in plane.built:
-            plane.duties += self.hosts
+            plane.tasks += self.hosts
 
     def __enter__(self):
         return self
@@ -206,7 +206,7 @@ class Plane:
 
     def _add(self, host) -> Host:
         self.hosts.append(host)
-        self.cloud.plane.duties.append(host)
+        self.cloud.plane.tasks.append(host)
         self.cloud.forget_waits()
         return host
 

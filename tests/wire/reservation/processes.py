@@ -1,7 +1,7 @@
 """Processes of the reservation service whose requests to others are noted, fail, or are the last thing they do.
 
 noting = plane.new_process()
-noting.runner.tick()
+noting.runner.run_once()
 assert noting.asked == [ADD_INVENTORY, GRANT]
 plane.use(plane.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1))
 plane.new_process(before=die)       # `die` raises `Killed` at one of the requests
@@ -95,11 +95,11 @@ class Process:
 
     @property
     def runner(self) -> Any:
-        return self.plane.duty("reservation.runner")
+        return self.plane.task("reservation.runner")
 
     @property
     def watch(self) -> Any:
-        return self.plane.duty("reservation.watch")
+        return self.plane.task("reservation.watch")
 
 
 class WatchedProcess(Process):

@@ -102,10 +102,10 @@ def started(plane, count, reservation=SPREAD):
     work = Work(plane)
     runner = work.process.runner
     plane.clock.advance_to(STARTS)
-    runner.tick()
+    runner.run_once()
     plane.ask("GET", "/v1/leases")
     made = create_now(plane, count, reservation)
-    taken = work.of(runner.tick)
+    taken = work.of(runner.run_once)
     assert set(statuses(plane, made)) == {"ACTIVE"}
     return taken
 
@@ -139,7 +139,7 @@ def test_many_starts_take_as_many_statements_as_one_and_the_requests_of_a_host_a
 def test_leases_that_start_together_have_what_they_reserved(hosts):
     made = create(hosts, 12)
     hosts.clock.advance_to(STARTS)
-    hosts.runner.tick()
+    hosts.runner.run_once()
     check_active(hosts, made)
     server = hosts.server(hosts.boot("s", made[7]["reservations"][0]["id"]))
     assert server["status"] == "ACTIVE"
@@ -150,7 +150,7 @@ def test_every_inventory_comes_before_the_first_access(hosts):
     create(hosts, 4)
     process = hosts.new_process()
     hosts.clock.advance_to(STARTS)
-    process.runner.tick()
+    process.runner.run_once()
     effects = [name for name in process.asked if name in (ADD_INVENTORY, WRITE_INVENTORIES, GRANT)]
     assert effects[-4:] == [GRANT] * 4
     assert set(effects[:-4]) == {WRITE_INVENTORIES}
@@ -164,14 +164,14 @@ def test_one_that_fails_keeps_nobody_from_starting(hosts):
     runner = hosts.runner
     hosts.clock.advance_to(STARTS)
     for _ in range(3):
-        due = runner.tick()
+        due = runner.run_once()
         hosts.clock.advance_to(due)
     others = made[:2] + made[3:]
     check_active(hosts, others)
     assert statuses(hosts, [made[2]]) == ["STARTING"]
     hosts.placement.ensure_class(class_of(victim))
     hosts.clock.sleep(60)  # the longest pause before it is tried again
-    runner.tick()
+    runner.run_once()
     check_active(hosts, made)
 
 
@@ -179,10 +179,10 @@ def test_an_access_that_fails_is_that_leases_matter(hosts):
     made = create(hosts, 3)
     runner = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1).runner
     hosts.clock.advance_to(STARTS)
-    due = runner.tick()
+    due = runner.run_once()
     assert sorted(statuses(hosts, made)) == ["ACTIVE", "ACTIVE", "STARTING"]
     hosts.clock.advance_to(due)
-    runner.tick()
+    runner.run_once()
     check_active(hosts, made)
 
 
@@ -199,7 +199,7 @@ def test_one_that_is_deleted_meanwhile_is_left_and_the_others_start(hosts):
 
     process = hosts.new_process(after=delete)
     hosts.clock.advance_to(STARTS)
-    process.runner.tick()
+    process.runner.run_once()
     granted = [call for call in process.calls if call.name == GRANT]
     assert not any(call.is_about(gone["reservations"][0]["id"]) for call in granted)
     assert len(granted) == len(others)
@@ -215,11 +215,11 @@ def test_a_slow_round_keeps_its_claims_and_does_everything_once(hosts):
 
     def wait(_call):
         hosts.clock.sleep(10)
-        other.runner.tick()
+        other.runner.run_once()
 
     hosts.clock.advance_to(STARTS)
     slow = hosts.new_process(after=wait)
-    slow.runner.tick()
+    slow.runner.run_once()
     check_active(hosts, made)
     assert other.calls == []
     assert slow.asked.count(GRANT) == 6
@@ -229,7 +229,7 @@ def test_whole_hosts_are_lent_together(hosts):
     made = create(hosts, 3, WHOLE_HOST)
     hosts.clock.advance_to(STARTS)
     taken = Work(hosts)
-    found = taken.of(taken.process.runner.tick)
+    found = taken.of(taken.process.runner.run_once)
     assert statuses(hosts, made) == ["ACTIVE"] * 3
     assert found["transaction"] == TRANSACTIONS
 
@@ -238,12 +238,12 @@ def test_whole_hosts_are_lent_together(hosts):
 def test_what_is_due_before_ends_and_asks_for_nothing_is_one_transaction(hosts, count):
     made = create(hosts, count)
     hosts.clock.advance_to(STARTS)
-    hosts.runner.tick()
+    hosts.runner.run_once()
     work = Work(hosts)
     runner = work.process.runner
-    runner.tick()
+    runner.run_once()
     hosts.clock.advance_to(ENDS - timedelta(minutes=60))
-    assert work.of(runner.tick) == {"transaction": PASSED_BY[0], "statement": PASSED_BY[1]}
+    assert work.of(runner.run_once) == {"transaction": PASSED_BY[0], "statement": PASSED_BY[1]}
     for each in made:
         document = hosts.lease(each["id"])
         assert document["status"] == "ACTIVE"
@@ -273,12 +273,12 @@ def test_a_reservation_provider_that_was_made_anew_is_found(hosts):
     create(hosts, 1)
     hosts.clock.advance_to(STARTS)
     runner = hosts.runner
-    runner.tick()
+    runner.run_once()
     for number in (2, 3, 4):
         if provider := hosts.placement.provider_by_name(f"blazar_compute-{number}"):
             hosts.placement.delete_provider(provider.uuid)
     made = create_now(hosts, 1, SPREAD)
-    runner.tick()
+    runner.run_once()
     check_active(hosts, made)
 
 
@@ -288,14 +288,14 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
     (reservation,) = made[0]["reservations"]
     hosts.clock.advance_to(STARTS)
     failing = hosts.new_process(fails={GRANT: RemoteError("no", status=500)}, times=1)
-    due = failing.runner.tick()  # by now both inventories are there
+    due = failing.runner.run_once()  # by now both inventories are there
     hosts.placement.ensure_class("CUSTOM_OTHER")
     provider = hosts.placement.provider_by_name("blazar_compute-2")
     hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
     SlotOffers(hosts.placement).offer("compute-2", {class_of(reservation): 1})
     assert hosts.inventory("compute-2", "CUSTOM_OTHER").total == 1
     hosts.clock.advance_to(due)
-    hosts.runner.tick()
+    hosts.runner.run_once()
     check_active(hosts, made)
 
 
@@ -312,10 +312,10 @@ def test_requests_at_the_same_time_do_the_same(hosts, monkeypatch):
 
     runner = hosts.new_process(before=refuse).runner
     hosts.clock.advance_to(STARTS)
-    due = runner.tick()
+    due = runner.run_once()
     assert [number for number, status in enumerate(statuses(hosts, made)) if status != "ACTIVE"] == [5, 6, 7]
     hosts.clock.advance_to(due)
-    runner.tick()
+    runner.run_once()
     check_active(hosts, made)
 
 
@@ -327,7 +327,7 @@ def test_one_that_goes_its_own_way_starts_in_the_same_turn(hosts):
         connection.execute(older_reservations.insert(), older)
     hosts.clock.advance_to(STARTS)
     process = hosts.new_process()
-    process.runner.tick()
+    process.runner.run_once()
     assert READ_CLASS in process.asked
     check_active(hosts, made)
 
@@ -340,7 +340,7 @@ def test_what_another_runner_took_is_left_to_it(hosts):
     second = process.runner
     seen = second._turns(set())
     second._turns = lambda lost: [each for each in seen if each.event_id not in lost]
-    hosts.runner.tick()
-    second.tick()
+    hosts.runner.run_once()
+    second.run_once()
     check_active(hosts, made)
     assert process.calls == []

@@ -264,7 +264,7 @@ def test_the_end_waits_for_nothing(new_plane, hooks):
     plane.run_until(plane.clock.now().replace(hour=10, minute=0))
     plane.stop_runner()
     plane.clock.advance_to(plane.clock.now().replace(hour=12, minute=0, second=30))
-    while plane.runner.tick() == plane.clock.now():
+    while plane.runner.run_once() == plane.clock.now():
         pass
     assert shown(plane, made)["status"] == "TERMINATED"
     assert outcomes(plane, made) == [("webhook", "failed", 1)]
@@ -304,11 +304,11 @@ def test_who_takes_over_does_the_rest_and_nothing_twice(new_plane, hooks):
 
     doomed = plane.new_process(before=die)
     with pytest.raises(Killed):
-        doomed.runner.tick()
+        doomed.runner.run_once()
     assert (len(images(plane)), len(hooks.seen)) == (1, 1)
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
     plane.settle()
-    plane.new_process().runner.tick()
+    plane.new_process().runner.run_once()
     assert sorted(image["instance_uuid"] for image in images(plane)) == sorted(servers)
     assert len(hooks.seen) == 1
     assert outcomes(plane, made) == [("webhook", "done", 1), ("snapshot", "done", 1)]
@@ -328,18 +328,18 @@ def test_an_image_whose_answer_was_lost_is_not_made_again(new_plane, lost):
             raise lost
 
     with suppress(Killed):
-        plane.new_process(after=lose).runner.tick()
+        plane.new_process(after=lose).runner.run_once()
     assert outcomes(plane, made)[0][1] == "trying"
     plane.settle()  # the host has made it: compute would take a second request
     plane.clock.advance_to(plane.clock.now() + timedelta(minutes=3))
     plane.settle()
-    plane.new_process().runner.tick()
+    plane.new_process().runner.run_once()
     (image,) = images(plane)
     assert image["before_end"] == f"{made['id']}.202603011100"
     assert outcomes(plane, made)[0][1] == "done"
     ask(plane, "PUT", f"/v1/leases/{made['id']}", {"end_date": "2026-03-01 14:00"})
     pass_to(plane, "13:00")
-    plane.new_process().runner.tick()
+    plane.new_process().runner.run_once()
     assert sorted(image["before_end"][-4:] for image in images(plane)) == ["1100", "1300"]
 
 

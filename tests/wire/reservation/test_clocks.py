@@ -34,7 +34,7 @@ def create(plane):
 def tick(plane, runner, times=4):
     for _ in range(times):
         plane.settle()
-        runner.tick()
+        runner.run_once()
         plane.clock.sleep(10)
 
 
@@ -57,7 +57,7 @@ def test_a_clock_that_is_set_back_starts_nothing_twice_and_ends_nothing_early(pl
     assert noting.asked == begun
     assert status(plane, made) == "ACTIVE"
     plane.clock.advance_to(ENDS - timedelta(seconds=1))
-    runner.tick()
+    runner.run_once()
     assert status(plane, made) == "ACTIVE"
     plane.clock.advance_to(ENDS)
     tick(plane, runner)
@@ -70,7 +70,7 @@ def test_a_clock_that_is_set_back_while_a_start_is_tried_again_goes_on_when_it_i
     """Its claim and its next attempt lie in what is the future now."""
     made, _ = create(plane)
     plane.clock.advance_to(STARTS)
-    plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.tick()
+    plane.new_process(fails={ADD_INVENTORY: RemoteError("away", status=503)}, times=1).runner.run_once()
     assert status(plane, made) == "STARTING"
     set_back(plane, jump)
     runner = plane.new_process().runner
@@ -103,7 +103,7 @@ def test_a_claim_of_before_the_clock_was_set_back_blocks_nobody(plane, jump):
 
     plane.clock._now = STARTS + timedelta(minutes=30)
     with pytest.raises(Killed):
-        plane.new_process(after=die).runner.tick()
+        plane.new_process(after=die).runner.run_once()
     plane.clock._now = STARTS + timedelta(minutes=5)
     tick(plane, plane.new_process().runner)
     assert status(plane, made) == "ACTIVE"
@@ -138,7 +138,7 @@ def test_a_leap_second_that_is_counted_twice_starts_nothing_twice(plane):
     runner = noting.runner
     for moment in (-0.5, 0.2, -0.6, -0.1, 0.0, 0.4):
         plane.clock._now = midnight + timedelta(seconds=moment)
-        runner.tick()
+        runner.run_once()
         assert status(plane, made) == ("PENDING" if not noting.calls else "ACTIVE")
     assert noting.asked.count(GRANT) == 1
 
@@ -174,7 +174,7 @@ def test_nights_in_which_clocks_elsewhere_change_have_24_hours(plane, night, mon
                                (start + timedelta(hours=2, minutes=59, seconds=50), "ACTIVE"),
                                (start + timedelta(hours=3), "TERMINATED")):  # fmt: skip
             plane.clock.advance_to(moment)
-            runner.tick()
+            runner.run_once()
             assert status(plane, made) == wanted
     finally:
         monkeypatch.undo()

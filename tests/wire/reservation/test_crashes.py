@@ -90,7 +90,7 @@ def test_a_start_survives_a_crash_at_every_request(two, tmp_path, moment):
     two.clock.advance_to(STARTS)
 
     def start(_plane, process):
-        process.runner.tick()
+        process.runner.run_once()
 
     for plane in at_every_request(two, tmp_path / "copies", moment, start):
         assert plane.lease(made["id"])["status"] == "STARTING"
@@ -109,10 +109,10 @@ def test_an_end_survives_a_crash_at_every_request(two, tmp_path, moment):
     two.stop_runner()
 
     def end(plane, process):
-        process.runner.tick()  # asks for the server's deletion, which takes its time
+        process.runner.run_once()  # asks for the server's deletion, which takes its time
         plane.settle()
         plane.clock.advance_to(ENDS + timedelta(seconds=20))
-        process.runner.tick()
+        process.runner.run_once()
 
     for plane in at_every_request(two, tmp_path / "copies", moment, end):
         assert plane.lease(made["id"])["status"] == "TERMINATING"
@@ -159,7 +159,7 @@ def test_a_lease_whose_start_was_interrupted_can_be_deleted(two):
     made = create(two)
     two.clock.advance_to(STARTS)
     with pytest.raises(Killed):
-        dying(two, 3, "after").runner.tick()
+        dying(two, 3, "after").runner.run_once()
     two.ask("DELETE", f"/v1/leases/{made['id']}", status=204)
     assert two.lease(made["id"])["status"] == "DELETING"
     with read(two.engine) as connection:
@@ -181,11 +181,11 @@ def test_a_worker_that_was_slow_writes_nothing_when_it_comes_back(two):
         if call.name == ADD_INVENTORY and not hung:
             hung.append(call.name)
             two.clock.sleep(300)
-            two.runner.tick()
+            two.runner.run_once()
             check_active(two, made)
 
     slow = two.new_process(after=hang)
-    slow.runner.tick()
+    slow.runner.run_once()
     writes = [(call.name, call.status) for call in slow.calls if call.request.method != "GET"]
     assert writes == [(ADD_INVENTORY, 201), (ADD_INVENTORY, 409)], "the second was there already"
     check_active(two, made)

@@ -82,7 +82,7 @@ def test_what_fails_is_the_event_that_failed(reserved):
 
     reserved.stop_runner()
     reserved.run_until(NOW + timedelta(hours=1))
-    reserved.new_process(before=before).runner.tick()
+    reserved.new_process(before=before).runner.run_once()
     assert [reserved.lease(each["id"])["status"] for each in leases] == ["ACTIVE", "STARTING", "ACTIVE"]
     starts = [
         event["status"]

@@ -24,7 +24,7 @@ def reserved(cloud, name, amount=1):
 
 def bound(cloud, server_id):
     """The accelerator requests of a server: (host, state)."""
-    cloud.host.plane.duty("accelerator-agent").tick()
+    cloud.host.plane.task("accelerator-agent").run_once()
     return [(one.hostname, one.state) for one in cloud.accelerators.requests(server_id)]
 
 

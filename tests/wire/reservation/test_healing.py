@@ -39,7 +39,7 @@ def fail(plane, *names):
 
 
 def look(plane, process=None):
-    (process or plane.process).watch.tick()
+    (process or plane.process).watch.run_once()
 
 
 def create(plane, *reservations, **values):

@@ -102,13 +102,13 @@ def test_the_timeline_tells_why_it_cannot_be_confirmed(two):
     two.stop_runner()
     refusing = two.new_process(fails={CONFIRM_RESIZE: RemoteError("it is locked", status=409)}, times=1).runner
     two.clock.advance_to(ENDS)
-    refusing.tick()
+    refusing.run_once()
     assert (
         f"server {server} has left by a resize that nobody confirmed; it cannot be confirmed now: it is locked"
         in why(two, made)
     )
     for _ in range(2):
-        two.clock.advance_to(refusing.tick())
+        two.clock.advance_to(refusing.run_once())
         two.settle()
-    refusing.tick()
+    refusing.run_once()
     assert two.lease(made["id"])["status"] == "TERMINATED"

@@ -122,7 +122,7 @@ def test_inventory_comes_before_access(reserved):
     process = reserved.new_process()
     create(reserved, instance(12), **LATER)
     reserved.clock.advance_to(STARTS)
-    process.runner.tick()
+    process.runner.run_once()
     effects = [name for name in process.asked if name in (ADD_INVENTORY, GRANT)]
     assert effects == [ADD_INVENTORY, ADD_INVENTORY, GRANT]
 
@@ -167,7 +167,7 @@ def test_a_concurrent_update_of_the_provider_is_met_by_reading_again(reserved):
     races = Races(reserved.placement, 2)
     runner = reserved.new_process(before=races).runner
     reserved.clock.advance_to(STARTS)
-    runner.tick()
+    runner.run_once()
     assert races.left == 0
     assert [reserved.inventory("compute-1", class_of(reservation)).total for reservation in made] == [2, 2, 2]
     assert reserved.inventory("compute-1", "CUSTOM_RACE_2").total == 5
@@ -179,7 +179,7 @@ def test_a_provider_that_others_write_to_again_and_again_is_left_for_later(reser
     races = Races(reserved.placement, 20)
     runner = reserved.new_process(before=races).runner
     reserved.clock.advance_to(STARTS)
-    runner.tick()
+    runner.run_once()
     assert races.left == 15
     assert {reserved.lease(lease["id"])["status"] for lease, _ in made} == {"STARTING"}
     reserved.run_for(60)
@@ -246,7 +246,7 @@ def test_the_end_goes_in_the_order_of_the_spec(reserved):
     reserved.run_until(STARTS)
     process = reserved.new_process()
     reserved.clock.advance_to(ENDS)
-    process.runner.tick()
+    process.runner.run_once()
     wanted = (LIST_SERVERS, DELETE_FLAVOR, DELETE_INVENTORY, DELETE_CLASS)
     assert [name for name in process.asked if name in wanted] == [
         LIST_SERVERS,
@@ -359,12 +359,12 @@ def test_a_start_that_fails_once_is_repeated(reserved):
     runner = reserved.new_process(fails=away, times=3 * TRIES).runner
     reserved.clock.advance_to(STARTS)
     for _ in range(3):
-        due = runner.tick()
+        due = runner.run_once()
         shown = reserved.lease(made["id"])
         assert shown["status"] == "STARTING"
         assert due > reserved.clock.now()
         reserved.clock.advance_to(due)
-    runner.tick()
+    runner.run_once()
     assert reserved.lease(made["id"])["status"] == "ACTIVE"
     assert reserved.access(reservation["id"]) == ["demo"]
 
@@ -373,7 +373,7 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
     made, reservation = create(reserved, instance(2), **LATER)
     runner = reserved.new_process(fails={GRANT: RemoteError("no", status=500)}).runner
     reserved.clock.advance_to(STARTS)
-    while (due := runner.tick()) <= STARTS + timedelta(hours=1):
+    while (due := runner.run_once()) <= STARTS + timedelta(hours=1):
         assert reserved.lease(made["id"])["status"] == "STARTING"
         reserved.clock.advance_to(due)
     shown = reserved.lease(made["id"])
@@ -382,7 +382,7 @@ def test_a_start_is_given_up_at_its_deadline_and_cleaned_up_at_the_end(reserved)
         (start,) = [e for e in event_store.of_lease(connection, made["id"]) if e.type is EventType.START]
     assert start.status is EventStatus.ERROR
     assert start.last_error.startswith("not done by 2026-03-05 11:00; grant_access: ")
-    while (due := runner.tick()) <= ENDS + timedelta(minutes=1):
+    while (due := runner.run_once()) <= ENDS + timedelta(minutes=1):
         reserved.clock.advance_to(due)
     assert reserved.lease(made["id"])["status"] == "TERMINATED"
     assert reserved.clock.now() <= ENDS + timedelta(minutes=1)
@@ -401,8 +401,8 @@ def test_a_lease_whose_whole_time_was_slept_through_is_cleaned_up(reserved):
 def test_thirty_days_pass_in_a_moment(reserved):
     made, _ = create(reserved, instance(2), start="2026-03-02 10:00", end="2026-04-01 10:00")
     ticks = []
-    tick = reserved.runner.tick
-    reserved.runner.tick = lambda: ticks.append(reserved.clock.now()) or tick()
+    tick = reserved.runner.run_once
+    reserved.runner.run_once = lambda: ticks.append(reserved.clock.now()) or tick()
     reserved.run_until(datetime(2026, 4, 2, tzinfo=UTC))
     assert reserved.lease(made["id"])["status"] == "TERMINATED"
     assert len(ticks) < 10

@@ -47,10 +47,10 @@ def test_nothing_newer_than_1_29_is_asked_of_placement(plane, speak_up_to):
     plane.register()
     made = plane.ask("POST", "/v1/leases", lease(end="2026-03-01 10:30"), status=201)["lease"]
     name = class_of(made["reservations"][0])
-    plane.runner.tick()
+    plane.runner.run_once()
     assert plane.lease(made["id"])["status"] == "ACTIVE"
     plane.run_until(NOW + timedelta(hours=2))
-    plane.runner.tick()
+    plane.runner.run_once()
     assert plane.lease(made["id"])["status"] == "TERMINATED"
     assert not PlacementClient(plane.client("placement"), "1.29").has_class(name)
     plane.ask("DELETE", f"/v1/leases/{made['id']}", status=204)

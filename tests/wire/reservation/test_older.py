@@ -117,11 +117,11 @@ def test_an_older_lease_waits_while_placement_does_not_say_what_it_is(reserved):
     reserved.run_until(START + timedelta(minutes=1))
     away = {READ_CLASS: RemoteError("Placement is away", status=503)}
     runner = reserved.new_process(fails=away, times=1).runner
-    runner.tick()
+    runner.run_once()
     assert reserved.lease(made.id)["status"] == "STARTING"
     assert generation_in(reserved, made.id) is None
     reserved.run_for(10)
-    runner.tick()
+    runner.run_once()
     assert reserved.lease(made.id)["status"] == "ACTIVE"
     assert generation_in(reserved, made.id) is Generation.HYBRID
 

@@ -103,7 +103,7 @@ def differences_of(plane):
     for call in RECORDED:
         plane.clock.sleep(0.1)
         if call.get("pass"):
-            plane.runner.tick()
+            plane.runner.run_once()
             continue
         path, body, recorded = (translated(text) for text in (call["path"], json.dumps(call["body"]), call["answer"]))
         who = WHO.get(call["name"], {"user": "u", "project": "p"})

@@ -275,5 +275,5 @@ def test_several_runners_start_a_lease_once(reserved):
     processes = [reserved.new_process() for _ in range(3)]
     reserved.clock.advance_to(STARTS)
     for process in processes:
-        process.runner.tick()
+        process.runner.run_once()
     assert [name for process in processes for name in process.asked].count(GRANT) == 1

@@ -201,7 +201,7 @@ def test_a_service_is_marked_and_the_request_that_caused_it_is_found(trailed):
     server_id = answer.body["server"]["id"]
     assert one(noted)["target"]["id"] == server_id
     since = trailed.size
-    trailed.plane.duty("compute.build").tick()
+    trailed.plane.task("compute.build").run_once()
     caused = [
         entry
         for entry in trailed.entries(since)

@@ -45,9 +45,9 @@ def _nobody() -> None:
 class AcceleratorAgent:
     """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
     tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
-    the history: they wake the tracker, this agent's own duty and `HistoryReports`, and must not block.
+    the history: they wake the tracker, this agent's own task and `HistoryReports`, and must not block.
 
-    A duty (`moorage.jobs.background_tasks.Task`): its tick reports to the central service, where one is given.
+    A task (`moorage.jobs.background_tasks.Task`): each run reports to the central service, where one is given.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class AcceleratorAgent:
 
     # ------------------------------------------------------------------------------------- reporting
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         """Tell the central service the whole picture, and what it does not know yet of how it came about.
 
         Harmless to repeat: a record that was taken, but by an answer that got lost, is taken once all the same.
@@ -267,7 +267,7 @@ class AcceleratorAgent:
 
 
 class HistoryReports:
-    """A duty: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
+    """A task: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
 
     #: Until then their records are in the checkpoint, which every step writes.
     rest_s = 0.2
@@ -276,7 +276,7 @@ class HistoryReports:
         self.name = history_topic(agent.host)
         self._agent = agent
 
-    def tick(self) -> None:
+    def run_once(self) -> None:
         self._agent.report_history()
 
 

@@ -32,7 +32,7 @@ AT_ONCE = 20
 JOBS = JobStore(t.jobs)
 
 
-class EventsDuty:
+class EventsTask:
     """One per process; `worker` is its name, the same after a restart and nobody else's. `poll_s`: how often to look
     without being told.
     """
@@ -46,7 +46,7 @@ class EventsDuty:
         self._worker = worker
         self._poll = timedelta(seconds=poll_s)
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         """Two transactions, however many there are to tell: claims with what they are about, and what became of them."""
         claimed = self._database.in_transaction(self._claim)
         ends = [self._work(job, rows) for job, rows in claimed]

@@ -86,7 +86,7 @@ class ProviderConfigKeeper:
         return self._tracker.preview(report.configs)
 
 
-class ProviderConfigDuty:
+class ProviderConfigTask:
     """Looks for changed files each `period_s` (0: never by itself), and takes them at once when it is `asked`.
 
     A change counts when nothing has changed since the look before: nobody's half-written files are read.
@@ -102,10 +102,10 @@ class ProviderConfigDuty:
         self._failures = 0
 
     def ask(self) -> None:
-        """The next tick reads the files, changed or not. Whoever asks wakes the topic, too."""
+        """The next run reads the files, changed or not. Whoever asks wakes the topic, too."""
         self._asked.set()
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         asked = self._asked.is_set()
         self._asked.clear()
         now = stamp(self._keeper.files.directory)
@@ -136,5 +136,5 @@ class ProviderConfigDuty:
 
 
 def provider_config_topic(host: str) -> str:
-    """What to wake so that `ProviderConfigDuty` ticks."""
+    """What to wake so that `ProviderConfigTask` runs."""
     return f"provider configuration of {host}"

@@ -24,7 +24,7 @@ CONSOLES_AT_ONCE = 4
 ASK_ANYWAY = timedelta(seconds=60)
 
 
-class DomainsDuty:
+class DomainsTask:
     """`boot` None: after a boot of the host its guests stay off, and so the service is told."""
 
     def __init__(
@@ -49,7 +49,7 @@ class DomainsDuty:
         self._leftovers: frozenset[str] = frozenset()
         self._asked: datetime | None = None
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         try:
             self._look()
         except MoorageError as error:

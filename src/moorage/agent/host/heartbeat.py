@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 AT_LEAST_EACH = 6
 
 
-class HeartbeatDuty:
+class HeartbeatTask:
     """Says that the host is there, and what it is. One beat that fails is made up for by the next.
 
     To have asked for jobs, and to have got an answer, is a sign of life too: then nothing is sent, unless the facts
@@ -43,7 +43,7 @@ class HeartbeatDuty:
         self._period = timedelta(seconds=period_s)
         self._sent: tuple[Mapping[str, Any], datetime] | None = None
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         try:
             facts = self._facts()
             if self._is_needed(facts):

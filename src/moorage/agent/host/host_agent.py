@@ -1,7 +1,7 @@
-"""The agent of one host: what it does at its start, and its duties from then on.
+"""The agent of one host: what it does at its start, and its tasks from then on.
 
 start:  files read and checked -> tree published -> os_acc.initialize() -> registered with compute
-duties: heartbeat, provider tree, one `JobsDuty` per worker
+tasks: heartbeat, provider tree, one `JobsTask` per worker
 """
 
 import logging
@@ -11,13 +11,13 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
-from moorage.agent.host.heartbeat import HeartbeatDuty
+from moorage.agent.host.heartbeat import HeartbeatTask
 from moorage.agent.jobs.job_runner import JobRunner, Payload, Result
-from moorage.agent.jobs.job_task import Ended, JobsDuty
+from moorage.agent.jobs.job_task import Ended, JobsTask
 from moorage.agent.jobs.jobs_while_ready import JobsWhileReady
 from moorage.agent.jobs.server_build import Acceleration, Builder, KeepAlive, RefersToAccelerators
 from moorage.agent.jobs.snapshots import Snapshots
-from moorage.agent.tracker.resource_tracker import ResourcesDuty, ResourceTracker, resources_topic
+from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
@@ -45,7 +45,7 @@ class AgentSettings:
 
 
 class HostAgent:
-    """`start` once, then run `duties`. Everything that must survive is on disk, in Placement or in compute."""
+    """`start` once, then run `tasks`. Everything that must survive is on disk, in Placement or in compute."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class HostAgent:
             others=others,
         )
         turns = Turns(lambda: wakeups.wake(host))
-        self.duties: list[Task] = [
-            HeartbeatDuty(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
-            ResourcesDuty(tracker, host=host, clock=clock, period_s=settings.update_period_s),
+        self.tasks: list[Task] = [
+            HeartbeatTask(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
+            ResourcesTask(tracker, host=host, clock=clock, period_s=settings.update_period_s),
             *(
-                JobsDuty(
+                JobsTask(
                     host=host,
                     number=number,
                     service=JobsWhileReady(compute, driver.facts),

@@ -32,7 +32,7 @@ class Runner(Protocol):
         ...
 
 
-class JobsDuty:
+class JobsTask:
     """One worker. Several of them share the queue; `number` tells them apart, the same after a restart.
 
     `turns` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
@@ -67,7 +67,7 @@ class JobsDuty:
         self._failures = 0
         self._ended = ended
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         if not self._turns.may_ask(self._number):
             return None
         try:

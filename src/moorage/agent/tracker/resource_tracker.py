@@ -238,7 +238,7 @@ class ResourceTracker:
         self._warned = frozenset(warnings)
 
 
-class ResourcesDuty:
+class ResourcesTask:
     """An update each period, and when woken by the topic of its name: programmed devices change their traits.
 
     While Placement is away it is asked again soon, then ever more rarely. A compute node of another service that is not
@@ -256,7 +256,7 @@ class ResourcesDuty:
         self._period_s = period_s
         self._failures = 0
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         try:
             self._tracker.update()
         except MoorageError as error:  # Placement is away or busy, or the compute node of another service is not there

@@ -15,9 +15,9 @@ from moorage.cli.output import console, json_option, table
 from moorage.cli.state import config_option, open_config
 from moorage.config import Config
 
-#: A duty whose round is over for so long hangs, or its machine is overloaded.
+#: A task whose round is over for so long hangs, or its machine is overloaded.
 LATE_S = 60.0
-#: Names that are shown of hosts that are down, and of duties.
+#: Names that are shown of hosts that are down, and of tasks.
 SHOWN = 8
 
 
@@ -33,17 +33,17 @@ class Status:
     hosts: list[reading.HostState] | str
     jobs: list[reading.JobsState]
     leases: reading.LeaseState | None
-    duties: list[reading.DutyState] | str
+    tasks: list[reading.BackgroundTaskState] | str
 
 
 @click.command()
 @config_option
 @json_option
 def status(config_path: Path | None, *, as_json: bool) -> None:
-    """Show services, databases, hosts, open jobs, leases that are due and duties that are late, in one screen.
+    """Show services, databases, hosts, open jobs, leases that are due and tasks that are late, in one screen.
 
     Of the plane that --config names: what its process runs and knows. Exit status: 0 all is well, 1 something lags (a
-    host is down, a duty late, a schema behind), 3 a service or a database does not answer.
+    host is down, a task late, a schema behind), 3 a service or a database does not answer.
     """
     config = open_config(config_path)
     found = read(config)
@@ -66,7 +66,7 @@ def read(config: Config) -> Status:
         reading.hosts(config),
         reading.jobs(config, clock),
         reading.leases(config, clock),
-        reading.duties(config, clock.now()),
+        reading.tasks(config, clock.now()),
     )
 
 
@@ -78,19 +78,19 @@ def exit_code(found: Status) -> Exit:
     hosts = [] if isinstance(found.hosts, str) else found.hosts
     lags = (
         any(not host.is_up for host in hosts)
-        or bool(late_duties(found))
+        or bool(late_tasks(found))
         or any(database.state == "behind" for database in found.databases)
         or (found.leases is not None and found.leases.late_s > LATE_S)
     )
     return Exit.REFUSED if lags else Exit.DONE
 
 
-def late_duties(found: Status) -> list[reading.DutyState]:
-    return [] if isinstance(found.duties, str) else [duty for duty in found.duties if duty.late_s > LATE_S]
+def late_tasks(found: Status) -> list[reading.BackgroundTaskState]:
+    return [] if isinstance(found.tasks, str) else [task for task in found.tasks if task.late_s > LATE_S]
 
 
 def document(found: Status) -> dict[str, object]:
-    """For machines. ``hosts`` and ``duties`` are null where they are not known."""
+    """For machines. ``hosts`` and ``tasks`` are null where they are not known."""
 
     def rows(several: object) -> object:
         return [dataclasses.asdict(one) for one in several] if isinstance(several, list) else None
@@ -107,7 +107,7 @@ def document(found: Status) -> dict[str, object]:
         "hosts": rows(found.hosts),
         "jobs": rows(found.jobs),
         "leases": None if found.leases is None else dataclasses.asdict(found.leases),
-        "duties": rows(found.duties),
+        "duties": rows(found.tasks),
     }
 
 
@@ -118,7 +118,7 @@ def show(out: Console, found: Status) -> None:
     _show_databases(out, found)
     _show_hosts(out, found)
     _show_work(out, found)
-    _show_duties(out, found)
+    _show_tasks(out, found)
 
 
 def _show_services(out: Console, found: Status) -> None:
@@ -161,12 +161,12 @@ def _show_work(out: Console, found: Status) -> None:
         out.print(f"leases   {found.leases.due:,} events due{late}; {found.leases.failed:,} leases in ERROR")
 
 
-def _show_duties(out: Console, found: Status) -> None:
-    if isinstance(found.duties, str):
-        out.print(f"duties   not known: {found.duties}")
+def _show_tasks(out: Console, found: Status) -> None:
+    if isinstance(found.tasks, str):
+        out.print(f"tasks    not known: {found.tasks}")
         return
-    late = late_duties(found)
-    out.print(f"duties   {len(found.duties):,} run, {len(late):,} late")
-    for duty in [*late, *(one for one in found.duties if one.failures and one not in late)][:SHOWN]:
-        done = "never done yet" if duty.ago_s is None else f"last done {duty.ago_s:,.0f} s ago"
-        out.print(f"         {duty.name}: {duty.late_s:,.0f} s late, {done}, {duty.failures:,} rounds failed")
+    late = late_tasks(found)
+    out.print(f"tasks    {len(found.tasks):,} run, {len(late):,} late")
+    for task in [*late, *(one for one in found.tasks if one.failures and one not in late)][:SHOWN]:
+        done = "never done yet" if task.ago_s is None else f"last done {task.ago_s:,.0f} s ago"
+        out.print(f"         {task.name}: {task.late_s:,.0f} s late, {done}, {task.failures:,} rounds failed")

@@ -1,4 +1,4 @@
-"""The duty that ends what hosts that died will not end: so that nothing but the servers on them waits for them.
+"""The task that ends what hosts that died will not end: so that nothing but the servers on them waits for them.
 
     create                      to the next host, as after a failed build
     deletion, offloading        done without the host
@@ -10,7 +10,7 @@ What may be of a server on the dead host is left behind there (`MoveProgress.lea
 it returns it cleans up before it counts as up. So it does no harm to take a host for dead that is only cut off.
 
 A host is dead when it was down at each look for a while: where this service itself was away, all hosts are down at first.
-Any number of processes may have this duty: who comes second finds the job ended.
+Any number of processes may have this task: who comes second finds the job ended.
 """
 
 import logging
@@ -42,7 +42,7 @@ HOST_DOWN_CODE = "compute.host_down"
 _OPEN = frozenset({JobState.READY, JobState.CLAIMED})
 
 
-class DeadHostsDuty:
+class DeadHostsTask:
     """`grace_s`: a host that was down for so long at each look is dead."""
 
     name = "compute.dead_hosts"
@@ -70,7 +70,7 @@ class DeadHostsDuty:
         #: {host: when it was first seen to be down}
         self._down: dict[str, datetime] = {}
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         now = self._clock.now()
         self._down = {host: self._down.get(host, now) for host in self._hosts.down()}
         for host, since in self._down.items():

@@ -129,7 +129,7 @@ class BareMetal:
         return True
 
 
-class BareMetalDuty:
+class BareMetalTask:
     """A round at the start, and one each `period_s`: in a thread of its own, so that no start waits for it."""
 
     name = "compute.baremetal"
@@ -140,7 +140,7 @@ class BareMetalDuty:
         self._clock = clock
         self._period = timedelta(seconds=period_s)
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         after: str | None = ""
         try:
             while after is not None:

@@ -48,7 +48,7 @@ class Where(StrEnum):
     SOURCE = "source"
     DESTINATION = "destination"
     ELSEWHERE = "elsewhere"  #: that of both on which the server is not
-    HERE = "here"  #: the duty that speaks to Placement
+    HERE = "here"  #: the task that speaks to Placement
 
 
 @dataclass(frozen=True)

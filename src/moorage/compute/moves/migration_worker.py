@@ -1,4 +1,4 @@
-"""The duty that does what is to be done in Placement for servers that move: find a host and claim, swap, give back.
+"""The task that does what is to be done in Placement for servers that move: find a host and claim, swap, give back.
 
 Its jobs are the steps of `migration_workflow` that are done here; those of one server come in a row with those of its hosts. Each
 may be run again after a crash at any line: what a move holds says how far it came.
@@ -34,8 +34,8 @@ from moorage.placement.client.placement_client import MOVE_TYPE, SERVER_TYPE, Pl
 log = logging.getLogger(__name__)
 
 
-class MovingDuty:
-    """`worker`, `poll_s`: as of `BuildDuty`. `images` None: no image service is configured, so no image is in transit."""
+class MigrationTask:
+    """`worker`, `poll_s`: as of `BuildTask`. `images` None: no image service is configured, so no image is in transit."""
 
     name = "compute.moving"
     listens_to = (MOVE_QUEUE,)
@@ -69,7 +69,7 @@ class MovingDuty:
             "settle": self._settle,
         }
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         while jobs := self._jobs.claim():
             for job in jobs:
                 self._jobs.run(job, partial(self._run, job))

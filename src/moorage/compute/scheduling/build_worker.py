@@ -1,4 +1,4 @@
-"""The duty that finds servers a host, and gives allocations back.
+"""The task that finds servers a host, and gives allocations back.
 
 Its jobs are on `BUILD_QUEUE`, those of one server one at a time:
 
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 BATCH = 16
 
 
-class BuildDuty:
+class BuildTask:
     """`poll_s`: how often to look without being woken (other processes enqueue too); None: only when woken.
 
     `worker` must be nobody else's name. One that is the same after a restart goes on at once with what it had
@@ -102,7 +102,7 @@ class BuildDuty:
             JOB_FORGET_HOST: self._forget_host,
         }
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         try:
             self._prepare()
         except Unavailable as error:

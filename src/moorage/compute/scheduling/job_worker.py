@@ -1,6 +1,6 @@
 """The jobs of one queue that the compute service itself works on: claimed, ended, and put off when they fail.
 
-Not here: what is done in them, which is the duty's.
+Not here: what is done in them, which is the task's.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 #: After this, another worker may take the job.
 LEASE_S = 60.0
-#: Claims of one job, by workers that died of it or found Placement away, before its duty gives it up.
+#: Claims of one job, by workers that died of it or found Placement away, before its task gives it up.
 MAX_ATTEMPTS = 10
 #: Pause before the next attempt, doubled each time.
 FIRST_PAUSE_S = 1.0

@@ -1,4 +1,4 @@
-"""The duty that ends what is only kept for a while: deleted servers that can be restored, shelved ones on their hosts."""
+"""The task that ends what is only kept for a while: deleted servers that can be restored, shelved ones on their hosts."""
 
 import logging
 from collections.abc import Callable
@@ -18,13 +18,13 @@ from moorage.db.transactions import read
 
 log = logging.getLogger(__name__)
 
-#: As whom the duty asks: what it does is noted under this name.
+#: As whom the task asks: what it does is noted under this name.
 RECLAIMER = Caller("moorage", "", frozenset({"admin"}))
 #: What became due is done so much later at most.
 PERIOD_S = 60.0
 
 
-class ReclaimDuty:
+class ReclaimTask:
     """`after_s`: so long a deleted server can be restored; 0: there are none, but those of a former setting.
 
     `offload_after_s`: so long a shelved one stays on its host; negative: always.
@@ -51,7 +51,7 @@ class ReclaimDuty:
         self._offload_after = timedelta(seconds=offload_after_s)
         self._period = timedelta(seconds=period_s)
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         """A deletion that was begun is not begun again: `DeleteService.delete` sees to that.
 
         Where nothing is kept for a while it is over with what was left of a time when it was.

@@ -1,4 +1,4 @@
-"""The duty that takes old entries out of the change log, a few at a time, so that no writer waits for it.
+"""The task that takes old entries out of the change log, a few at a time, so that no writer waits for it.
 
 What states as of a later time rest on stays, however old it is: the last whole state of whatever still exists, and the
 last usages after it. Entries are gone through once, in the order of the log: what a newer entry stands in for is taken
@@ -30,7 +30,7 @@ BREATH = timedelta(milliseconds=20)
 PAUSE = timedelta(seconds=60)
 
 
-class RetentionDuty:
+class RetentionTask:
     name = "placement-retention"
 
     def __init__(self, engine: Engine, clock: Clock, *, history: timedelta) -> None:
@@ -40,7 +40,7 @@ class RetentionDuty:
         #: How far the log was gone through; the database knows it but for the place within a number.
         self._reached = Cursor(-1)
 
-    def tick(self) -> datetime:
+    def run_once(self) -> datetime:
         """Take a batch of what is older than `change_history` away. The next moment: soon, or when more will be old."""
         began = self._clock.now()
         following = in_transaction(self._engine, self._trim)

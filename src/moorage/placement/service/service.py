@@ -32,7 +32,7 @@ from moorage.placement.sync.allocation_cache import KeptHoldings
 from moorage.placement.sync.committer import Committer
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
-from moorage.placement.sync.writer_lease_task import LeaseDuty
+from moorage.placement.sync.writer_lease_task import WriterLeaseTask
 
 #: Stands for the classes of all reservations in the metrics of capacity.
 EVERY_RESERVATION = "CUSTOM_RESERVATION_*"
@@ -60,7 +60,7 @@ class PlacementService:
         meters = PlacementMeters(registry or CollectorRegistry())
         asker = Asker(engine)
         self._lease = WriterLease(secrets.token_hex(8), length_s=lease_s)
-        self.lease_duty = LeaseDuty(engine, clock, self._lease)
+        self.writer_lease_task = WriterLeaseTask(engine, clock, self._lease)
         snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
         writer = Committer(engine, snapshot, clock, meters, self._lease)
         holdings = AllocationReads(asker)

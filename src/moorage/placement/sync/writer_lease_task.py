@@ -1,4 +1,4 @@
-"""The duty that takes and renews the lease of this process while somebody reads here, and sees whether others are there.
+"""The task that takes and renews the lease of this process while somebody reads here, and sees whether others are there.
 
 It costs the database one round trip three times in a lease while there are reads, and else one every two seconds. Where
 it is late, hangs or fails, the lease runs out and reads ask as they do without.
@@ -24,7 +24,7 @@ TRIES = 3
 LEAVE_TIMEOUT_S = 0.5
 
 
-class LeaseDuty:
+class WriterLeaseTask:
     name = "placement-lease"
 
     def __init__(self, engine: Engine, clock: Clock, lease: WriterLease) -> None:
@@ -33,7 +33,7 @@ class LeaseDuty:
         self._lease = lease
         self._look_at = float("-inf")
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         if not (self._batches.is_far and self._lease.length_s):
             return None
         try:
@@ -59,7 +59,7 @@ class LeaseDuty:
                 return
 
     def leave(self) -> None:
-        """Give the lease back, so that whoever comes next need not wait for its end. After the last `tick`."""
+        """Give the lease back, so that whoever comes next need not wait for its end. After the last `run_once`."""
         wish = self._lease.leave()
         if wish is not None:
             thread = threading.Thread(target=self._give_back, args=(wish,), name=self.name, daemon=True)

@@ -1,6 +1,6 @@
-"""The duty that starts and ends leases in time. Any number of them may run, in any number of processes.
+"""The task that starts and ends leases in time. Any number of them may run, in any number of processes.
 
-Each tick takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
+Each run takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
 the next event is due, or the next retry, or when somebody else's claim runs out.
 
 Starts that follow one another in it are carried out together as far as they can, and so is what is due before ends.
@@ -19,13 +19,13 @@ from moorage.reservation.model.event_order import Unfinished, runnable, turn
 from moorage.reservation.model.leases import EventType, LeaseStatus
 from moorage.reservation.store import event_store
 
-#: The topic that is woken when leases were created, changed or deleted, and the name of the duty.
+#: The topic that is woken when leases were created, changed or deleted, and the name of the task.
 TOPIC = "reservation.runner"
 
 #: An event that waits for another one is looked at again after this.
 RECHECK = timedelta(seconds=2)
 
-#: Events taken up in one tick; then the duty asks to be called again at once.
+#: Events taken up in one run; then the task asks to be called again at once.
 MAX_EVENTS = 500
 
 #: Of what is due so many are read at first: a backlog of any length costs each of them as much. All are, where none of
@@ -56,7 +56,7 @@ class ReservationRunner:
         self._together = together
         self._poll_s = poll_s
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         lost: set[str] = set()  # somebody else was quicker
         done = 0
         while done < MAX_EVENTS:

@@ -1,4 +1,4 @@
-"""The duty that looks which hosts live, as compute says, and has the leases of those that failed healed.
+"""The task that looks which hosts live, as compute says, and has the leases of those that failed healed.
 
 Every process may run one: what one has found and mended, the others find mended.
 """
@@ -39,7 +39,7 @@ class HostWatch:
         self._healing = healing
         self._period = timedelta(seconds=period_s)
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         self._look()
         return self._clock.now() + self._period
 

@@ -41,7 +41,7 @@ _FAMILIES = (
 _Key = tuple[str, str, str, str]
 
 
-class AuditDuty:
+class AuditTask:
     name = "audit"
 
     def __init__(self, rounds: AuditSchedule, look: Callable[[], Sequence[Finding]]) -> None:
@@ -50,7 +50,7 @@ class AuditDuty:
         self._look = look
         self._known: frozenset[_Key] = frozenset()
 
-    def tick(self) -> datetime | None:
+    def run_once(self) -> datetime | None:
         job = self._rounds.claim()
         if job is None:
             return self._rounds.next_due()
