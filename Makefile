@@ -113,7 +113,7 @@ reference: .venv/.dev ## Write the pages of docs/reference from the code
 	@.venv/bin/python tools/commands_page.py
 
 .PHONY: specs
-specs: .venv/.dev ## Fill the tables of docs/specs from the docstrings of the tests
+specs: .venv/.dev ## Fill the tables of docs/evidence/specs from the docstrings of the tests
 	.venv/bin/python tools/spec_rows.py
 
 .PHONY: docs

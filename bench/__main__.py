@@ -21,7 +21,7 @@ from bench.results import Row
 from bench.run import Run, Settings, say
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "bench" / "placement.md"
+PAGE = ROOT / "docs" / "evidence" / "bench" / "placement.md"
 
 
 def main() -> int:
@@ -114,7 +114,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--ports", type=lambda text: tuple(_numbers(text)), help="upstream's, ours; free ones unless given"
     )
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/bench/placement.md")
+    parser.add_argument("--write", action="store_true", help="put the figures into docs/evidence/bench/placement.md")
     return parser.parse_args()
 
 

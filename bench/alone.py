@@ -13,7 +13,7 @@ from bench.databases import KINDS
 from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "bench" / "scale.md"
+PAGE = ROOT / "docs" / "evidence" / "bench" / "scale.md"
 #: Of those that have one of their own.
 PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler", "reservations")}
 PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
@@ -111,7 +111,7 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=10_000, help="of `lease-events`, due in one minute")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `floor`, ...")
-    parser.add_argument("--write", action="store_true", help="put the figures into their page of docs/bench")
+    parser.add_argument("--write", action="store_true", help="put the figures into their page of docs/evidence/bench")
     return parser.parse_args(arguments)
 
 

@@ -1,4 +1,4 @@
-"""The table, for terminals and for docs/bench."""
+"""The table, for terminals and for docs/evidence/bench."""
 
 import os
 import platform

@@ -1,6 +1,6 @@
 """Where the minutes of test runs go.
 
-usage: python -m tests.minutes RECORD...            a table by directory for each record, as in docs/bench/tests.md
+usage: python -m tests.minutes RECORD...            a table by directory for each record, as in docs/evidence/bench/tests.md
        python -m tests.minutes --total RECORD...    how many tests passed in all of them, in one line
 
 A record is what `tests.run_record` writes.

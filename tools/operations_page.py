@@ -1,4 +1,4 @@
-"""Write the tables of docs/guides/server-operations.md from `moorage.compute.model.lifecycle` and `moorage.compute.model.migration_workflow`.
+"""Write the tables of docs/reference/server-operations.md from `moorage.compute.model.lifecycle` and `moorage.compute.model.migration_workflow`.
 
 usage: .venv/bin/python tools/operations_page.py
 """
@@ -10,7 +10,7 @@ from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.migration_workflow import MigrationStep, MoveKind, Where
 from moorage.compute.model.servers import VmState
 
-PAGE = Path(__file__).parents[1] / "docs" / "guides" / "server-operations.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "server-operations.md"
 BEGIN, END = "<!-- table: tools/operations_page.py -->\n", "<!-- end of the table -->\n"
 HEAD = "| action | allowed in | answer | meanwhile | afterwards | accelerators | its host dies |\n|---|---|---|---|---|---|---|\n"
 STEPS_BEGIN, STEPS_END = "<!-- steps: tools/operations_page.py -->\n", "<!-- end of the steps -->\n"

@@ -1,4 +1,4 @@
-"""Fill the test column of docs/specs/*.md from the docstrings of the tests.
+"""Fill the test column of docs/evidence/specs/*.md from the docstrings of the tests.
 
 usage: .venv/bin/python tools/spec_rows.py
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGES = ROOT / "docs" / "specs"
+PAGES = ROOT / "docs" / "evidence" / "specs"
 LIMIT = 3
 
 OF_DIRECTORY = {

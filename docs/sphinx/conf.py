@@ -18,7 +18,15 @@ INDEX = "docs/README"
 project = "Moorage"
 extensions = ["myst_parser"]
 root_doc = INDEX
-include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "tests/*.md", "tests/*/README.md", "bench/README.md"]
+include_patterns = [
+    "*.md",
+    "docs/*.md",
+    "docs/*/*.md",
+    "docs/*/*/*.md",
+    "tests/*.md",
+    "tests/*/README.md",
+    "bench/README.md",
+]
 exclude_patterns = [".*", "build", "dist", "src", "**/__pycache__"]
 nitpicky = True
 myst_heading_anchors = 4

@@ -10,7 +10,7 @@ Three verbs, callable from any thread::
 does the work; `configure` (or the environment variable ``OS_ACC_SOCKET``) says where it listens. All errors are in
 `os_acc.exception`. The retired project of the same name on PyPI had other functions; see the docs of the spec.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ import yaml
 from tests.docs.shown import ADDED, metrics, series, unknown
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "guides" / "metrics.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 ROW = re.compile(r"^\| `(moorage_\w+)` \| (\w+) \|([\w, ]*)\| .+ \|$", re.MULTILINE)
 ALERTS = [
     rule

@@ -1,4 +1,4 @@
-"""The pages of docs/proof, and docs/security.md: every clause once, with something that shows it, and nothing named there that does not exist."""
+"""docs/evidence/proof and security.md there: every clause once, with something that shows it, all of which exists."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 from bench.plan import stages
 from tests.docs.named import ROOT, missing_links, missing_tests
 
-PAGES = [*sorted((ROOT / "docs" / "proof").glob("*.md")), ROOT / "docs" / "security.md"]
+PAGES = [*sorted((ROOT / "docs" / "evidence" / "proof").glob("*.md")), ROOT / "docs" / "evidence" / "security.md"]
 
 
 class Row(NamedTuple):
@@ -53,7 +53,12 @@ def test_named_files_and_sections_exist(page):
 
 def test_named_rows_are_measured():
     """What stands in quotes and is no test is a row of the bench, in the table of placement's speed."""
-    table = (ROOT / "docs" / "proof" / "placement.md").read_text().partition("\n## Fast")[2].partition("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "evidence" / "proof" / "placement.md")
+        .read_text()
+        .partition("\n## Fast")[2]
+        .partition("\n## ")[0]
+    )
     named = {
         name
         for line in table.splitlines()

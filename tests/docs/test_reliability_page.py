@@ -1,10 +1,10 @@
-"""docs/reliability.md: each promise and each fault names a test that is there."""
+"""docs/evidence/reliability.md: each promise and each fault names a test that is there."""
 
 import re
 
 from tests.docs.named import ROOT, missing_tests
 
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "evidence" / "reliability.md"
 TEXT = PAGE.read_text()
 
 

@@ -1,4 +1,4 @@
-"""docs/scale.md computes rightly and names what is there."""
+"""docs/evidence/scale.md computes rightly and names what is there."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from moorage.db.transactions import in_transaction
 from moorage.placement.sync import group_commit
 from tests.docs.named import links, missing_links
 
-PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+PAGE = Path(__file__).parents[2] / "docs" / "evidence" / "scale.md"
 TEXT = PAGE.read_text()
 
 GROUPS = (1, 8, 32, 64)
@@ -42,7 +42,7 @@ def test_links_and_files_are_there():
     assert links(PAGE)
     assert named
     assert missing_links(PAGE) == []
-    assert [name for name in named if not (PAGE.parents[1] / name).exists()] == []
+    assert [name for name in named if not (PAGE.parents[2] / name).exists()] == []
 
 
 def test_commands_of_the_bench_are_there():

@@ -1,4 +1,4 @@
-"""The pages of docs/specs: every requirement once, and nothing named there that does not exist."""
+"""The pages of docs/evidence/specs: every requirement once, and nothing named there that does not exist."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import pytest
 
 from tests.docs.named import ROOT, missing_tests
 
-PAGES = ROOT / "docs" / "specs"
+PAGES = ROOT / "docs" / "evidence" / "specs"
 
 #: How many requirements (R, F) and resolved ambiguities (A) each page has; they are numbered from 1.
 NUMBERING = {
@@ -90,7 +90,7 @@ def test_specs_named_by_modules_have_a_page():
     for path in sorted((ROOT / "src").rglob("*.py")):
         docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
         for named in re.findall(r"^Spec: *(.*)$", docstring, re.MULTILINE):
-            pages = re.findall(r"docs/specs/([\w-]+)\.md", named)
+            pages = re.findall(r"docs/evidence/specs/([\w-]+)\.md", named)
             if not pages or not set(pages) <= set(NUMBERING):
                 nameless.append(f"{path.relative_to(ROOT)}: {named}")
     assert nameless == []

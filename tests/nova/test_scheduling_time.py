@@ -1,4 +1,4 @@
-"""How long Nova's scheduler takes for one server, from its own log: to be held against ours (docs/bench/scheduler.md)."""
+"""How long Nova's scheduler takes for one server, from its own log: to be held against ours (docs/evidence/bench/scheduler.md)."""
 
 import re
 import statistics

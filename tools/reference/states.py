@@ -13,7 +13,7 @@ from tools.reference.tables import code, heading, table
 WORDS = """
 A status changes only as these tables allow, which the code asks at each change; anything else is refused with
 `moorage.state`. What an operation on a server needs and leaves is in
-[what can be done to a server](../guides/server-operations.md), action by action.
+[what can be done to a server](server-operations.md), action by action.
 """
 
 #: (title, table, what to know about it)

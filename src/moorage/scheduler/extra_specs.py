@@ -1,6 +1,6 @@
 """A flavor's extra specs, read: what is asked of Placement, key by key, and a clear word where a key cannot be meant.
 
-Spec: docs/specs/flavor-resources.md
+Spec: docs/evidence/specs/flavor-resources.md
 
 Keys that are read here, `S` being empty or a group suffix of 1 to 64 letters, digits, ``_`` and ``-``:
 

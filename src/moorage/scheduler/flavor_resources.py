@@ -1,6 +1,6 @@
 """A flavor as a request to Placement: its own fields, changed and extended by its extra specs.
 
-Spec: docs/specs/flavor-resources.md
+Spec: docs/evidence/specs/flavor-resources.md
 
 What the keys are: `extra_specs`; dedicated processors: `processors`. Every other key is somebody else's and is left
 alone (``bitstream``, ``function``, ``quota:...``). How the request is asked: `candidate_query`.

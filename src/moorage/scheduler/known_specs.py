@@ -41,7 +41,7 @@ _KNOWN: Mapping[str, tuple[str, str]] = {
     "hw:redirected_usb_ports": (r"\d|1[0-5]", "a whole number from 0 to 15"),
     "hw:serial_port_count": (_FROM_0, "a whole number"),
     "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
-    # What a region is to carry: the accelerators' own (docs/specs/accelerator-attach.md, A2); Nova has them in profiles.
+    # What a region is to carry: the accelerators' own (docs/evidence/specs/accelerator-attach.md, A2); Nova has them in profiles.
     **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
     "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
 }  # fmt: skip

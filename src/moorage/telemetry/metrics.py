@@ -1,6 +1,6 @@
 """What Prometheus asks of a process: a registry, and the metrics that all services share.
 
-Names, units and what to page on are in `docs/guides/metrics.md`; a test holds that page against this registry. The
+Names, units and what to page on are in `docs/reference/metrics.md`; a test holds that page against this registry. The
 metrics of one service are beside it (`moorage.placement.sync.meters`).
 
 Requests are counted by `moorage.telemetry.requests`.

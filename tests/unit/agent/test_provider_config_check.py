@@ -1,4 +1,4 @@
-"""Spec: docs/specs/provider-config.md, "Format". One YAML text in, entries or faults out."""
+"""Spec: docs/evidence/specs/provider-config.md, "Format". One YAML text in, entries or faults out."""
 
 from textwrap import dedent
 

@@ -1,4 +1,4 @@
-"""Spec: docs/specs/provider-config.md, "Loading". Real files in a real directory."""
+"""Spec: docs/evidence/specs/provider-config.md, "Loading". Real files in a real directory."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Spec: docs/specs/provider-config.md, "Merging". Trees in, trees out."""
+"""Spec: docs/evidence/specs/provider-config.md, "Merging". Trees in, trees out."""
 
 import pytest
 

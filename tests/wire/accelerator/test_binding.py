@@ -1,6 +1,6 @@
 """Accelerator requests as Nova uses them: made, bound by the host's agent, told to compute, deleted.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import json

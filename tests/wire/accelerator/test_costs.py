@@ -1,7 +1,7 @@
 """What one accelerator request costs, in counts that no other load on the machine changes: HTTP requests, transactions,
 statements, waits of the host for its disk. More of any of them is to be a decision, and not to creep in.
 
-docs/bench/arqs.md has the times.
+docs/evidence/bench/arqs.md has the times.
 """
 
 from contextlib import contextmanager

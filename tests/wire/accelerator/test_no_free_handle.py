@@ -1,6 +1,6 @@
 """Binding where nothing is free: refused at once with the reason, unless somebody is just giving back what is wanted.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """What an operator does with devices by the API, and what their host makes of it.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import pytest

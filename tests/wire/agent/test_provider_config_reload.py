@@ -1,4 +1,4 @@
-"""Provider configuration taken again by a running host. Spec: docs/specs/provider-config.md; in virtual time."""
+"""Provider configuration taken again by a running host. Spec: docs/evidence/specs/provider-config.md; in virtual time."""
 
 import logging
 from datetime import timedelta

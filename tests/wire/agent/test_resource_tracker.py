@@ -1,4 +1,4 @@
-"""The resource tracker against Placement's own API. Spec: docs/specs/provider-config.md, "Merging"."""
+"""The resource tracker against Placement's own API. Spec: docs/evidence/specs/provider-config.md, "Merging"."""
 
 import contextlib
 import logging

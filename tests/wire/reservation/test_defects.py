@@ -1,6 +1,6 @@
 """Defects of the peer (Blazar 18) of which no other test speaks: each cannot happen here.
 
-The whole list, and which test shows each, is in docs/proof/reservations.md.
+The whole list, and which test shows each, is in docs/evidence/proof/reservations.md.
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 It starts by discovery and recovery; it is ready once what it found has been published. Later rounds discover
 again: the same devices change nothing. Not here: publishing (the host's resource tracker does it).
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import threading

@@ -3,7 +3,7 @@
 Every step is in the checkpoint before the device is touched, so a kill at any moment leaves something that
 `recover` finishes or undoes. A failure undoes everything that was claimed before the caller hears of it.
 A handle is never free while it is dirty; one that cannot be cleaned is quarantined.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import logging

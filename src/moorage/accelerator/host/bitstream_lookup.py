@@ -1,7 +1,7 @@
 """Looking for the image of a bitstream: one search for hosts, which load it, and for the service, which only says whether there is one.
 
 Which of the images found fits is decided in `bitstream`.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from moorage.accelerator.model.bitstream import BitstreamTarget, choose, not_found, searches

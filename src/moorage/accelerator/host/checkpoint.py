@@ -4,7 +4,7 @@ A write is durable before it counts (`moorage.durable.DurableDocument`). So afte
 either the old or the new document, never half of one. What the contents mean is `attach_state`.
 What changes hands in a step stands in the journal of the same document.
 A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import fcntl

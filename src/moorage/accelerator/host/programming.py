@@ -2,7 +2,7 @@
 
 Each region is worked on by one thread at a time. What may be loaded while somebody holds a handle is decided in
 `attach_state`; which image fits, in `bitstream`.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import logging

@@ -7,7 +7,7 @@ properties says what that data is. It is verified where it is there, and meets a
 
 A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. Who may write into that directory decides
 whose bitstreams run; its files are read each time, so a key that was taken away counts at once.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import base64

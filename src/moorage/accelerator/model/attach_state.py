@@ -5,7 +5,7 @@ and gives the next `AttachState`; `moorage.accelerator.host.attach` writes it do
 
 An attachment goes ``claimed -> preparing -> attached -> releasing`` and is gone. A crash leaves one of these
 behind, and `attach.recover` knows by it what may have been touched. Pure: no I/O here.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Iterable, Mapping, Sequence

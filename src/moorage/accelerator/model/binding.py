@@ -4,7 +4,7 @@ A request is one unit of one group of a device profile. It is bound to a resourc
 work for the host's agent: all requests of an instance on a host are one order, plugged by the same engine as
 `os_acc.plug`.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Mapping, Sequence

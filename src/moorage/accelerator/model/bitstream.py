@@ -11,7 +11,7 @@ Only public images, which an operator vouches for, and images of the project its
 community image, or share one with everybody, and say of it what is not so.
 
 Pure: no I/O here.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 A unit that cannot be given out now (dirty, being cleaned, quarantined, on a failed card) is `reserved`, so that
 the scheduler does not send anybody there; what an instance holds stays as it is. Pure: no I/O here.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ Two properties of an image::
 `properties` are those of `COVERED` that the image has, word by word: what an image says of itself beside its manifest does
 not count. Not here: keys and signatures (`signatures`).
 
-Pure: no I/O here. docs/guides/bitstream-manifest.md is the format for others.
+Pure: no I/O here. docs/reference/bitstream-manifest.md is the format for others.
 """
 
 import json

@@ -10,7 +10,7 @@ Keys of one group share a suffix, as in Nova's granular requests::
 ``accel_A:bitstream_signature = required`` demands that what is programmed is signed; without a suffix, of all groups.
 
 Keys without a suffix form one group. Pure: no I/O here.
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import re

@@ -1,6 +1,6 @@
 """What a caller of plug says, decoded and checked: before anything is looked up or touched (R21). Pure.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import hashlib

@@ -3,7 +3,7 @@
 What the caller can be told at once is refused at once: Nova does not look at the state of a request that is resolved
 already. The rest is work for the host, whose report leads to the next state in one transaction with the event to send.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 import logging

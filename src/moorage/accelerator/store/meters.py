@@ -1,6 +1,6 @@
 """What Prometheus is told of accelerators: devices by health, attach handles by state, requests, jobs for hosts.
 
-The page for operators is `docs/guides/metrics.md`.
+The page for operators is `docs/reference/metrics.md`.
 """
 
 from collections import Counter

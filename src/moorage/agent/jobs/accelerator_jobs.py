@@ -1,6 +1,6 @@
 """Jobs of the accelerator service for this host: bind and let go of accelerator requests, program, heed an operator.
 
-Spec: docs/specs/accelerator-attach.md
+Spec: docs/evidence/specs/accelerator-attach.md
 """
 
 from collections.abc import Callable, Iterable, Mapping

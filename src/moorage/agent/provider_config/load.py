@@ -1,6 +1,6 @@
 """Reads the directory of provider configuration files; the only part of this package that touches files.
 
-Spec: docs/specs/provider-config.md, "Loading".
+Spec: docs/evidence/specs/provider-config.md, "Loading".
 """
 
 import json

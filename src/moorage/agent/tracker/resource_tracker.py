@@ -6,7 +6,7 @@ A round in which nothing changed makes one request per compute node. Placement b
 every change of its inventories and traits, so those are read again only when the generation of the listing moved.
 Allocations bump it too, which costs a superfluous reading and never a stale one.
 
-Spec: docs/specs/provider-config.md, "Merging"
+Spec: docs/evidence/specs/provider-config.md, "Merging"
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Bare-metal servers of before custom classes: their own copy of the flavor learns the node's class, and they hold it.
 
-Spec: docs/specs/flavor-resources.md
+Spec: docs/evidence/specs/flavor-resources.md
 
 A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own and carries one server at most. A
 server that was made before such classes holds none of it, so its node would be offered again. For each such server

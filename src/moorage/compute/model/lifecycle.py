@@ -1,8 +1,8 @@
 """What may be done to a server in which state, what happens meanwhile, and how it ends. Pure; printed in the docs.
 
-`OPERATIONS` is the table; docs/guides/server-operations.md is written from it.
+`OPERATIONS` is the table; docs/reference/server-operations.md is written from it.
 
-Spec: docs/specs/accelerator-attach.md (the operations' effect on accelerators)
+Spec: docs/evidence/specs/accelerator-attach.md (the operations' effect on accelerators)
 
 Source of states, refusals and codes: the Compute API reference, and each cell tried on Nova 34.
 """

@@ -13,7 +13,7 @@
 While it lasts, the move itself is a consumer in Placement and holds what the server has on its old host; the server
 holds what it has on the new one. A step that fails leads back: `give-back` gives the server what the move holds.
 
-Spec: docs/specs/accelerator-attach.md, R44 to R46
+Spec: docs/evidence/specs/accelerator-attach.md, R44 to R46
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """What Prometheus is told of compute: hosts, servers, jobs, and what came of looking for hosts.
 
-The page for operators is `docs/guides/metrics.md`.
+The page for operators is `docs/reference/metrics.md`.
 """
 
 from collections.abc import Iterator

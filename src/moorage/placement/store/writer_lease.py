@@ -2,7 +2,7 @@
 
 It lies in the row that every writer takes first. Its holder reckons with it for a shorter time, from before it was
 sent; everybody else for its whole length, from when they have seen it: each by a clock of its own, which nobody sets.
-So clocks need not agree, they only must not differ in speed by as much as `MARGIN`. See docs/decisions/0013.
+So clocks need not agree, they only must not differ in speed by as much as `MARGIN`. See docs/evidence/decisions/0013.
 
 Not here: the row (`writer_lease_store`), and when it is looked at (`writer_lease_task`).
 """

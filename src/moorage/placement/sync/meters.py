@@ -1,6 +1,6 @@
 """What Prometheus is told of placement: searches, claims, commits, and how exact the picture of this process is.
 
-The page for operators is `docs/guides/metrics.md`.
+The page for operators is `docs/reference/metrics.md`.
 """
 
 from collections.abc import Callable, Iterator

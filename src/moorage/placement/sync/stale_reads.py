@@ -1,7 +1,7 @@
 """Reads that go on while the database does not answer: which requests may be told what was known last, and how old
 that is. Writes never are: what is decided on old knowledge is refused by whoever cannot commit it.
 
-See docs/decisions/0008.
+See docs/evidence/decisions/0008.
 """
 
 from contextvars import ContextVar, Token

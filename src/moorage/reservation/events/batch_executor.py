@@ -11,7 +11,7 @@ What is due before the end of leases that ask for nothing then is claimed and fi
 What is special is left to `event_executor`, which carries out one event at a time and writes down each step: leases of an
 older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or
 waits, each after a crash, and all of a round in which not every event was still ours at the end. Every effect may be
-repeated, so nothing is lost by it. See docs/decisions/0018-leases-that-start-together-share-their-transactions.md
+repeated, so nothing is lost by it. See docs/evidence/decisions/0018-leases-that-start-together-share-their-transactions.md
 """
 
 import logging

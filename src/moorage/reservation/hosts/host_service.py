@@ -1,6 +1,6 @@
 """Registered hosts: the row here, the reservation provider in Placement, the freepool aggregate in Nova.
 
-Spec: docs/specs/instance-reservation.md (R1-R5, R34)
+Spec: docs/evidence/specs/instance-reservation.md (R1-R5, R34)
 
 Registering goes row -> provider ``blazar_<host>`` below the host's own -> freepool aggregate and the trait that keeps
 other servers off; a failure undoes what was done before it, and repeating the request after a crash goes on where

@@ -1,6 +1,6 @@
 """The steps of instance reservations in Placement and Nova, over their public APIs only.
 
-Spec: docs/specs/instance-reservation.md
+Spec: docs/evidence/specs/instance-reservation.md
 
 Which steps, and in which order: `resource_types.virtual_instance`. Every step may happen twice: names derive from the
 reservation's id and the host's name, what is there already is left, what is gone already is fine.

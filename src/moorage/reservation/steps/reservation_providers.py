@@ -1,6 +1,6 @@
 """Reservation providers in Placement: ``blazar_<host>`` below the host's own, which has the slots of what runs there.
 
-Spec: docs/specs/instance-reservation.md (R2, R3, R20-R23)
+Spec: docs/evidence/specs/instance-reservation.md (R2, R3, R20-R23)
 """
 
 from collections.abc import Mapping

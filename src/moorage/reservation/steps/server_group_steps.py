@@ -3,7 +3,7 @@
 Nothing here needs them: affinity is in the inventories (A2). Made where `[reservation] compat_server_groups` says so.
 A group is found by its name, which derives from the reservation's id, so each step may happen twice.
 
-Spec: docs/specs/instance-reservation.md
+Spec: docs/evidence/specs/instance-reservation.md
 """
 
 from sqlalchemy import Engine

@@ -1,6 +1,6 @@
 """What Prometheus is told of reservations: leases by status, and events that are late.
 
-The page for operators is `docs/guides/metrics.md`.
+The page for operators is `docs/reference/metrics.md`.
 """
 
 from collections.abc import Iterator

@@ -9,7 +9,7 @@ read by a thread that waits, and of those there are a few (`thread_slots`).
 What is scarce is taken from the client that has had it longest: connections, and memory for what came or goes slowly.
 
 Nothing here decides how long a connection may rest (`moorage.wire.server.connection`) or how much of a body is taken
-(`moorage.wire.admission`). Why not somebody else's server: docs/decisions/0014.
+(`moorage.wire.admission`). Why not somebody else's server: docs/evidence/decisions/0014.
 """
 
 import logging

@@ -1,7 +1,7 @@
 """Which thread of the server takes requests up: one at a time, as long as it need not wait.
 
 Many threads that are all told of requests fight for the lock of the interpreter, which each of them gives up at every call
-of the kernel: eight clients cost twice what one does (docs/decisions/0014). So one of them has the wheel: it takes up one
+of the kernel: eight clients cost twice what one does (docs/evidence/decisions/0014). So one of them has the wheel: it takes up one
 request after the other, and answers it. When it is going to wait (`moorage.core.blocking_hook`) it gives the wheel up, and the
 deputy takes it. Where it stays in one request without a word, because that one computes long or waits for something that
 does not say so, the deputy takes the wheel away.

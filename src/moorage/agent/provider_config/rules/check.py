@@ -1,6 +1,6 @@
 """[pure] A document against the formal schema and the rules beyond it; every fault, not just the first.
 
-Spec: docs/specs/provider-config.md, "Format". The schema is package data (`agent/schemas`), passed in.
+Spec: docs/evidence/specs/provider-config.md, "Format". The schema is package data (`agent/schemas`), passed in.
 """
 
 import difflib

@@ -1,6 +1,6 @@
 """[pure] Provider configuration merged into the provider tree, whatever driver made it.
 
-Spec: docs/specs/provider-config.md, "Merging". A class belongs to the driver where the driver (or the accelerator
+Spec: docs/evidence/specs/provider-config.md, "Merging". A class belongs to the driver where the driver (or the accelerator
 agent) reports it *in this pass*. Upstream asks Placement instead, finds there what it wrote itself in the pass
 before, and blocks every later update of the host; so that is not asked here.
 """

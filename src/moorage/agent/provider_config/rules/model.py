@@ -1,6 +1,6 @@
 """[pure] What a provider configuration file says, and what can be wrong with it.
 
-Spec: docs/specs/provider-config.md
+Spec: docs/evidence/specs/provider-config.md
 """
 
 from collections.abc import Mapping

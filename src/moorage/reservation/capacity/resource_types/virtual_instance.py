@@ -1,6 +1,6 @@
 """``virtual:instance``: room for servers of one size. Those of older systems are used and ended their way.
 
-Spec: docs/specs/instance-reservation.md
+Spec: docs/evidence/specs/instance-reservation.md
 
     create   class CUSTOM_RESERVATION_<ID>, then a private flavor that asks for 1 of it             (R8, R9)
     start    inventory of the class on each host's reservation provider, then flavor access      (R20-R24)
