@@ -40,12 +40,16 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def contents(directory: Path, text: str) -> str:
-    """Hidden tables of contents: of the index, one for each heading; of another README, the pages beside it."""
+    """Hidden tables of contents: the index has one for each heading, the evidence the pages that it links, and any
+    other README the pages beside it.
+    """
     trees = {}
     if directory == ROOT / "docs":
         for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
             title, _, body = section.partition("\n")
             trees[f":caption: {title}"] = dict.fromkeys(re.findall(r"\]\(([^)#\s:]+\.md)\)", body))
+    elif directory == ROOT / "docs" / "evidence":
+        trees[":titlesonly:"] = dict.fromkeys(re.findall(r"\]\(([^)#\s:]+\.md)\)", text))
     elif pages := [
         page
         for page in sorted([*directory.glob("*.md"), *directory.glob("*/README.md")])
