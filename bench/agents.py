@@ -14,8 +14,11 @@ from bench.planes import client, moorage, state
 from bench.processes import cpu_seconds, machine_cpu_seconds
 from bench.servers import Server, running
 from bench.table import Figure
-from moorage.identity.embedded import credentials
+from moorage.config import Config, load
+from moorage.core.clock import SystemClock
+from moorage.identity.host_credential import join
 from moorage.wire.client import ServiceClient
+from moorage.wire.transports import SocketTransport
 
 Say = Callable[[Figure], None]
 
@@ -126,17 +129,16 @@ def _services(database: DatabaseServer) -> Iterator[Server]:
 
 @contextmanager
 def _agents(database: DatabaseServer, services: Server, hosts: int) -> Iterator[Server]:
-    password, project = credentials(state(services), "moorage")
     (port,) = free_ports(1)
     server = moorage(
         database,
         "agents",
         port,
         plane={"services": "agent", "hints": _hints(database)},
-        identity={"username": "moorage", "password": password, "project": project},
         endpoints={name: f"{services.url}/{name}" for name in SERVICES},
         agent={"simulated_hosts": hosts},
     )
+    _let_in(load(state(server) / "moorage.conf"), services)
     with running(server):
         compute = client(services, "compute")
         deadline = time.monotonic() + 300
@@ -145,6 +147,15 @@ def _agents(database: DatabaseServer, services: Server, hosts: int) -> Iterator[
                 raise RuntimeError(f"not {hosts} hosts within 300 s:\n{server.log.read_text()[-2000:]}")
             time.sleep(0.5)
         yield server
+
+
+def _let_in(agents: Config, services: Server) -> None:
+    identity = client(services, "identity")
+    for host in agents.hosts:
+        made = identity.request("POST", f"/moorage/v1/hosts/{host}/enrolment", json={"expires_s": 600})
+        join(
+            agents.credential_of(host), host, made["token"], SocketTransport(f"{services.url}/identity"), SystemClock()
+        )
 
 
 def _hints(database: DatabaseServer) -> str:

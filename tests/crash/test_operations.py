@@ -16,12 +16,11 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError
-from moorage.identity.embedded import credentials
 from moorage.wire.transports import SocketTransport
 from tests.crash import effects
 from tests.crash.processes import Process, Zygote
 from tests.ports import free_port
-from tests.system.planes import PlaneClients, embedded_credentials, until, write_config
+from tests.system.planes import PlaneClients, embedded_credentials, let_in, until, write_config
 
 pytestmark = pytest.mark.slow
 
@@ -94,17 +93,16 @@ class Cloud:
         )
         self.members = {"services": self._member(services)}
         self._answers(services.url)
-        password, project = credentials(services.state, "moorage")
         for host in HOSTS:
             config = write_config(
                 directory / host,
                 plane={"services": "agent", "log_level": "warning"},
                 server={"port": free_port()},
-                identity={"username": "moorage", "password": password, "project": project},
                 endpoints={name: f"{services.url}/{name}" for name in SERVICES},
                 agent={"host": host, "poll_period_s": 0.2, "heartbeat_period_s": 1.0},
                 accelerator={"poll_period_s": 0.2},
             )
+            let_in(config, services.state)
             self.members[host] = self._member(config)
         clock = SystemClock()
 

@@ -25,6 +25,7 @@ from moorage.core.ids import RandomIds, SeededIds
 from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
 from moorage.identity.embedded import credentials, open_or_create
+from moorage.identity.host_credential import join
 from moorage.options import PlacementOptions, PlaneOptions
 from moorage.placement.service.service import PlacementService
 from moorage.wire.client import ServiceClient, TokenSource
@@ -186,6 +187,19 @@ def embedded_credentials(transport: Transport, state: Path, clock: Clock, user: 
     """A first user's password, for a plane with users of its own; `transport` leads to its identity service."""
     password, project = credentials(state, user)
     return PasswordTokens(transport, username=user, password=password, project=project, clock=clock)
+
+
+def let_in(agent: Config, services: Path) -> None:
+    """The hosts of an agent get their credentials, as by `moorage host enrol` and `moorage host join`; `services` is the
+    state directory of an identity service that runs.
+    """
+    identity, clock = SocketTransport(agent.endpoints.identity), SystemClock()
+    admin = ServiceClient(
+        identity, service_type="identity", credentials=embedded_credentials(identity, services, clock), clock=clock
+    )
+    for host in agent.hosts:
+        made = admin.request("POST", f"/moorage/v1/hosts/{host}/enrolment", json={"expires_s": 600})
+        join(agent.credential_of(host), host, made["token"], identity, clock)
 
 
 def without_ours() -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 from moorage.identity.embedded import credentials
 from tests.ports import free_port
 from tests.processes import inherited, running
-from tests.system.planes import PlaneProcess, until, write_config
+from tests.system.planes import PlaneProcess, let_in, until, write_config
 from tests.wire.dashboard.site import Site
 
 pytestmark = pytest.mark.slow
@@ -53,16 +53,15 @@ def ports(tmp_path_factory):
 @pytest.fixture(scope="module")
 def agent(ports):
     directory, _, urls = ports
-    password, project = credentials(directory / "services", "moorage")
-    write_config(
+    config = write_config(
         directory / "agent",
         plane={"services": "agent", "log_file": "moorage.log"},
         server={"port": free_port()},
-        identity={"username": "moorage", "password": password, "project": project},
         endpoints=urls,
         agent={"poll_period_s": 0.2, "heartbeat_period_s": 1.0},
     )
-    with PlaneProcess(directory / "agent" / "moorage.conf") as agent:
+    let_in(config, directory / "services")
+    with PlaneProcess(config.source) as agent:
         yield agent
 
 

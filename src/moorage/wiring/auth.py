@@ -3,7 +3,6 @@
 Our own identity is imported where a process has it: without users nobody needs YAML or bcrypt.
 """
 
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -33,8 +32,6 @@ from moorage.wiring.components import Components
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
-
-log = logging.getLogger(__name__)
 
 #: Agents of hosts, which call as their hosts.
 AGENTS = frozenset({"agent", "accelerator-agent"})
@@ -137,17 +134,8 @@ def _enrolled(parts: Components, host: str) -> TokenSource:
     remedy = (
         f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"
     )
-    if not config.identity.password:
-        raise StartError(f"host {host} has no credential ({path}): {remedy}")
-    log.warning(
-        "this agent calls with the password of a user, who may do more than one host",
-        extra={
-            "host": host,
-            "user": config.identity.username,
-            "remedy": f"{remedy}, then take the password out of [identity]",
-        },
-    )
-    return _with_password(parts, config.identity.username, config.identity.password)
+    # A password in [identity] does not stand in: it is a user's, who may act for more than one host.
+    raise StartError(f"host {host} has no credential ({path}): {remedy}")
 
 
 def _user_of(parts: Components, host: str) -> TokenSource:
@@ -159,24 +147,19 @@ def _user_of(parts: Components, host: str) -> TokenSource:
         )
     tokens = _with_password(parts, identity.username.replace("{host}", host), identity.password)
 
-    def warn_of_rights() -> None:
+    def refuse_rights() -> None:
         try:
             held = tokens.token().roles & {"admin", "service"}
         except MoorageError:
             return  # the agent waits for Keystone, and says so
         if held:
-            log.warning(
-                "this agent calls as a user who may do more than one host",
-                extra={
-                    "host": host,
-                    "user": identity.username,
-                    "roles": sorted(held),
-                    "remedy": "give it a user of its own without these roles, and name that in [identity] host_users of "
-                    "the services",
-                },
+            raise StartError(
+                f"{parts.config.source}: the agent of host {host} would call as {identity.username}, who has the role "
+                f"{' and '.join(sorted(held))} and may act for every host: give the host a user of its own without "
+                "these roles, and name that user in [identity] host_users of the services"
             )
 
-    parts.plane.starts.append(warn_of_rights)
+    parts.plane.starts.append(refuse_rights)
     return tokens
 
 

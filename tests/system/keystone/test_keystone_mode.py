@@ -1,15 +1,19 @@
 """Our `keystone` mode in front of our own services, with tokens of a real Keystone."""
 
+import contextlib
+
 import pytest
 
 from moorage.core.clock import AdjustableClock, SystemClock
-from moorage.core.errors import NotFound, Unauthorized
+from moorage.core.errors import NotFound, StartError, Unauthorized
 from moorage.identity.client import PasswordTokens
 from moorage.identity.keystone import KeystoneTokens, host_users
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
+from moorage.wiring.plane import build_plane
 from tests.plane import InProcessPlane
 from tests.system.keystone.real import PASSWORD, real_keystone
+from tests.system.planes import write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.keystone]
 
@@ -113,6 +117,26 @@ def test_a_user_of_a_host_is_that_host_and_has_none_of_its_roles(keystone, plane
         for host in ("compute-1", "compute-2")
     ]
     assert statuses == [200, 403]
+
+
+def test_an_agent_whose_user_could_act_for_every_host_does_not_start(keystone, plane, tmp_path):
+    keystone.user("everywhere", "service", "service")
+    config = write_config(
+        tmp_path,
+        plane={"services": "agent"},
+        identity={
+            "mode": "keystone",
+            "keystone_url": keystone.url,
+            "username": "everywhere",
+            "password": PASSWORD,
+            "project": "service",
+        },
+        endpoints={name: f"http://127.0.0.1:9/{name}" for name in ("placement", "compute", "accelerator", "image")},
+    )
+    with contextlib.ExitStack() as stack, pytest.raises(StartError, match="may act for every host"):
+        agent = build_plane(config)
+        stack.callback(agent.stop)
+        agent.prepare()
 
 
 def test_a_token_of_the_whole_system_has_no_roles_in_projects(keystone, ask):

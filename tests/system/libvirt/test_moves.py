@@ -4,11 +4,10 @@ import re
 
 import pytest
 
-from moorage.identity.embedded import credentials
 from tests.ports import free_port
 from tests.system.libvirt import host
 from tests.system.libvirt.servers import act, delete, wait_for, wait_for_console
-from tests.system.planes import PlaneProcess, until, write_config
+from tests.system.planes import PlaneProcess, let_in, until, write_config
 
 pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
@@ -20,12 +19,10 @@ def second(plane, clients, directory):
     """Another host, which is there for this module only."""
     (directory / "other").mkdir()
     with host.LibvirtHost(directory / "other") as libvirtd:
-        password, project = credentials(plane.state, "moorage")
         config = write_config(
             directory / "agent",
             plane={"services": "agent"},
             server={"port": free_port()},
-            identity={"username": "moorage", "password": password, "project": project},
             endpoints={name: f"{plane.url}/{name}" for name in SERVICES},
             agent={"virt_driver": "libvirt", "host": "metal-2", "poll_period_s": 0.2, "domain_report_period_s": 1.0},
             libvirt={
@@ -36,6 +33,7 @@ def second(plane, clients, directory):
                 "reserved_host_memory_mb": 0,
             },
         )
+        let_in(config, plane.state)
         with PlaneProcess(config.source).start():
             until(lambda: "metal-2" in services(clients))
             yield libvirtd
