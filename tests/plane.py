@@ -40,8 +40,8 @@ from moorage.identity.embedded import open_or_create
 from moorage.jobs.background_tasks import Task, TasksInVirtualTime, Wakeups
 from moorage.jobs.wakeups import Hints, InProcessHints
 from moorage.wire.app import WsgiApp
-from moorage.wire.auth import Authenticator
 from moorage.wire.client import ServiceClient, TokenSource
+from moorage.wire.http import Authenticator
 from moorage.wire.transports import ClientResponse, InProcessTransport, Transport
 from moorage.wiring import Plane, build_plane
 from tests.conftest import START

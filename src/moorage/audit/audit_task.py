@@ -16,7 +16,7 @@ from moorage.audit.model import Finding, FindingKind
 from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.core.errors import MoorageError
 from moorage.jobs.store import JobStore
-from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,24 @@
 import re
 import sqlite3
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    Column,
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Engine,
+    any_,
+    bindparam,
+    create_engine,
+    event,
+    make_url,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.core.errors import StartError
 from moorage.db import timeouts
@@ -160,3 +174,21 @@ def dialect_name(engine: Engine | Connection) -> str:
     """``sqlite``, ``postgresql`` or ``mariadb`` (also for MySQL: we speak the same SQL to both)."""
     name = engine.dialect.name
     return "mariadb" if name == "mysql" else name
+
+
+def inserted_id(result: CursorResult[Any]) -> int:
+    """The number that the database gave to the one row that was inserted."""
+    if result.inserted_primary_key is None:
+        raise ValueError("the database gave no id")
+    return int(result.inserted_primary_key[0])
+
+
+def among(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
+    """For lists whose length is a matter of how much there is to do.
+
+    On PostgreSQL the words are the same for any length: they are made, sent and planned once. With a place for each
+    value that takes longer than finding the rows.
+    """
+    if dialect_name(connection) == "postgresql":
+        return column == any_(bindparam(None, list(values), ARRAY(column.type)))
+    return column.in_(values)

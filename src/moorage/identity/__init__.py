@@ -1,6 +1,11 @@
-"""Who is calling, and what they may do.
+"""Authentication and policy: who sends a request, and what the caller may do.
 
-Here: our own users file with signed tokens and the Keystone v3 routes around it (`embedded`, `service`, `routes`), the
-ways to recognise a caller (`authenticators`, `keystone`), rule tables (`policy`), and the client side (`client`).
-Not here: which rules a service has; those stand in its `routes.py`.
+    headers -> an authenticator (one per [identity] mode) -> Caller -> RuleTable.allows(rule, caller)
+
+In it: our own identity service, which keeps a users file and signs tokens (`embedded`, `users`, `tokens`, `keys`,
+`revocations`, `throttle`) behind a part of the Keystone v3 API (`routes`, `handlers`, `service`); the credentials of
+hosts (`hosts`, `host_credential`); the ways to authenticate a request (`authenticators`, `keystone`); the rules that
+policies are made of (`policy`); and how our services and the CLI get tokens (`client`).
+Not in it: the policy tables of the services, which stand in their `routes`.
+Callers: `moorage.wiring` chooses the authenticator; every service's `routes` imports `policy`.
 """

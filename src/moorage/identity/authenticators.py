@@ -29,8 +29,8 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.identity.model import SERVICE_GRACE, caller_for
 from moorage.wire import forwarded
-from moorage.wire.auth import Authenticator
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Authenticator
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity

@@ -6,15 +6,14 @@ the identities of hosts.
 
 from typing import Any
 
-from moorage.identity.handlers import accounts, hosts, tokens, versions
+from moorage.identity import request_schemas as host_schemas
+from moorage.identity.handlers import accounts, hosts, tokens
 from moorage.identity.policy import RuleTable, admin, admin_or_service, anyone
-from moorage.identity.schemas import hosts as host_schemas
-from moorage.identity.schemas.tokens import LOGIN
-from moorage.identity.schemas.users import CHANGE_PASSWORD
+from moorage.identity.request_schemas import CHANGE_PASSWORD, LOGIN
 from moorage.identity.service import IdentityService
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
-from moorage.wire.http import Response, Route
+from moorage.wire.http import Request, Response, Route
 
 
 def keystone_error(problem: Problem) -> Response:
@@ -30,7 +29,27 @@ def _worded(error: Any) -> str:
     return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")
 
 
-#: Who lets hosts in, and takes that back.
+def list_versions(request: Request[IdentityService]) -> Response:
+    """300, as Keystone does: clients pick from ``versions.values``."""
+    document = {"versions": {"values": [_version(request.base_url)]}}
+    return Response(300, document, {"location": f"{request.base_url}/v3/"})
+
+
+def show_version(request: Request[IdentityService]) -> Response:
+    return Response(body={"version": _version(request.base_url)})
+
+
+def _version(base_url: str) -> dict[str, object]:
+    return {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{base_url}/v3/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }
+
+
+#: The rule for inviting and revoking hosts.
 HOSTS_RULE = "moorage:hosts"
 
 _HOST = "/moorage/v1/hosts/{host}"
@@ -40,9 +59,9 @@ API: ServiceApi[IdentityService] = ServiceApi(
     error_shape=keystone_error,
     word_schema_error=_worded,
     routes=(
-        Route("GET", "/", versions.index, None, reads="none"),
-        Route("GET", "/v3", versions.show, None, reads="none"),
-        Route("GET", "/v3/", versions.show, None, reads="none"),
+        Route("GET", "/", list_versions, None, reads="none"),
+        Route("GET", "/v3", show_version, None, reads="none"),
+        Route("GET", "/v3/", show_version, None, reads="none"),
         Route("POST", "/v3/auth/tokens", tokens.create, None, schema=LOGIN),
         Route("GET", "/v3/auth/tokens", tokens.show, "identity:validate_token"),
         Route("HEAD", "/v3/auth/tokens", tokens.check, "identity:check_token"),
@@ -68,7 +87,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         # Public, as a login is: what counts is in the body.
         Route("POST", f"{_HOST}/credential", hosts.enrol, None, schema=host_schemas.ENROL),
         Route("PUT", f"{_HOST}/credential", hosts.rotate, None, schema=host_schemas.ROTATE),
-        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.LOGIN, effect="routine"),
+        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.HOST_LOGIN, effect="routine"),
     ),
 )
 

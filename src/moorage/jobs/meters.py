@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Table, func, select
 
 from moorage.jobs.model import OPEN
-from moorage.telemetry.gauges import Family, Sample
+from moorage.telemetry.metrics import Family, Sample
 
 #: Alike in each service that has jobs, so each has families of its own with its name in front.
 _TEXTS = {

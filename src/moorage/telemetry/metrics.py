@@ -3,11 +3,12 @@
 Names, units and what to page on are in `docs/reference/metrics.md`; a test holds that page against this registry. The
 metrics of one service are beside it (`moorage.placement.sync.meters`).
 
-Requests are counted by `moorage.telemetry.requests`.
+Requests are counted by `moorage.telemetry.request_meter`.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,14 +23,14 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_1_0_0
 from prometheus_client.registry import Collector
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from moorage.core.errors import RetryableConflict
-from moorage.db.transactions import translate
-from moorage.telemetry.requests import DURATIONS_S, RequestMeter
+from moorage.core.errors import MoorageError, RetryableConflict
+from moorage.db.transactions import read, translate
+from moorage.telemetry.request_meter import DURATIONS_S, RequestMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
 
@@ -192,3 +193,50 @@ def _cumulated(counts: list[float]) -> list[tuple[str, float]]:
         total += count
         cumulated.append((bound, total))
     return cumulated
+
+
+#: (name of the family, values of its labels in their order, value)
+Sample = tuple[str, tuple[str, ...], float]
+
+
+@dataclass(frozen=True)
+class Family:
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+class DatabaseGauges(Collector):
+    """`families` of one service, filled by `samples`, which runs in a transaction that only reads."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        engine: Engine,
+        families: Iterable[Family],
+        samples: Callable[[Connection], Iterable[Sample]],
+    ) -> None:
+        self._engine = engine
+        self._families = tuple(families)
+        self._samples = samples
+        registry.register(self)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Without asking the database, which may be away when a process starts."""
+        return iter(self._described().values())
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        described = self._described()
+        try:
+            with read(self._engine) as connection:
+                found = list(self._samples(connection))
+        except MoorageError:
+            found = []
+        for name, labels, value in found:
+            described[name].add_metric(labels, value)
+        return iter(described.values())
+
+    def _described(self) -> dict[str, GaugeMetricFamily]:
+        return {
+            family.name: GaugeMetricFamily(family.name, family.text, labels=family.labels) for family in self._families
+        }

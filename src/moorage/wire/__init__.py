@@ -1,5 +1,14 @@
-"""The HTTP kernel: one route table per service in, WSGI out; and the client side of the same wire.
+"""The HTTP kernel: turns a service's route table into a WSGI application, and holds the client side of the same wire.
 
-Here: microversions, bodies and their schemas, error shapes, request ids, transports.
-Not here: any service's routes, and how a caller is identified (`moorage.identity`).
+    bytes -> server (sockets, threads, limits)
+          -> app (request id, caller, microversion, route, policy, schema) -> handler(Request) -> Response
+          -> app (audit entry, error shape, metrics) -> server -> bytes
+
+    ServiceClient (credentials, retries) -> transports (TCP, Unix socket, in process) -> the other service
+
+In it: `app`, `http` (`Request`, `Response`, `Route`), `body` (JSON and schemas), `microversion`, `errors`, `openapi`,
+`audit_entries`, the middleware around an application (`cors`, `tracing_middleware`, `metrics_endpoint`), `client`,
+`transports`, and our HTTP/1.1 server in `server`.
+Not in it: the routes of a service, and how a caller is authenticated (`moorage.identity`).
+Callers: the `routes`, `handlers` and `client` modules of every service; `moorage.wiring` assembles the applications.
 """

@@ -19,15 +19,14 @@ from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.logs import caller_context, global_request, request_context
-from moorage.telemetry.requests import NO_ROUTE, RequestMeter
+from moorage.telemetry.request_meter import NO_ROUTE, RequestMeter
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
 from moorage.wire.audit_entries import AuditedChange, ChangeKind, refused_sign_in
-from moorage.wire.auth import Authenticator, Policy
 from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
 from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
 from moorage.wire.forwarded import Proxies
-from moorage.wire.http import Headers, Query, Request, Response, Route
+from moorage.wire.http import Authenticator, Headers, Policy, Query, Request, Response, Route
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import IO, TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, overload
 from urllib.parse import parse_qsl
 
 from moorage.core.caller import Caller
@@ -147,3 +147,21 @@ class Route(Generic[S]):
     def is_change(self) -> bool:
         """Whether requests have an entry in the audit trail."""
         return self.effect != "none" and self.method not in ("GET", "HEAD")
+
+
+class Authenticator(Protocol):
+    """Who sent this request?"""
+
+    def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
+        """The caller. `headers` are by lower-case name. Raises `Unauthorized`."""
+        ...
+
+
+class Policy(Protocol):
+    """May they? One table of rules per service; a rule that is not in it allows nobody."""
+
+    def allows(self, rule: str, caller: Caller) -> bool: ...
+
+    def refusal(self, rule: str) -> str:
+        """The peer's words for a refusal by `rule`."""
+        ...

@@ -24,9 +24,9 @@ from moorage.identity.authenticators import (
 from moorage.identity.client import PasswordTokens
 from moorage.identity.host_credential import HostTokens, OwnHostTokens, read
 from moorage.identity.keystone import KeystoneTokens, host_users
-from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, TokenSource
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Authenticator
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.components import Components
 

@@ -26,10 +26,9 @@ from moorage.telemetry.tracing import Tracer
 from moorage.telemetry.trail import Trail
 from moorage.wire.admission import Admissions, Identify
 from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
-from moorage.wire.auth import Authenticator
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.forwarded import Proxies
-from moorage.wire.http import Headers
+from moorage.wire.http import Authenticator, Headers
 from moorage.wire.tracing_middleware import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
 from moorage.wiring.tracing import trace_statements

@@ -13,10 +13,10 @@ from moorage.rehearsal import routes as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
 from moorage.wire.app import WsgiApp, mount
-from moorage.wire.auth import Authenticator
 from moorage.wire.client import TokenSource
 from moorage.wire.cors import CrossOrigin
 from moorage.wire.forwarded import Proxies
+from moorage.wire.http import Authenticator
 from moorage.wire.metrics_endpoint import scrape_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity

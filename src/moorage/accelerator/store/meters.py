@@ -13,7 +13,7 @@ from moorage.accelerator.model.devices import HandleState, Health
 from moorage.accelerator.store.tables import accelerator_requests, deployables, devices, jobs
 from moorage.core.clock import Clock
 from moorage.jobs import meters as job_meters
-from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
 
 _DEVICES, _HANDLES = "moorage_accelerator_devices", "moorage_accelerator_handles"
 _REQUESTS = "moorage_accelerator_requests"

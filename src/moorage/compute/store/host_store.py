@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from moorage.compute.model.servers import Aggregate, Host, HostReport
 from moorage.compute.store.tables import aggregate_hosts, aggregates, hosts
 from moorage.core.errors import Conflict, RetryableConflict
-from moorage.db.rows import inserted_id
+from moorage.db.engine import inserted_id
 
 _ALL = select(hosts).order_by(hosts.c.number)
 _BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))

@@ -15,7 +15,7 @@ from moorage.compute.store.tables import hosts, jobs, servers
 from moorage.core.clock import Clock
 from moorage.jobs import meters as job_meters
 from moorage.scheduler.reasons import Reasons
-from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
 
 _HOSTS, _SERVERS = "moorage_compute_hosts", "moorage_compute_servers"
 

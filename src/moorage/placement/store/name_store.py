@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
 
-from moorage.db.rows import inserted_id
+from moorage.db.engine import inserted_id
 from moorage.placement.forest.model import Name, NameTable
 from moorage.placement.forest.persistent_map import Layers
 from moorage.placement.store.tables import inventories, provider_traits, resource_classes, traits

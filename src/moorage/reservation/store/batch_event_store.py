@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
-from moorage.db.value_lists import among
+from moorage.db.engine import among
 from moorage.reservation.model.leases import EVENT_STATES, EventStatus
 from moorage.reservation.model.steps import Step, StepKind
 from moorage.reservation.store.event_store import OPEN, Fenced, StepState

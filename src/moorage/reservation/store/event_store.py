@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, tuple_, update
 
 from moorage.core.errors import Conflict
+from moorage.db.engine import among
 from moorage.db.types import UtcDateTime
-from moorage.db.value_lists import among
 from moorage.reservation.model.event_order import Unfinished
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.model.steps import StepKind

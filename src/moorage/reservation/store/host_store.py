@@ -22,8 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from moorage.db.rows import inserted_id
-from moorage.db.value_lists import among
+from moorage.db.engine import among, inserted_id
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.model.list_query import HostPage

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from moorage.core.errors import Conflict
-from moorage.db.value_lists import among
+from moorage.db.engine import among
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import (
     LEASE_STATES,

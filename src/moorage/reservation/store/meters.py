@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, func, select
 from moorage.core.clock import Clock
 from moorage.reservation.model.leases import EventStatus, EventType, LeaseStatus
 from moorage.reservation.store.tables import events, leases
-from moorage.telemetry.gauges import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
 
 _LEASES, _DEGRADED = "moorage_reservation_leases", "moorage_reservation_leases_degraded"
 _DUE, _LATE = "moorage_reservation_events_due", "moorage_reservation_events_late_seconds"

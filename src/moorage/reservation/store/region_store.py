@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, select
 
-from moorage.db.value_lists import among
+from moorage.db.engine import among
 from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.reservation_requests import FPGA
 from moorage.reservation.model.slot_demand import class_of

@@ -1,5 +1,10 @@
-"""``POST /v3/auth/tokens``. Source: Identity API v3 reference, "Password authentication" and "Token authentication"."""
+"""Schemas of the request bodies of the identity routes.
 
+Source: Identity API v3 reference ("Password authentication", "Token authentication", "Change password for user"); the bodies
+of ``/moorage/v1/hosts`` are ours.
+"""
+
+from moorage.identity.hosts import LONGEST_INVITATION_S
 from moorage.wire.body import Schema
 
 _DOMAIN = {
@@ -73,6 +78,38 @@ LOGIN = Schema(
                         ]
                     },
                 },
+            }
+        },
+    }
+)
+
+
+_SECRET = {"type": "string", "minLength": 1, "maxLength": 512}
+_DIGEST = {"type": "string", "pattern": r"^[0-9a-f]{64}$"}
+
+
+def _body(**fields: object) -> Schema:
+    return Schema(
+        {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False},
+    )
+
+
+INVITE = _body(expires_s={"type": "integer", "minimum": 1, "maximum": LONGEST_INVITATION_S})
+ENROL = _body(token=_SECRET, secret_sha256=_DIGEST)
+ROTATE = _body(secret=_SECRET, secret_sha256=_DIGEST)
+HOST_LOGIN = _body(secret=_SECRET)
+
+
+CHANGE_PASSWORD = Schema(
+    {
+        "type": "object",
+        "required": ["user"],
+        "properties": {
+            "user": {
+                "type": "object",
+                "required": ["original_password", "password"],
+                "properties": {"original_password": {"type": "string"}, "password": {"type": "string"}},
+                "additionalProperties": False,
             }
         },
     }

@@ -1,1 +1,0 @@
-"""What requests to the identity routes must look like."""
