@@ -240,16 +240,15 @@ def test_a_host_is_let_in_by_one_token_and_its_agent_ends_with_its_revocation(tm
         assert hosts_of(services)["compute-1"] == "revoked"
 
 
-def test_an_agent_with_a_services_password_works_on_and_says_what_to_do(tmp_path):
+def test_an_agent_with_a_services_password_does_not_start_and_says_what_to_do(tmp_path):
     with services_process(tmp_path / "services", {}) as services:
         password, project = credentials(services.state, "moorage")
         identity = {"username": "moorage", "password": password, "project": project}
-        with agent_that_did_not_join(tmp_path / "agent", services, identity=identity) as agent:
-            clients = services.clients()
-            server = clients.create_server(flavor=clients.create_fpga_flavor())
-            clients.wait_for_status(server, "ACTIVE")
-            assert "this agent calls with the password of a user" in agent.log
-            assert "moorage host enrol compute-1" in agent.log
+        agent = agent_that_did_not_join(tmp_path / "agent", services, identity=identity)
+        started = moorage("up", "--config", agent.config)
+        assert started.returncode == 1
+        assert "host compute-1 has no credential" in started.stderr
+        assert "moorage host enrol compute-1" in started.stderr
 
 
 def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp_path):
