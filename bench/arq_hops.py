@@ -23,7 +23,7 @@ from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.service.service import AcceleratorService
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import Services, read
-from moorage.audit.healing import Healer
-from moorage.audit.journal import RepairJournal
+from moorage.audit.healing import Healer, RepairJournal
 from moorage.audit.model import AuditSnapshot, Finding, FindingKind
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
@@ -83,7 +82,7 @@ def _agreement(world: "World", _: "Users") -> None:
 
     def look() -> tuple[AuditSnapshot, list[Finding]]:
         picture = read(services, world.clock, lambda *_: None)
-        found = findings.decide(picture, _GRACE)
+        found = findings.all_findings(picture, _GRACE)
         return picture, [one for one in found if one.kind is not FindingKind.OVER_CAPACITY]
 
     picture, found = look()

@@ -23,7 +23,7 @@ LOOKED_AT = {
     ("cli/backup/backup_files.py", "B603"): "no shell; the database server's own tools, asked for by the operator",
     ("cli/commands/bench.py", "B603"): "no shell; this very program",
     ("cli/bench_clients.py", "B603"): "no shell; this very program",
-    ("agent/virt/xml/hypervisor_xml.py", "B314"): "XML of the hypervisor, which is trusted with the guests themselves",
+    ("agent/virt/xml/domain_xml.py", "B314"): "XML of the hypervisor, which is trusted with the guests themselves",
     (
         "agent/virt/libvirt_driver.py",
         "B108",

@@ -1,1 +1,16 @@
-"""The agent of one host: its provider tree in Placement, its servers, its jobs."""
+"""The agent of one host: it publishes the host's provider tree in Placement and does the jobs of its servers.
+
+::
+
+    host            the process: start-up, heartbeat, reports about domains
+    control         the HTTP API for commands on this machine; reload of the provider configuration
+    tracker | jobs  the provider tree in Placement | jobs that build, change, move and delete servers
+    provider_config | virt   files of an operator | hypervisors: libvirt and a simulated one
+    model           job payloads, config drives and power states: values, no I/O
+    tree            provider trees and the difference between two of them: values, no I/O
+
+Each line may import the lines below it. `moorage.wiring.host` builds an agent; nothing else imports this package. It
+reaches compute, accelerators and Placement through their clients, and has no database: everything that must survive a
+restart is in a file, in Placement or in compute.
+Not here: accelerator devices (`moorage.accelerator.host`), and the decision which host a server goes to.
+"""

@@ -1,5 +1,10 @@
-"""Does what Placement has written down agree with what the other services know, and with itself?
+"""Audit: does what Placement has stored agree with what the other services know, and with itself?
 
-`collector` asks all services through their clients and makes a picture, `findings` decides what is wrong in it (pure),
-`healing` mends what is safe to mend, each step only if nothing has changed since, and `journal` keeps what was done.
+::
+
+    collector (all services, through their clients) -> AuditSnapshot -> rules.findings (pure) -> [Finding]
+        -> the operator, or metrics and log events -> healing: repairs that are safe, each written to a journal first
+
+Two callers: `moorage audit` (the only one that repairs), and `AuditTask`, which runs in the background in one process at a
+time (`schedule`) and only reports. Not here: what the services themselves check when they write.
 """

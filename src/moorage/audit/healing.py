@@ -5,19 +5,22 @@ that was seen, so that whoever changed something in between wins and the finding
 """
 
 import dataclasses
+import json
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
 from moorage.audit.collector import Services, consumer_of, names_asked_for, server_of
-from moorage.audit.journal import RepairJournal
 from moorage.audit.lease_collector import aggregate_of, slots_of
 from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict
+from moorage.core.errors import Conflict, StartError
 from moorage.core.names import reservation_class
+from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
 from moorage.reservation.client import offer_slots
 
@@ -42,6 +45,32 @@ class _Step:
     before: Mapping[str, Any]
     undo: tuple[Undo, ...]
     do: Callable[[], object]
+
+
+class RepairJournal:
+    def __init__(self, path: Path) -> None:
+        """Raises `StartError` where the file cannot be made, or is there already: no receipt is written over."""
+        self.path = path
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise StartError(
+                f"the receipt {path} cannot be made: {error.strerror}; name another with --receipt"
+            ) from error
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Durable when this returns. Raises `StartError` where the disk is full: nothing more may be done then."""
+        try:
+            self._file.write(json.dumps(entry) + "\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise StartError(f"the receipt {self.path} cannot be written: {error.strerror}") from error
+
+    def close(self) -> None:
+        self._file.close()
 
 
 class Healer:

@@ -1,6 +1,6 @@
 """What an audit looks at, and what it says."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -254,3 +254,25 @@ class Finding:
     owner: Owner | None = None
     host: str | None = None  #: hypervisor hostname
     holding: Mapping[str, Resources] | None = None  #: {provider uuid: what the server is to hold there}
+
+
+def roots(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
+    """{provider: the root that its parents lead to}; one in a loop, or below one, is its own."""
+    found: dict[str, str] = {}
+    for uuid in providers:
+        path, here = [uuid], uuid
+        while (parent := providers[here].parent_uuid) is not None and parent in providers and parent not in path:
+            path.append(parent)
+            here = parent
+        found[uuid] = uuid if parent in path else here
+    return found
+
+
+def names_of(picture: AuditSnapshot, uuids: Iterable[str]) -> str:
+    """Of providers, for people."""
+    return listed(sorted(picture.providers[uuid].name if uuid in picture.providers else uuid for uuid in uuids))
+
+
+def listed(names: list[str], shown: int = 3) -> str:
+    rest = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + rest

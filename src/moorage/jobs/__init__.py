@@ -1,1 +1,13 @@
-"""Work for a host or a worker and its reports: the table, claims with fencing epochs, hints, and what runs them."""
+"""Jobs: work that a service has for a host or a worker; and background tasks, which do the work of a process.
+
+::
+
+    enqueue (service) -> claim, with an epoch -> extend ... -> finish | release      `store`, in the service's database
+    agents do the same over HTTP                                                     `job_api`
+    hints between processes shorten the wait; the table is polled anyway             `wakeups`
+
+    Task.run_once() -> when to call again      run by `TaskThreads`, `TaskPool` or, in virtual time, `TasksInVirtualTime`
+
+Each service that has jobs puts the table (`tables`, first migration `initial_table`) into its own database. Called by the
+services, the agents and `moorage.wiring`. Not here: what is in a job's payload, and the work itself.
+"""

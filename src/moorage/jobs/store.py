@@ -15,10 +15,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table
+from sqlalchemy import Connection, Engine, Row, Table
 from sqlalchemy.exc import IntegrityError
 
+from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound, RetryableConflict
+from moorage.db.transactions import in_transaction
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking, Path
 from moorage.telemetry.tracing import carried
@@ -288,3 +290,31 @@ def _job(row: Row[Any]) -> Job:
         finished_at=row.finished_at,
         result=row.result,
     )
+
+
+#: Rows that one transaction takes away: some milliseconds, which a writer on SQLite waits.
+PRUNE_BATCH_ROWS = 500
+#: Between two transactions, and as long as the last one took where that is longer.
+PRUNE_SHORT_PAUSE = timedelta(milliseconds=20)
+#: Between two rounds in which not enough was old: a thirtieth of the time that rows are kept, within these.
+PRUNE_MIN_PAUSE, PRUNE_MAX_PAUSE = timedelta(hours=1), timedelta(days=1)
+
+#: Takes away at most so many rows, the oldest first, of those that are older than a moment; how many it were.
+RemoveOldRows = Callable[[Connection, datetime, int], int]
+
+
+class PruningTask:
+    def __init__(self, name: str, engine: Engine, clock: Clock, remove: RemoveOldRows, *, keep: timedelta) -> None:
+        self.name = name
+        self._engine = engine
+        self._clock = clock
+        self._remove = remove
+        self._keep = keep
+        self.pause = min(max(keep / 30, PRUNE_MIN_PAUSE), PRUNE_MAX_PAUSE)
+
+    def run_once(self) -> datetime:
+        began = self._clock.now()
+        before = began - self._keep
+        removed = in_transaction(self._engine, lambda connection: self._remove(connection, before, PRUNE_BATCH_ROWS))
+        now = self._clock.now()
+        return now + (max(PRUNE_SHORT_PAUSE, now - began) if removed == PRUNE_BATCH_ROWS else self.pause)

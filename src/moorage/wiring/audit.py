@@ -67,7 +67,7 @@ def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
     )
 
     def look() -> Sequence[Finding]:
-        return findings.decide(read(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
+        return findings.all_findings(read(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
 
     return look
 

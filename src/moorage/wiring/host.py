@@ -25,21 +25,18 @@ from moorage.accelerator.host.signatures import Signatures
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
-from moorage.agent.control.control_api import HostControl
-from moorage.agent.control.provider_config_orders import ProviderConfigOrders
+from moorage.agent.control.control_api import HostControl, ProviderConfigOrders
 from moorage.agent.control.provider_config_reload import ProviderConfigKeeper, ProviderConfigTask
-from moorage.agent.host.domain_task import DomainsTask
+from moorage.agent.host.domain_task import DomainsTask, HostBoot
 from moorage.agent.host.host_agent import AgentSettings, HostAgent
-from moorage.agent.host.host_boot import HostBoot
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.provider_config.current_set import KeptConfiguration
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
+from moorage.agent.tracker.resource_tracker import OutsideHypervisor, ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
-from moorage.agent.virt.external_hypervisor import OutsideHypervisor
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client.compute_client import ComputeClient

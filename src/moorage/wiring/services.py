@@ -272,7 +272,7 @@ def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.store.tables import jobs
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
-    from moorage.jobs.pruning import PruningTask
+    from moorage.jobs.store import PruningTask
 
     engine = parts.engine("accelerator")
     images = GlanceImages(parts.client("image")) if parts.has("image") else None
@@ -303,8 +303,7 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
 def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
     """Of audits the last one stays: the metrics tell it."""
     from moorage.audit.schedule import KEY
-    from moorage.jobs.pruning import PruningTask
-    from moorage.jobs.store import JobStore
+    from moorage.jobs.store import JobStore, PruningTask
 
     if not _days(parts.config, service, "finished_jobs_days", days):
         return []

@@ -16,7 +16,7 @@ from moorage.audit.model import (
     Repair,
     Reservations,
 )
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.placement.client.placement_client import Inventory
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -78,7 +78,7 @@ def used(provider: AuditedProvider, name: str) -> int:
 
 @given(pictures())
 def test_capacity_is_judged_as_by_hand(picture):
-    found = {(one.kind, one.subject, one.resource_class) for one in decide(picture, GRACE)}
+    found = {(one.kind, one.subject, one.resource_class) for one in all_findings(picture, GRACE)}
     for provider in picture.providers.values():
         for name in CLASSES:
             inventory = provider.inventories.get(name)
@@ -101,7 +101,7 @@ def test_capacity_is_judged_as_by_hand(picture):
 
 @given(pictures())
 def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
-    for finding in decide(picture, GRACE):
+    for finding in all_findings(picture, GRACE):
         if finding.kind is not FindingKind.UNKNOWN_CONSUMER:
             continue
         uuid = finding.subject
@@ -118,7 +118,7 @@ def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
 
 @given(pictures())
 def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
-    found = {one.subject for one in decide(picture, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
+    found = {one.subject for one in all_findings(picture, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
     for uuid, consumer in picture.consumers.items():
         is_spoken_for = (
             picture.compute is None
@@ -133,7 +133,7 @@ def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
 
 @given(pictures())
 def test_what_is_safe_is_never_about_a_provider_in_use(picture):
-    for finding in decide(picture, GRACE):
+    for finding in all_findings(picture, GRACE):
         if finding.action is Repair.DELETE_PROVIDER:
             assert not finding.is_safe
             assert not picture.providers[finding.subject].held
@@ -152,4 +152,4 @@ def test_the_same_picture_gives_the_same_findings_whatever_its_order(picture):
         picture.accelerators,
         picture.reservations,
     )
-    assert decide(turned, GRACE) == decide(picture, GRACE)
+    assert all_findings(turned, GRACE) == all_findings(picture, GRACE)

@@ -13,7 +13,7 @@ from moorage.accelerator.service.service import AcceleratorService
 from moorage.accelerator.store import history_store
 from moorage.core.errors import Invalid
 from moorage.jobs.background_tasks import Wakeups
-from moorage.jobs.pruning import BATCH, BREATH, PruningTask
+from moorage.jobs.store import PRUNE_BATCH_ROWS, PRUNE_SHORT_PAUSE, PruningTask
 from moorage.jobs.wakeups import InProcessHints
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
@@ -134,13 +134,13 @@ def test_pages_join_without_gap_or_repetition(service, clock):
 def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
     task = PruningTask("history", engine, clock, history_store.remove_before, keep=timedelta(days=30))
     with engine.begin() as connection:
-        history_store.add(connection, "h1", [record(clock, number) for number in range(1, BATCH + 3)])
+        history_store.add(connection, "h1", [record(clock, number) for number in range(1, PRUNE_BATCH_ROWS + 3)])
     clock.sleep(timedelta(days=30).total_seconds())
-    service.history.write("h1", [record(clock, BATCH + 3)])
+    service.history.write("h1", [record(clock, PRUNE_BATCH_ROWS + 3)])
     assert (task.run_once(), len(shown(service, limit=9999))) == (
         clock.now() + task.pause,
-        BATCH + 3,
+        PRUNE_BATCH_ROWS + 3,
     )  # not older: just as old
     clock.sleep(1)
-    assert (task.run_once(), len(shown(service, limit=9999))) == (clock.now() + BREATH, 3)
-    assert (task.run_once(), numbers(service)) == (clock.now() + task.pause, [("h1", BATCH + 3)])
+    assert (task.run_once(), len(shown(service, limit=9999))) == (clock.now() + PRUNE_SHORT_PAUSE, 3)
+    assert (task.run_once(), numbers(service)) == (clock.now() + task.pause, [("h1", PRUNE_BATCH_ROWS + 3)])

@@ -13,7 +13,7 @@ import pytest
 from moorage.core.errors import Conflict, NotFound
 from moorage.db.transactions import in_transaction, read, write
 from moorage.jobs.model import JobState
-from moorage.jobs.pruning import BATCH, BREATH, PruningTask
+from moorage.jobs.store import PRUNE_BATCH_ROWS, PRUNE_SHORT_PAUSE, PruningTask
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database
 from tests.store.jobs.test_store import SCHEMA, STORE, claim, enqueue, finish, get, new
@@ -70,12 +70,14 @@ def test_what_is_kept_long_is_looked_at_seldom(jobs, clock, days, hours):
 
 def test_they_go_a_few_at_a_time(jobs, clock):
     with write(jobs) as connection:
-        STORE.enqueue_all(connection, [new(str(number), key=str(number)) for number in range(BATCH + 2)], clock.now())
-        for number in range(BATCH + 2):
+        STORE.enqueue_all(
+            connection, [new(str(number), key=str(number)) for number in range(PRUNE_BATCH_ROWS + 2)], clock.now()
+        )
+        for number in range(PRUNE_BATCH_ROWS + 2):
             STORE.cancel(connection, str(number), clock.now())
     clock.sleep(KEEP.total_seconds() + 1)
     pruning = task(jobs, clock)
-    assert (pruning.run_once(), len(left(jobs))) == (clock.now() + BREATH, 2)
+    assert (pruning.run_once(), len(left(jobs))) == (clock.now() + PRUNE_SHORT_PAUSE, 2)
     assert (pruning.run_once(), left(jobs)) == (clock.now() + pruning.pause, [])
 
 
@@ -117,8 +119,10 @@ def test_jobs_that_come_later_are_still_younger(jobs, clock):
 @on_every_database
 def test_two_processes_prune_while_others_work(jobs, clock):
     with write(jobs) as connection:
-        STORE.enqueue_all(connection, [new(str(number), key=str(number)) for number in range(BATCH)], clock.now())
-        for number in range(BATCH):
+        STORE.enqueue_all(
+            connection, [new(str(number), key=str(number)) for number in range(PRUNE_BATCH_ROWS)], clock.now()
+        )
+        for number in range(PRUNE_BATCH_ROWS):
             STORE.cancel(connection, str(number), clock.now())
     clock.sleep(KEEP.total_seconds() + 1)
     enqueue(jobs, clock.now(), *(new(f"w{number}", key=f"w{number}") for number in range(9)))

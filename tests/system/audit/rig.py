@@ -11,8 +11,7 @@ from sqlalchemy import text
 
 from moorage.accelerator.client import AcceleratorClient
 from moorage.audit.collector import Services, read
-from moorage.audit.healing import Healer, RepairOutcome
-from moorage.audit.journal import RepairJournal
+from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.compute.client.compute_client import ComputeClient
@@ -81,7 +80,7 @@ class AuditedPlane(VirtualPlane):
 
     def audit(self, *, names: bool = False) -> list[Finding]:
         self.picture = read(self.services, self.clock, lambda *_: None, names=names)
-        return findings.decide(self.picture, GRACE)
+        return findings.all_findings(self.picture, GRACE)
 
     @property
     def receipt_path(self) -> Path:

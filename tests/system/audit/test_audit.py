@@ -7,7 +7,7 @@ import pytest
 
 from moorage.audit.collector import consumer_of
 from moorage.audit.model import INCOMPLETE, FindingKind
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.names import reservation_class
 from tests.system.audit.rig import GRACE, AuditedPlane, undo
@@ -259,7 +259,7 @@ def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
     nobody = replace(plane.picture.compute, servers=frozenset())
     holder = consumer_of(plane.services.placement.holder(server))
     plane.picture = replace(plane.picture, consumers={server: holder}, compute=nobody)
-    (outcome,) = plane.fix(decide(plane.picture, GRACE))
+    (outcome,) = plane.fix(all_findings(plane.picture, GRACE))
     assert outcome.text == "left alone: compute knows it now"
     assert plane.held(server)
 

@@ -131,7 +131,7 @@ def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path)
         for uuid, one in usual.providers.items():
             other = by_tree.providers[uuid]
             assert (other.inventories, other.held, other.is_device) == (one.inventories, one.held, one.is_device)
-        assert findings.decide(by_tree, timedelta(0)) == findings.decide(usual, timedelta(0)) == []
+        assert findings.all_findings(by_tree, timedelta(0)) == findings.all_findings(usual, timedelta(0)) == []
         assert [one.is_made_here for one in usual.accelerators.requests] == [False], "plugged, not bound by the API"
         assert usual.accelerators.parts
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.agent.host.heartbeat import AT_LEAST_EACH, HeartbeatTask
+from moorage.agent.host.host_agent import AT_LEAST_EACH, HeartbeatTask
 from moorage.core.errors import Unavailable
 from moorage.jobs.poller_election import Turns
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.agent.jobs.jobs_while_ready import JobsWhileReady
+from moorage.agent.jobs.job_task import JobsWhileReady
 from moorage.agent.virt.driver import HypervisorAway
 
 

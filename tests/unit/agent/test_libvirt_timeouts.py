@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from moorage.agent.virt.libvirt_timeouts import GuestHangs, answered
-from moorage.agent.virt.serialized_calls import OneAtATime
+from moorage.agent.virt.libvirt_domain import GuestHangs, answered
+from moorage.agent.virt.libvirt_driver import SerializedCalls
 
 
 def test_what_is_answered_or_raised_comes_back():
@@ -30,7 +30,7 @@ def test_a_timeout_of_the_call_itself_is_not_taken_for_a_guest_that_hangs():
 
 
 def test_one_name_is_held_once_and_another_one_meanwhile():
-    alone, order = OneAtATime(), []
+    alone, order = SerializedCalls(), []
     inside, go_on = threading.Event(), threading.Event()
 
     def first():

@@ -16,7 +16,7 @@ from moorage.audit.model import (
     FindingKind,
     Repair,
 )
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.core.inventories import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -45,25 +45,27 @@ def picture(part: AuditedDeployable = PART, request: AuditedRequest | None = BOU
 
 
 def test_what_is_claimed_bound_and_attached_is_right():
-    assert decide(picture(), GRACE) == []
+    assert all_findings(picture(), GRACE) == []
 
 
 @pytest.mark.parametrize(("is_made_here", "action"), [(True, Repair.FREE_DEVICES), (False, None)])
 def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_made_here, action):
     gone = replace(BOUND, server="x", is_made_here=is_made_here)
-    found = next(one for one in decide(picture(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER)
+    found = next(
+        one for one in all_findings(picture(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER
+    )
     assert (found.subject, found.where, found.action, found.is_safe) == ("x", "one", action, False)
     young = picture(request=replace(gone, changed_at=NOW - GRACE / 2))
-    assert FindingKind.DEVICE_WITHOUT_SERVER not in {one.kind for one in decide(young, GRACE)}
+    assert FindingKind.DEVICE_WITHOUT_SERVER not in {one.kind for one in all_findings(young, GRACE)}
 
 
 def test_without_compute_nothing_is_said_of_servers_devices():
-    assert decide(picture(request=None, compute=None), GRACE) == []
+    assert all_findings(picture(request=None, compute=None), GRACE) == []
 
 
 @pytest.mark.parametrize("request_", [None, replace(BOUND, provider_uuid="other")])
 def test_a_running_server_has_the_devices_that_it_holds(request_):
-    (found,) = decide(picture(request=request_), GRACE)
+    (found,) = all_findings(picture(request=request_), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_DEVICE, "s", "one_card")
     assert (found.action, found.why.split(",")[0]) == (None, "it runs and holds 1 CUSTOM_FPGA there")
 
@@ -71,7 +73,7 @@ def test_a_running_server_has_the_devices_that_it_holds(request_):
 @pytest.mark.parametrize("server", [replace(SERVER, runs=False), replace(SERVER, updated_at=NOW - GRACE / 2)])
 def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_it(server):
     whole = picture(request=None)
-    assert decide(replace(whole, compute=replace(whole.compute, states={"s": server})), GRACE) == []
+    assert all_findings(replace(whole, compute=replace(whole.compute, states={"s": server})), GRACE) == []
 
 
 @pytest.mark.parametrize(
@@ -83,6 +85,6 @@ def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_i
     ],
 )
 def test_deployables(part, kind):
-    (found,) = decide(picture(part), GRACE)
+    (found,) = all_findings(picture(part), GRACE)
     assert (found.kind, found.subject, found.where, found.action) == (kind, "part", "one_card", None)
-    assert decide(picture(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []
+    assert all_findings(picture(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []

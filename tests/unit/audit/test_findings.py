@@ -16,9 +16,9 @@ from moorage.audit.model import (
     Owner,
     Repair,
     Reservations,
+    roots,
 )
-from moorage.audit.rules.findings import capacity, decide, suspects, too_young
-from moorage.audit.rules.roots import roots
+from moorage.audit.rules.findings import all_findings, capacity, suspects, too_young
 from moorage.placement.client.placement_client import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -63,14 +63,14 @@ def test_nothing_is_said_of_a_plane_that_agrees():
         provider("disk", is_sharing=True, aggregates=frozenset({"g"})),
     )
     root = replace(whole.providers["h"], aggregates=frozenset({"g"}))
-    assert decide(replace(whole, providers={**whole.providers, "h": root}), GRACE) == []
+    assert all_findings(replace(whole, providers={**whole.providers, "h": root}), GRACE) == []
 
 
 @pytest.mark.parametrize(
     ("type_", "is_safe"), [("INSTANCE", True), ("unknown", False), ("MIGRATION", False), ("CONTAINER", False)]
 )
 def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
-    (found,) = decide(picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
+    (found,) = all_findings(picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.UNKNOWN_CONSUMER, "x", Repair.RELEASE, is_safe
     )  # fmt: skip
@@ -80,29 +80,29 @@ def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
 def test_a_consumer_with_an_accelerator_is_never_released():
     attached = AuditedAccelerators(frozenset(), frozenset({"x"}))
     whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), accelerators=attached)
-    (found,) = decide(whole, GRACE)
+    (found,) = all_findings(whole, GRACE)
     assert (found.action, found.is_safe) == (None, False)
 
 
 def test_a_consumer_younger_than_the_grace_period_is_not_judged():
     young = consumer("x", written_at=NOW - GRACE + timedelta(seconds=1))
     whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(young,))
-    assert decide(whole, GRACE) == []
+    assert all_findings(whole, GRACE) == []
     assert too_young(whole, GRACE) == {"x"}
     old = consumer("x", written_at=NOW - GRACE)
-    assert kinds(decide(replace(whole, consumers={"x": old}), GRACE)) == [(FindingKind.UNKNOWN_CONSUMER, "x")]
+    assert kinds(all_findings(replace(whole, consumers={"x": old}), GRACE)) == [(FindingKind.UNKNOWN_CONSUMER, "x")]
 
 
 def test_without_compute_nothing_is_said_of_consumers_and_owners():
     whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), compute=None)
     assert suspects(whole) == frozenset()
-    assert decide(whole, GRACE) == []
+    assert all_findings(whole, GRACE) == []
 
 
 def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
     knows = Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), {"s": Owner("alpha", "ann")})
     lost = consumer("s", project_id=INCOMPLETE)
-    (found,) = decide(picture(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
+    (found,) = all_findings(picture(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
     assert (found.kind, found.action, found.is_safe, found.owner) == (
         FindingKind.INCOMPLETE_CONSUMER, Repair.SET_OWNER, True, Owner("alpha", "ann")
     )  # fmt: skip
@@ -126,36 +126,38 @@ def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
 )
 def test_inventories(inventory, used, kind):
     whole = picture(provider("h", inventories={"VCPU": inventory}, held={"s": {"VCPU": used}} if used else {}))
-    found = decide(whole, GRACE)
+    found = all_findings(whole, GRACE)
     assert kinds(found) == ([] if kind is None else [(kind, "h")])
     assert all(one.action is None for one in found), "what was meant, only people know"
 
 
 def test_allocations_of_a_class_that_is_not_offered():
-    (found,) = decide(picture(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
+    (found,) = all_findings(picture(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
     assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
 
 
 def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
-    (found,) = decide(picture(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
+    (found,) = all_findings(picture(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.OWNERLESS_PROVIDER, "x", Repair.DELETE_PROVIDER, False
     )  # fmt: skip
 
 
 def test_a_provider_in_use_is_not_deleted_even_by_name():
-    (found,) = decide(picture(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE)
+    (found,) = all_findings(
+        picture(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE
+    )
     assert (found.kind, found.action) == (FindingKind.OWNERLESS_PROVIDER, None)
 
 
 def test_children_belong_to_whom_their_root_belongs():
-    assert decide(picture(host(), provider("numa", "h", "h")), GRACE) == []
+    assert all_findings(picture(host(), provider("numa", "h", "h")), GRACE) == []
 
 
 def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
     left = provider("gone", "h", "h", is_device=True)
     blazar = AuditedProvider("b", "blazar_old", "h", "h")
-    assert kinds(decide(picture(host(), left, blazar), GRACE)) == [
+    assert kinds(all_findings(picture(host(), left, blazar), GRACE)) == [
         (FindingKind.OWNERLESS_PROVIDER, "b"),
         (FindingKind.OWNERLESS_PROVIDER, "gone"),
     ]
@@ -165,13 +167,13 @@ def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
 def test_an_inventory_without_lease_goes_unless_it_is_in_use(held, is_safe):
     nobody = Reservations(frozenset(), frozenset(), frozenset({"h-name"}))
     leftover = AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
-    (found,) = decide(picture(host(), leftover, reservations=nobody), GRACE)
+    (found,) = all_findings(picture(host(), leftover, reservations=nobody), GRACE)
     assert (found.kind, found.is_safe, found.resource_class) == (FindingKind.OWNERLESS_INVENTORY, is_safe, CLASS)
 
 
 def test_roots_are_where_parents_lead():
     moved = provider("a", "h", "old")
-    found = decide(picture(host(), moved, provider("b", "a", "h")), GRACE)
+    found = all_findings(picture(host(), moved, provider("b", "a", "h")), GRACE)
     assert kinds(found) == [(FindingKind.WRONG_ROOT, "a")]
     assert found[0].why == "its parents lead to h-name (h), its root is old"
 
@@ -193,7 +195,7 @@ RUNNING = Reservations(frozenset(), frozenset({LEASED}), frozenset({"h-name"}), 
 def lost(*providers: AuditedProvider):
     return [
         one
-        for one in decide(picture(*providers, reservations=RUNNING), GRACE)
+        for one in all_findings(picture(*providers, reservations=RUNNING), GRACE)
         if one.kind is FindingKind.LOST_INVENTORY
     ]
 

@@ -16,7 +16,7 @@ from moorage.audit.model import (
     Reservations,
     ReservedFlavor,
 )
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
@@ -46,12 +46,12 @@ def picture(total: int = 3, used: int = 0, **services: object) -> AuditSnapshot:
 
 def only(whole: AuditSnapshot):
     beside = (FindingKind.OVER_CAPACITY, FindingKind.LOST_INVENTORY)
-    (found,) = (one for one in decide(whole, GRACE) if one.kind not in beside)
+    (found,) = (one for one in all_findings(whole, GRACE) if one.kind not in beside)
     return found
 
 
 def test_a_lease_that_has_all_it_needs_is_right():
-    assert decide(picture(), GRACE) == []
+    assert all_findings(picture(), GRACE) == []
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_as_many_slots_are_offered_as_the_lease_has(planned, total, used, advice
 
 def test_what_a_host_that_failed_keeps_for_its_servers_is_right():
     moved = replace(RESERVATIONS, slots={ONE: {"elsewhere": 1}})
-    found = decide(picture(2, 2, compute=None, reservations=moved), GRACE)
+    found = all_findings(picture(2, 2, compute=None, reservations=moved), GRACE)
     assert FindingKind.WRONG_SLOTS not in {one.kind for one in found}
 
 
@@ -90,7 +90,7 @@ def test_flavors_and_leases_go_together():
 
 def test_aggregates_of_hosts_that_are_lent_have_a_lease():
     lent = AuditedAggregate(ONE, frozenset({"svc"}), is_lent=True)
-    assert decide(picture(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
+    assert all_findings(picture(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
     left = only(picture(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
     assert (left.kind, left.subject, left.where, left.action) == (FindingKind.AGGREGATE_WITHOUT_LEASE, TWO, "svc", None)
 

@@ -16,7 +16,7 @@ from moorage.audit.model import (
     FindingKind,
     Repair,
 )
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.audit.rules.servers import doubtful
 from moorage.compute.client.compute_client import Flavor, ServerState
 from moorage.core.inventories import Inventory
@@ -42,11 +42,11 @@ def picture(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more:
 
 
 def test_a_server_that_holds_its_flavor_on_its_host_is_right():
-    assert decide(picture({"h1": WHOLE}), GRACE) == []
+    assert all_findings(picture({"h1": WHOLE}), GRACE) == []
 
 
 def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
-    (found,) = decide(picture({}), GRACE)
+    (found,) = all_findings(picture({}), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, "s", "one")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, True, {"h1": WHOLE})
     assert found.advice == "lets it hold 512 MEMORY_MB, 2 VCPU there"
@@ -54,7 +54,7 @@ def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
 
 @pytest.mark.parametrize("held", [{"h2": WHOLE}, {"h1": WHOLE, "h2": {"VCPU": 1}}])
 def test_what_is_held_on_another_host_is_changed_only_by_name(held):
-    (found,) = decide(picture(held), GRACE)
+    (found,) = all_findings(picture(held), GRACE)
     assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, and holds something on two")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, False, {"h1": WHOLE})
 
@@ -70,7 +70,7 @@ def test_what_is_held_on_another_host_is_changed_only_by_name(held):
     ],
 )
 def test_other_amounts_than_the_flavors(held, why):
-    found = decide(replace(picture({"h1": held})), GRACE)
+    found = all_findings(replace(picture({"h1": held})), GRACE)
     assert [(one.kind, one.why) for one in found if one.kind is not FindingKind.MISSING_INVENTORY] == (
         [(FindingKind.WRONG_AMOUNTS, why)] if why else []
     )
@@ -78,26 +78,26 @@ def test_other_amounts_than_the_flavors(held, why):
 
 def test_a_server_on_no_host_that_holds_something_and_one_on_a_host_that_is_not():
     nowhere = replace(COMPUTE, states={"s": replace(SERVER, node=None)})
-    (found,) = decide(picture({"h2": WHOLE}, nowhere), GRACE)
+    (found,) = all_findings(picture({"h2": WHOLE}, nowhere), GRACE)
     assert (found.kind, found.holding, found.is_safe) == (FindingKind.ALLOCATION_ELSEWHERE, {}, False)
     gone = replace(COMPUTE, states={"s": replace(SERVER, node="three")})
-    (found,) = decide(picture({"h1": WHOLE}, gone), GRACE)
+    (found,) = all_findings(picture({"h1": WHOLE}, gone), GRACE)
     assert (found.kind, found.where, found.action) == (FindingKind.SERVER_WITHOUT_HOST, "three", None)
 
 
 def test_what_an_evacuation_left_on_a_host_that_is_away_is_right():
     away = replace(COMPUTE, evacuated={"s": frozenset({"two"})})
-    assert decide(picture({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
-    (found,) = decide(picture({"h2": WHOLE}, away), GRACE)
+    assert all_findings(picture({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
+    (found,) = all_findings(picture({"h2": WHOLE}, away), GRACE)
     assert found.kind is FindingKind.SERVER_WITHOUT_ALLOCATION
 
 
 def test_servers_and_holdings_that_just_changed_are_not_judged():
     moved = replace(COMPUTE, states={"s": replace(SERVER, updated_at=NOW - GRACE / 2)})
-    assert decide(picture({"h2": WHOLE}, moved), GRACE) == []
+    assert all_findings(picture({"h2": WHOLE}, moved), GRACE) == []
     written = picture({"h2": WHOLE})
     consumer = replace(written.consumers["s"], written_at=NOW - GRACE / 2)
-    assert decide(replace(written, consumers={"s": consumer}), GRACE) == []
+    assert all_findings(replace(written, consumers={"s": consumer}), GRACE) == []
 
 
 def test_what_it_holds_when_looked_at_again_counts():
@@ -105,7 +105,7 @@ def test_what_it_holds_when_looked_at_again_counts():
     read = picture({"h2": WHOLE})
     assert doubtful(read, GRACE) == {"s"}
     now = replace(read.consumers["s"], allocations={"h1": WHOLE})
-    assert decide(replace(read, consumers={"s": now}), GRACE) == []
+    assert all_findings(replace(read, consumers={"s": now}), GRACE) == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_belongs_in_several_places_is_for_people(because):
         read = replace(read, providers={**read.providers, "n": numa})
     else:
         read = replace(read, providers={**read.providers, "h1": replace(read.providers["h1"], inventories={})})
-    found = next(one for one in decide(read, GRACE) if one.kind is FindingKind.ALLOCATION_ELSEWHERE)
+    found = next(one for one in all_findings(read, GRACE) if one.kind is FindingKind.ALLOCATION_ELSEWHERE)
     assert (found.action, found.is_safe) == (None, False)
     assert found.advice.startswith("nothing: where its parts belong is not known here")
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.audit.model import AuditedAccelerators, AuditedRequest, AuditSnapshot, BusyServer, Compute, FindingKind
-from moorage.audit.rules.findings import decide
-from moorage.audit.rules.stuck_jobs import LONG
+from moorage.audit.rules.findings import all_findings
+from moorage.audit.rules.servers import LONG
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
 OLD = NOW - LONG
@@ -20,7 +20,7 @@ REQUEST = AuditedRequest("arq", "s", "d", "off", OLD, is_made_here=True, is_wait
 def found(grace: timedelta = timedelta(0), busy: BusyServer | None = None, request: AuditedRequest | None = None):
     compute = replace(COMPUTE, busy={} if busy is None else {"s": busy})
     requests = () if request is None else (request,)
-    return decide(
+    return all_findings(
         AuditSnapshot(NOW, {}, {}, compute, AuditedAccelerators(frozenset(), frozenset(), (), requests)), grace
     )
 

@@ -15,7 +15,7 @@ from moorage.audit.model import (
     Repair,
     Reservations,
 )
-from moorage.audit.rules.findings import decide
+from moorage.audit.rules.findings import all_findings
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
 
@@ -35,7 +35,9 @@ NOTHING = AuditSnapshot(
 
 def unused(picture: AuditSnapshot) -> list[tuple[FindingKind, str]]:
     found = [
-        one for one in decide(picture, timedelta(0)) if one.kind in (FindingKind.UNUSED_CLASS, FindingKind.UNUSED_TRAIT)
+        one
+        for one in all_findings(picture, timedelta(0))
+        if one.kind in (FindingKind.UNUSED_CLASS, FindingKind.UNUSED_TRAIT)
     ]
     assert all(one.is_safe for one in found)
     assert {one.action for one in found} <= {Repair.DELETE_CLASS, Repair.DELETE_TRAIT}

@@ -32,14 +32,14 @@ LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
     ("changed", "wanted"),
     [
         ({}, Exit.DONE),
-        ({"hosts": "not asked", "duties": "not asked"}, Exit.DONE),
+        ({"hosts": "not asked", "tasks": "not asked"}, Exit.DONE),
         ({"hosts": [reading.HostState("compute-2", is_up=False)]}, Exit.REFUSED),
-        ({"duties": [LATE]}, Exit.REFUSED),
+        ({"tasks": [LATE]}, Exit.REFUSED),
         ({"leases": reading.LeaseState(1, 3600.0, 0)}, Exit.REFUSED),
         ({"databases": [reading.DatabaseState("placement", "x", "behind", "0005", "0006")]}, Exit.REFUSED),
         ({"databases": [reading.DatabaseState("placement", "x", "away", "", "0006", "gone")]}, Exit.BROKEN),
         ({"databases": [reading.DatabaseState("placement", "x", "newer", "0009", "0006")]}, Exit.BROKEN),
-        ({"services": [reading.ServiceState("image", "http://x", "away", "gone")], "duties": [LATE]}, Exit.BROKEN),
+        ({"services": [reading.ServiceState("image", "http://x", "away", "gone")], "tasks": [LATE]}, Exit.BROKEN),
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(changed, wanted):

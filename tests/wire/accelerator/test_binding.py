@@ -11,7 +11,7 @@ import pytest
 from moorage.accelerator.drivers.description import every_kind
 from moorage.accelerator.model.devices import Mdev
 from moorage.accelerator.service.event_task import EventsTask
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.wire.client import NoCredentials, ServiceClient

@@ -17,7 +17,7 @@ from moorage.accelerator.host.agent_api import wsgi_app
 from moorage.accelerator.host.agent_socket import SocketServer
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.store import tables
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.core.ids import RandomIds
 from os_acc import exception

@@ -6,7 +6,7 @@ Spec: docs/evidence/specs/accelerator-attach.md
 import pytest
 
 from moorage.accelerator.model.errors import NoCapacity
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from tests.unit.accelerator.rig import AES, GPU, HOST, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, gpu, new_instance
 

@@ -5,7 +5,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from tests.processes import openstack
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, Rig, gpu, new_instance, rp

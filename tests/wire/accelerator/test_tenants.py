@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from moorage.accelerator.api.routes import API
 from moorage.accelerator.store import tables
-from moorage.agent.jobs.accelerator_jobs import AcceleratorRunner
+from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from tests.unit.accelerator.rig import GPU, HOST, PROJECT, R1, R2, SHA, TYPE_R1, TYPE_R2, Rig, fpga, new_instance, rp
 from tests.wire.accelerator.conftest import Told, Wire, process_in

@@ -2,8 +2,7 @@
 
 import pytest
 
-from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsTask
-from moorage.agent.host.host_boot import HostBoot
+from moorage.agent.host.domain_task import ASK_ANYWAY, DomainsTask, HostBoot
 from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import DomainSpec, HypervisorAway
 from moorage.core.errors import Unavailable

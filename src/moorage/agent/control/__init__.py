@@ -1,1 +1,10 @@
-"""The HTTP interface of a host's agent for the commands of its machine, and provider-configuration reloads."""
+"""Control of a running agent: the HTTP API on a Unix socket, and the reload of the provider configuration.
+
+::
+
+    changed file | SIGHUP | `moorage provider-config apply` | job from compute
+        -> ProviderConfigKeeper: read and check -> merge and publish (`agent.tracker`) -> keep, with the previous set
+
+A refused configuration changes nothing: the last accepted one stays in force. Commands of the machine and jobs of the
+compute service go the same way. Not here: the rules of the files (`agent.provider_config`).
+"""

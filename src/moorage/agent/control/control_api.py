@@ -15,15 +15,18 @@
 Faults of files, and what contradicts the driver, are 409. Who may ask, and what an error is: `moorage.wire.unix_socket_api`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
 
 from moorage.agent.control.provider_config_reload import ProviderConfigKeeper
 from moorage.agent.provider_config.current_set import KeptFiles
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.agent.tree.update_description import ClassChange, ProviderChange, described
-from moorage.core.errors import Conflict, MoorageError, StartError
+from moorage.core.clock import Clock
+from moorage.core.errors import Conflict, Forbidden, Gone, Invalid, MoorageError, StartError
 from moorage.core.ids import Ids
 from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
@@ -165,3 +168,43 @@ API: ServiceApi[HostControl] = local_api(
 
 def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
     return build_local(API, control, ids, trail)
+
+
+Result = dict[str, Any]
+
+
+class ProviderConfigOrders:
+    def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
+        """`may_apply`: whether files of this host may be changed from afar."""
+        self._control = control
+        self._clock = clock
+        self._may_apply = may_apply
+
+    def run(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> Result:
+        """Raises `MoorageError` with the sentence for the report; the files are as they were then."""
+        if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
+            raise Gone(
+                f"this order waited for host {self._control.host} until {payload['expires_at']} and is not carried out "
+                "any more; give it again",
+                code="agent.order_is_old",
+            )
+        files = {name: text.encode() for name, text in payload["files"].items()}
+        done = self._done(payload["do"], files)
+        return {"state": shown(self._control), "outcome": done}
+
+    def _done(self, what: str, files: Mapping[str, bytes]) -> Mapping[str, object] | None:
+        keeper = self._control.keeper
+        match what:
+            case "show":
+                return None
+            case "plan":
+                return outcome(self._control, keeper.preview(files))
+            case "apply":
+                if not self._may_apply:
+                    raise Forbidden(
+                        f"the files of host {self._control.host} are changed on the host only "
+                        "([compute] provider_config_remote_apply is false there): moorage provider-config apply",
+                        code="agent.apply_from_afar",
+                    )
+                return outcome(self._control, keeper.replace(files))
+        raise Invalid(f"this agent knows no order {what!r}; upgrade it", code="agent.kind")

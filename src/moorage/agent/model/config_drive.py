@@ -7,7 +7,7 @@
     openstack/latest/network_data.json   no links, networks or services: there is no network service
     ec2/latest/meta-data.json            the same in the older words
 
-Not here: who makes a drive of it (`virt.libvirt_config_drive`).
+Not here: who makes a drive of it (`libvirt_guests`).
 """
 
 import base64

@@ -1,4 +1,12 @@
-"""Provider configuration files: what an operator adds to the providers of a host.
+"""Provider configuration files: the inventories and traits that an operator adds to the providers of a host.
 
-Spec: docs/evidence/specs/provider-config.md. `load` reads files, `yaml_text` and `check` judge them, `merge` applies them.
+::
+
+    directory -> load (bytes, permissions) -> rules.yaml_text -> rules.check -> rules.merge (in `agent.tracker`)
+
+`load` reads files, `installation` replaces them as one set, and `current_set` keeps the accepted files for `undo`. The
+rules are pure. Called by `agent.tracker`, `agent.control` and the command `moorage provider-config`.
+Not here: publishing the merged tree, and deciding when to reload.
+
+Spec: docs/evidence/specs/provider-config.md
 """

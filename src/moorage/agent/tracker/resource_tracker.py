@@ -23,11 +23,10 @@ from moorage.agent.tracker.placement_tree import Reader, TreeWriter
 from moorage.agent.tracker.published_state import PublishedFile, either
 from moorage.agent.tree.accelerator_subtree import Grafts, grafted
 from moorage.agent.tree.drift_backoff import Contests, Thing, drifted
-from moorage.agent.tree.provider_tree import ProviderTree, SeenProvider, tree_of
+from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider, tree_of
 from moorage.agent.tree.provider_tree_diff import ProviderTreeDiff, diff, identified, unwanted, with_foreign
-from moorage.agent.virt.external_hypervisor import NoComputeNode
 from moorage.core.clock import Clock
-from moorage.core.errors import Conflict, MoorageError
+from moorage.core.errors import Conflict, MoorageError, Unavailable
 from moorage.core.ids import Ids
 from moorage.placement.client.placement_client import PlacementClient
 
@@ -306,3 +305,28 @@ def _given_way(things: Mapping[Thing, datetime], seen: Iterable[SeenProvider]) -
         f"for now. Find who that is (a second agent of this name, a script), or take {name} out of the files"
         for uuid, name in sorted(things)
     ]
+
+
+class NoComputeNode(Unavailable):
+    """The other service has not made the host's provider: it starts later, or never under this name."""
+
+    code = "agent.no_compute_node"
+
+
+class OutsideHypervisor:
+    """What the resource tracker asks of a virt driver, and nothing else."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+
+    def nodes(self) -> Sequence[str]:
+        return (self._node,)
+
+    def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
+        """Nothing but a place to hang something on. Raises `NoComputeNode` until the other service has made it."""
+        if self._node not in tree:
+            raise NoComputeNode(
+                f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "
+                "[agent] host, which must be its hypervisor's name"
+            )
+        return ProviderTree([ProviderNode(self._node, ours=False)])

@@ -4,19 +4,22 @@ Takes what libvirt's bindings call a domain (`Any`: they have no types). Not her
 """
 
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillWaiting
+from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
 import libvirt
 
 from moorage.agent.model.power import DomainPowerState
-from moorage.agent.virt.driver import VirtError
+from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_programs import run
-from moorage.agent.virt.libvirt_timeouts import GuestHangs, answered
-from moorage.agent.virt.xml.hypervisor_xml import read_xml
+from moorage.agent.virt.xml.domain_xml import is_ours, parse, read_xml, rescue_image
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -192,3 +195,103 @@ def _backup_of(domain: Any, disk: Path, to: Path) -> str:
 def _abort_backup(domain: Any) -> None:
     if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         answered(domain.abortJob)
+
+
+T = TypeVar("T")
+
+#: QEMU answers within milliseconds; on a host that is crowded, within a second or two.
+ANSWER_TIMEOUT_S = 30.0
+
+
+class GuestHangs(VirtError):
+    """QEMU does not answer. It can be ended: deleting and rebooting hard do that."""
+
+    code = "virt.guest_hangs"
+
+
+def answered(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
+    """What `call` answers or raises. Raises `GuestHangs`.
+
+    The thread of a call that was given up ends when QEMU does: libvirt lets go of it then.
+    """
+    limit_s = ANSWER_TIMEOUT_S if within_s is None else within_s
+    answer: Future[T] = Future()
+    context = copy_context()
+
+    def ask() -> None:
+        try:
+            answer.set_result(context.run(call, *arguments))
+        except Exception as error:  # noqa: BLE001 - nothing is swallowed: it is raised again where it was asked for
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()
+    try:
+        return answer.result(limit_s)
+    except StillWaiting as error:
+        if answer.done():  # the call's own TimeoutError
+            raise
+        raise GuestHangs(
+            f"the guest's QEMU did not answer within {limit_s:.0f} s: it hangs; reboot the server hard, or delete it"
+        ) from error
+
+
+class KnownDomains:
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._strangers: frozenset[str] = frozenset()
+        self._stuck: frozenset[str] = frozenset()
+
+    def find(self, link: Any, uuid: str) -> Any:
+        """The domain; None where there is none. Raises `VirtError` for somebody else's."""
+        try:
+            domain = link.lookupByUUIDString(uuid)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() in (libvirt.VIR_ERR_NO_DOMAIN, libvirt.VIR_ERR_INVALID_ARG):
+                return None
+            raise
+        if not is_ours(definition_of(domain)):
+            raise VirtError(f"domain {domain.name()} has the uuid {uuid} but was not made by this agent; left alone")
+        return domain
+
+    def domain(self, link: Any, uuid: str) -> Any:
+        """Raises `NoSuchDomain`."""
+        domain = self.find(link, uuid)
+        if domain is None:
+            raise NoSuchDomain(f"there is no server {uuid} on host {self._host}")
+        return domain
+
+    def all(self, link: Any) -> dict[str, Domain]:
+        """By uuid. Domains of others, and guests that stand still, are named in the log, once for each change."""
+        found: dict[str, Domain] = {}
+        strangers: set[str] = set()
+        stuck: set[str] = set()
+        for domain in link.listAllDomains():
+            try:
+                definition = definition_of(domain)
+                if not is_ours(definition):
+                    strangers.add(domain.name())
+                    continue
+                spec = parse(definition)
+                found[spec.uuid] = Domain(spec, power_of(domain), rescue_image(definition) is not None)
+                if lacks_room(domain):  # asked last: whoever is shown as paused is named too
+                    stuck.add(spec.uuid)
+            except libvirt.libvirtError as error:
+                if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it went in between
+                    raise
+        self._say(strangers, stuck)
+        return found
+
+    def _say(self, strangers: set[str], stuck: set[str]) -> None:
+        if strangers != self._strangers:
+            log.warning(
+                "this host runs domains that this agent did not make; they are left alone, and what they use is not "
+                "taken off what the host offers",
+                extra={"domains": sorted(strangers)},
+            )
+        if stuck - self._stuck:
+            log.error(
+                "guests stand still, for this host could not write to their disks; make room below [libvirt] "
+                "instances_path, then unpause them",
+                extra={"guests": sorted(stuck)},
+            )
+        self._strangers, self._stuck = frozenset(strangers), frozenset(stuck)

@@ -4,10 +4,12 @@ A domain is defined as soon as its files are there and keeps its definition unti
 is there, nothing is remembered. Domains that this agent did not make are left alone, and said to be there in the log.
 """
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import libvirt
 
@@ -25,10 +27,9 @@ from moorage.agent.virt.driver import (
     VirtError,
 )
 from moorage.agent.virt.libvirt_connection import LibvirtConnection
-from moorage.agent.virt.libvirt_domains import KnownDomains
+from moorage.agent.virt.libvirt_domain import KnownDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
-from moorage.agent.virt.serialized_calls import OneAtATime
 from moorage.agent.virt.xml.domain_xml import parse, render, rescue_image, shared_memory_name
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
@@ -53,7 +54,7 @@ class LibvirtDriver:
         self._guests = guests
         self._clock = clock
         self._known = KnownDomains(settings.host)
-        self._alone = OneAtATime()
+        self._alone = SerializedCalls()
 
     # ------------------------------------------------------------------------------------------- the host
 
@@ -214,3 +215,25 @@ class LibvirtDriver:
     def domains(self) -> Mapping[str, Domain]:
         with self._connection.use() as link:
             return self._known.all(link)
+
+
+class SerializedCalls:
+    """Names that nobody holds or waits for are forgotten."""
+
+    def __init__(self) -> None:
+        self._held: WeakValueDictionary[str, _WeaklyReferableLock] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        with self._lock:
+            held = self._held.setdefault(name, _WeaklyReferableLock())
+        with held.lock:
+            yield
+
+
+class _WeaklyReferableLock:
+    """Can be referred to weakly, which a lock itself cannot."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()

@@ -12,14 +12,14 @@ about. Whoever calls makes sure that the guest is off while its disks change, an
 
 import json
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from moorage.agent.virt import libvirt_config_drive as config_drive
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
 from moorage.agent.virt.libvirt_images import Base, BaseImages
 from moorage.agent.virt.libvirt_programs import run
@@ -94,8 +94,8 @@ class GuestFiles:
         _keep_ephemeral(guest / "disk.ephemeral", spec.ephemeral_gb * GIB)
         _keep_swap(guest / "disk.swap", spec.swap_mb * MIB)
         if spec.config_drive is not None:
-            config_drive.keep(spec.config_drive, guest / "config")
-            config_drive.write(spec.config_drive, guest / "disk.config")
+            keep_config_drive_files(spec.config_drive, guest / "config")
+            write_config_drive(spec.config_drive, guest / "disk.config")
 
     @contextmanager
     def image_at_hand(self, spec: DomainSpec) -> Iterator[None]:
@@ -124,8 +124,8 @@ class GuestFiles:
     def begin_rescue(self, spec: DomainSpec, image_id: str, password: str) -> None:
         guest = self._guest(spec.uuid)
         with self._writing():
-            files = config_drive.kept(guest / "config") if (guest / "config").exists() else {}
-            config_drive.write(config_drive.with_password(files, password), guest / f"disk.config{_RESCUE}")
+            files = read_config_drive_files(guest / "config") if (guest / "config").exists() else {}
+            write_config_drive(with_password(files, password), guest / f"disk.config{_RESCUE}")
             (guest / f"disk{_RESCUE}").unlink(missing_ok=True)
             self._make_system(guest, _RESCUE, replace(spec, image_id=image_id, disk_gb=0), "")
 
@@ -313,3 +313,50 @@ def _empty(path: Path, size: int) -> Path:
     with part.open("wb") as file:
         file.truncate(size)
     return part
+
+
+LABEL = "config-2"
+META_DATA = "openstack/latest/meta_data.json"
+#: Programs that take the same words, the usual one first.
+_PROGRAMS = ("genisoimage", "mkisofs", "xorrisofs")
+
+
+def write_config_drive(files: Mapping[str, bytes], to: Path) -> None:
+    """`files`: path below the drive's root -> content. `to` is replaced as a whole."""
+    program = next((name for name in _PROGRAMS if shutil.which(name)), _PROGRAMS[0])
+    part = to.with_name(f"{to.name}.part")
+    with tempfile.TemporaryDirectory(prefix="config-drive-", dir=to.parent) as directory:
+        for name, content in files.items():
+            path = Path(directory) / _path_inside_drive(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        run([program, "-quiet", "-J", "-r", "-ldots", "-allow-multidot", "-l", "-V", LABEL, "-o", part, directory])
+    part.rename(to)
+
+
+def with_password(files: Mapping[str, bytes], password: str) -> dict[str, bytes]:
+    """The same for a rescue system, which takes its administrator's password from there."""
+    document = json.loads(files.get(META_DATA, b"{}"))
+    return {**files, META_DATA: json.dumps(document | {"admin_pass": password}).encode()}
+
+
+def keep_config_drive_files(files: Mapping[str, bytes], directory: Path) -> None:
+    """The files themselves, for the next drive with the same content."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(mode=0o700)
+    for name, content in files.items():
+        path = directory / _path_inside_drive(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def read_config_drive_files(directory: Path) -> dict[str, bytes]:
+    found = (path for path in sorted(directory.rglob("*")) if path.is_file())
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def _path_inside_drive(name: str) -> PurePosixPath:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise VirtError(f"{name!r} is no path inside a config drive")
+    return path

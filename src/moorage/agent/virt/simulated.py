@@ -6,9 +6,10 @@ its directory: ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``
 migrated live goes into the directory of the other host, which is on the same machine.
 """
 
+import contextlib
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -26,7 +27,6 @@ from moorage.agent.virt.driver import (
 )
 from moorage.agent.virt.fault_injection import CONTROL_FILE, Script
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.simulated_disk import SimulatedDisks
 from moorage.agent.virt.xml.domain_xml import parse, render
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
@@ -291,3 +291,75 @@ def _checked(uuid: str) -> str:
     if not is_uuid(uuid):
         raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
     return uuid.lower()
+
+
+_FORMAT = "raw"
+
+
+class SimulatedDisks:
+    """Callers make sure that `uuid` is one; it names files here."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def make(self, spec: DomainSpec, *, key: str = "") -> None:
+        """From the image of `spec`, in place of what was there."""
+        write_durably(self.path(spec.uuid), _disk_header(spec, key))
+
+    def keep(self, spec: DomainSpec) -> None:
+        """What is there stays, in its new size; made where there is none."""
+        try:
+            header, _, written = self.path(spec.uuid).read_bytes().partition(b"\n")
+        except FileNotFoundError:
+            self.make(spec)
+            return
+        image, key, _ = header.decode().split("\t")
+        kept = f"{image}\t{key}\t{spec.disk_gb} GB\n".encode() + written
+        if kept != header + b"\n" + written:
+            write_durably(self.path(spec.uuid), kept)
+
+    def is_of(self, uuid: str, key: str) -> bool:
+        """Whether the rebuild `key` made this disk."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.path(uuid).read_bytes().partition(b"\n")[0].split(b"\t")[1] == key.encode()
+        return False
+
+    def keep_config_drive(self, spec: DomainSpec) -> None:
+        """As files: nothing boots here that could read a drive."""
+        for name, content in (spec.config_drive or {}).items():
+            path = self.config_drive(spec.uuid) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def config_drive(self, uuid: str) -> Path:
+        return self._directory / f"{uuid}.config"
+
+    def forget(self, uuid: str) -> None:
+        for path in (self.path(uuid), self._rescue(uuid)):
+            path.unlink(missing_ok=True)
+        shutil.rmtree(self.config_drive(uuid), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def image(self, uuid: str) -> Iterator[DiskImage]:
+        data = self.path(uuid).read_bytes()
+        yield DiskImage(_FORMAT, len(data), iter((data,)))
+
+    def is_rescued(self, uuid: str) -> bool:
+        return self._rescue(uuid).exists()
+
+    def begin_rescue(self, uuid: str, image_id: str) -> None:
+        write_durably(self._rescue(uuid), f"{image_id}\n".encode())
+
+    def end_rescue(self, uuid: str) -> None:
+        self._rescue(uuid).unlink(missing_ok=True)
+
+    def path(self, uuid: str) -> Path:
+        return self._directory / f"{uuid}.raw"
+
+    def _rescue(self, uuid: str) -> Path:
+        return self._directory / f"{uuid}.rescue"
+
+
+def _disk_header(spec: DomainSpec, key: str) -> bytes:
+    return f"image {spec.image_id or '-'}\t{key}\t{spec.disk_gb} GB\n".encode()

@@ -1,1 +1,5 @@
-"""Compares what the services say with each other and lists findings. Pure."""
+"""What is wrong in an `AuditSnapshot`: the same snapshot gives the same findings, in the same order. Pure.
+
+`findings.all_findings` is the entry; it covers providers, inventories, consumers and unused names itself, and calls
+`servers` (allocations, stuck operations), `devices` (accelerators) and `leases` (reservations).
+"""

@@ -15,8 +15,8 @@ from moorage.audit.model import (
     Finding,
     FindingKind,
     Repair,
+    listed,
 )
-from moorage.audit.rules.roots import listed
 
 
 def device_findings(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:

@@ -17,15 +17,21 @@ from moorage.audit.model import (
     Finding,
     FindingKind,
     Repair,
+    listed,
+    names_of,
+    roots,
 )
 from moorage.audit.rules.devices import device_findings
 from moorage.audit.rules.leases import lease_findings
-from moorage.audit.rules.roots import listed, names_of, roots
-from moorage.audit.rules.servers import disagreements
-from moorage.audit.rules.stuck_jobs import stuck_work
-from moorage.audit.rules.unused import unused_names
+from moorage.audit.rules.servers import disagreements, stuck_work
 from moorage.core.inventories import Inventory, faults_of
-from moorage.core.names import is_reservation_class, reservation_class, reservation_provider
+from moorage.core.names import (
+    is_accelerator_class,
+    is_bitstream_trait,
+    is_reservation_class,
+    reservation_class,
+    reservation_provider,
+)
 
 #: What reservations call the provider of a host begins with it.
 RESERVATION_PREFIX = reservation_provider("")
@@ -51,7 +57,7 @@ def too_young(picture: AuditSnapshot, grace: timedelta) -> frozenset[str]:
     )
 
 
-def decide(picture: AuditSnapshot, grace: timedelta) -> list[Finding]:
+def all_findings(picture: AuditSnapshot, grace: timedelta) -> list[Finding]:
     """Everything that is wrong; suspects younger than `grace` are not judged."""
     young = too_young(picture, grace)
     found = [
@@ -294,3 +300,25 @@ def _incomplete_consumers(picture: AuditSnapshot) -> Iterator[Finding]:
             is_safe=owner is not None,
             owner=owner,
         )
+
+
+def unused_names(picture: AuditSnapshot) -> Iterator[Finding]:
+    """Nothing without compute, accelerators and reservations: one that is not asked may need it."""
+    names = picture.names
+    if names is None or None in (picture.compute, picture.accelerators) or picture.reservations is None:
+        return
+    offered = {name for provider in picture.providers.values() for name in provider.inventories}
+    held = {name for provider in picture.providers.values() for name in provider.used}
+    reserved = {reservation_class(one) for one in picture.reservations.reservations}
+    ours = {name for name in names.classes if is_reservation_class(name) or is_accelerator_class(name)}
+    for name in sorted(ours - offered - held - reserved - names.asked_for):
+        yield _unused_finding(FindingKind.UNUSED_CLASS, name, "no provider offers it", Repair.DELETE_CLASS)
+    for name in sorted(filter(is_bitstream_trait, names.traits - names.asked_for)):
+        yield _unused_finding(FindingKind.UNUSED_TRAIT, name, "no provider has it", Repair.DELETE_TRAIT)
+
+
+def _unused_finding(kind: FindingKind, name: str, why: str, action: Repair) -> Finding:
+    return Finding(
+        kind, name, "Placement", f"{why}, and no lease, flavor or device profile asks for it", "deletes it", action,
+        is_safe=True,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import cached_property
 
 from moorage.audit.model import (
+    AuditedAccelerators,
     AuditedProvider,
     AuditedServer,
     AuditSnapshot,
@@ -18,8 +19,9 @@ from moorage.audit.model import (
     FindingKind,
     Repair,
     Resources,
+    names_of,
+    roots,
 )
-from moorage.audit.rules.roots import names_of, roots
 
 #: An image may ask for dedicated processors where the flavor does not: they are as many.
 _PROCESSORS = ("VCPU", "PCPU")
@@ -180,3 +182,57 @@ def _with_one_kind_of_processors(units: Resources) -> dict[str, int]:
     return {name: amount for name, amount in units.items() if name not in _PROCESSORS} | (
         {"VCPU": both} if both else {}
     )
+
+
+#: What takes no longer than this where somebody does it, and where its host is away may still go on by itself.
+LONG = timedelta(hours=1)
+
+
+def stuck_work(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
+    if picture.compute is None:
+        return
+    patience = max(grace, LONG)
+    yield from _stuck_servers(picture, picture.compute, patience)
+    if picture.accelerators is not None:
+        yield from _stuck_requests(picture, picture.accelerators, picture.compute, patience)
+
+
+def _stuck_servers(picture: AuditSnapshot, compute: Compute, patience: timedelta) -> Iterator[Finding]:
+    for uuid, busy in sorted(compute.busy.items()):
+        away = _away(compute, busy.node)
+        if picture.now - busy.since < patience or away is None:
+            continue
+        yield Finding(
+            FindingKind.STUCK_SERVER,
+            uuid,
+            busy.node or "",
+            f"it is {busy.task} since {busy.since:%Y-%m-%d %H:%M} UTC or longer, and {away}",
+            "nothing: start the compute service there; or delete the server, or force the service down and evacuate it"
+            if busy.node
+            else "nothing: see that a compute process runs and does its jobs; or delete the server",
+        )
+
+
+def _stuck_requests(
+    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, patience: timedelta
+) -> Iterator[Finding]:
+    for one in sorted(accelerators.requests, key=lambda one: one.uuid):
+        if not one.is_waiting or picture.now - one.changed_at < patience:
+            continue
+        away = _away(compute, one.host) or "it does not say whether it is"
+        yield Finding(
+            FindingKind.STUCK_REQUEST,
+            one.uuid,
+            one.host,
+            f"it is to be bound since {one.changed_at:%Y-%m-%d %H:%M} UTC, and {away}",
+            "nothing: start the host's agent; or delete its server",
+        )
+
+
+def _away(compute: Compute, node: str | None) -> str | None:
+    """Why nobody there does anything; None: somebody does."""
+    if node is None:
+        return "it is on no host"
+    if node not in compute.nodes:
+        return f"compute knows no host {node}"
+    return f"{node} is down" if node in compute.down else None

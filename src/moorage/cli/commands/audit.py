@@ -10,8 +10,7 @@ from textwrap import wrap
 import click
 
 from moorage.audit.collector import Services, read
-from moorage.audit.healing import Healer, RepairOutcome
-from moorage.audit.journal import RepairJournal
+from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
 from moorage.audit.model import AuditSnapshot, Finding
 from moorage.audit.rules import findings
 from moorage.cli.output import console, printable, progress, table
@@ -91,7 +90,7 @@ def _audit(
     services = Services(there.placement, there.compute, there.accelerator, there.reservation, freepool)
     with progress("reading") as show:
         picture = read(services, clock, show, names=names)
-    found = findings.decide(picture, grace)
+    found = findings.all_findings(picture, grace)
     outcomes: list[RepairOutcome] = []
     path = receipt_path or Path(f"moorage-audit-{clock.now():%Y%m%dT%H%M%SZ}.jsonl")
     if strangers := also - {finding.subject for finding in found if finding.action is not None}:

@@ -1,7 +1,7 @@
 """Provider configuration of a host, from afar: an order for its agent, and what the agent answered.
 
 An order is a job of the host like any other, so it is kept until it is done and told once; but it is about no server. The
-host's files stay the host's: its agent checks them, changes Placement or refuses (`moorage.agent.control.provider_config_orders`).
+host's files stay the host's: its agent checks them, changes Placement or refuses (`moorage.agent.control.control_api`).
 """
 
 from collections.abc import Mapping

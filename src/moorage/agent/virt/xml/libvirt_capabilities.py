@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.xml.hypervisor_xml import read_xml
+from moorage.agent.virt.xml.domain_xml import read_xml
 from moorage.core.inventories import Inventory
 
 #: libvirt's name of a CPU feature -> the traits, where the trait is not just the name in capitals.
