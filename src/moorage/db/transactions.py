@@ -49,6 +49,9 @@ processes; the request can be repeated"""
 #: Of a refused connection psycopg tells only the text (of a server that speaks English).
 _NO_SLOT = re.compile("too many clients|connection slots are reserved|too many connections")
 
+#: What psycopg puts before the server's words. Tenants and callers of /healthcheck read the words, not the address.
+_ADDRESS = re.compile(r"^.*connection to server .*? failed: ")
+
 #: SQLSTATEs of PostgreSQL and numbers of MariaDB: what to say.
 _REASONS: list[tuple[set[str | int], str]] = [
     # disk_full; disk full, table full, error writing file, "Got error 28" (ENOSPC) from a storage engine, temporary file
@@ -130,7 +133,7 @@ def translate(error: DBAPIError) -> Unavailable | Invalid | None:
     codes = {getattr(original, "sqlstate", None), *(original.args[:1] if original is not None else ())}
     if codes & _RETRYABLE:
         return RetryableConflict("the database gave up this transaction for another one; repeat the request")
-    detail = str(original).partition("\n")[0]
+    detail = _ADDRESS.sub("", str(original).partition("\n")[0])
     if codes & _TOO_LARGE:
         return _too_large()
     reason = next((reason for listed, reason in _REASONS if codes & listed), None)
