@@ -18,7 +18,7 @@ from bench.databases import database_server
 from bench.table import Figure
 from moorage.accelerator.api.routes import API, RULES
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent
@@ -84,7 +84,7 @@ class _Place:
         self._http = ServiceClient(InProcessTransport(app, "http://bench/accelerator"), service_type="accelerator",
                                    credentials=_Admin())  # fmt: skip
         self._client = AcceleratorClient(self._http)
-        self.driver = _Apart(SimulatedAccelerators(built_in_host(), directory / "simulated", clock))
+        self.driver = _Apart(SimulatedAccelerators(default_simulated_host(), directory / "simulated", clock))
         images = ImageDirectory(directory / "images", clock=clock, ids=ids)
         cache = DigestCache(directory / "cache", max_bytes=1 << 20, clock=clock)
         self.agent = AcceleratorAgent(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.accelerator.model.manifest import Manifest, text_of
+from moorage.accelerator.model.manifest import Manifest, encode_manifest
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.dashboard.cookies import SESSION
@@ -198,7 +198,7 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
         "img_signature_certificate_uuid=other"
     )
     assert "vouches for the data alone: not for its region_uuid" in refusal()
-    manifest = text_of(Manifest("other", "0" * 128, {"function_uuid": function, "region_uuid": region}))
+    manifest = encode_manifest(Manifest("other", "0" * 128, {"function_uuid": function, "region_uuid": region}))
     shell(
         f"openstack image set {image} --property bitstream_manifest='{manifest}' "
         '--property bitstream_manifest_signature="$(base64 -w 0 signature)"'

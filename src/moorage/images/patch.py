@@ -10,9 +10,9 @@ from typing import Any
 from moorage.core.errors import Conflict, Forbidden, Invalid
 from moorage.images.attributes import BASE, READ_ONLY, is_reserved
 
-MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
+PATCH_MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
 
-_VERBS = ("add", "remove", "replace")
+_PATCH_VERBS = ("add", "remove", "replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class PatchOperation:
     value: Any = None
 
 
-def understand(document: object) -> list[PatchOperation]:
+def decode_patch(document: object) -> list[PatchOperation]:
     """Raises `Invalid` for what is no list of operations on attributes."""
     if not isinstance(document, list):
         raise Invalid("Request body must be a JSON array of operation objects.")
-    return [_operation(row) for row in document]
+    return [_decode_operation(row) for row in document]
 
 
-def apply(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dict[str, Any]:
+def apply_patch(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dict[str, Any]:
     """The image's document after all operations. Raises `Forbidden` (read-only) and `Conflict` (no such property)."""
     result = dict(shown)
     for operation in operations:
@@ -47,12 +47,12 @@ def apply(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dic
     return result
 
 
-def _operation(row: object) -> PatchOperation:
+def _decode_operation(row: object) -> PatchOperation:
     if not isinstance(row, dict):
         raise Invalid("Operations must be JSON objects.")
     verb, path = row.get("op"), row.get("path")
-    if verb not in _VERBS:
-        raise Invalid(f"Invalid operation: `{verb}`. It must be one of the following: {', '.join(_VERBS)}.")
+    if verb not in _PATCH_VERBS:
+        raise Invalid(f"Invalid operation: `{verb}`. It must be one of the following: {', '.join(_PATCH_VERBS)}.")
     if not isinstance(path, str):
         raise Invalid("Unable to find '`path`' in JSON Schema change")
     if not path.startswith("/") or path.count("/") > 1 or path == "/":

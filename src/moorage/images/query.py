@@ -63,7 +63,7 @@ class Listing:
     visibility: str | None  #: a `Visibility`, ``all`` or None
 
 
-def understand(pairs: Sequence[tuple[str, str]]) -> Listing:
+def decode_listing(pairs: Sequence[tuple[str, str]]) -> Listing:
     """Raises `Invalid` in Glance's words."""
     last = dict(pairs)
     visibility = last.get("visibility")
@@ -77,7 +77,7 @@ def understand(pairs: Sequence[tuple[str, str]]) -> Listing:
     return Listing(tests, _order(pairs), _limit(last.get("limit")), marker, visibility)
 
 
-def pick(images: Iterable[Image], listing: Listing, caller: Caller) -> tuple[list[Image], bool]:
+def list_page(images: Iterable[Image], listing: Listing, caller: Caller) -> tuple[list[Image], bool]:
     """(one page, whether there are more). Raises `Invalid` for a marker that the caller cannot see."""
     seen = [image for image in images if listed_for(image, listing.visibility, caller) or image.id == listing.marker]
     rows = sorted(seen, key=lambda image: image.id, reverse=True)

@@ -41,7 +41,7 @@ class ImageService:
 
     def list(self, caller: Caller, listing: Listing) -> tuple[Sequence[Image], bool]:
         """(one page, whether there are more)."""
-        return query.pick(self._directory.images(), listing, caller)
+        return query.list_page(self._directory.images(), listing, caller)
 
     def get(self, caller: Caller, image_id: str) -> Image:
         image = self._directory.image(image_id)
@@ -55,7 +55,7 @@ class ImageService:
         def decide(image: Image) -> Image:
             _owned(image, caller, "modify")
             shown = document.shown(image)
-            wanted = patch.apply(shown, operations)
+            wanted = patch.apply_patch(shown, operations)
             check(wanted)
             if wanted == shown:
                 return image

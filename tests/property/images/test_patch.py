@@ -38,16 +38,16 @@ def test_all_operations_or_none(document, wanted):
     before = dict(document)
     if refused:
         with pytest.raises(MoorageError):
-            patch.apply(document, wanted)
+            patch.apply_patch(document, wanted)
     else:
-        assert patch.apply(document, wanted) == expected
+        assert patch.apply_patch(document, wanted) == expected
     assert document == before
 
 
 @given(names)
 def test_names_come_through_the_pointer(name):
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    (operation,) = patch.understand([{"op": "add", "path": pointer, "value": "1"}])
+    (operation,) = patch.decode_patch([{"op": "add", "path": pointer, "value": "1"}])
     assert operation.name == name
 
 

@@ -108,7 +108,7 @@ def test_pages_one_after_the_other_are_the_whole_list(rows, caller, visibility, 
         pairs.append(("visibility", str(visibility)))
     seen, marker = [], None
     while True:
-        page, more = query.pick(rows, query.understand([*pairs, *([("marker", marker)] if marker else [])]), caller)
+        page, more = query.list_page(rows, query.decode_listing([*pairs, *([("marker", marker)] if marker else [])]), caller)
         assert len(page) <= limit
         seen += [image.id for image in page]
         if not more:
@@ -120,4 +120,4 @@ def test_pages_one_after_the_other_are_the_whole_list(rows, caller, visibility, 
 @given(st.lists(st.tuples(st.text(string.ascii_letters + "_", min_size=1), st.text(max_size=8)), max_size=4))
 def test_no_query_breaks_it(pairs):
     with contextlib.suppress(Invalid):
-        query.understand(pairs)
+        query.decode_listing(pairs)

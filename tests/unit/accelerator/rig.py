@@ -149,7 +149,7 @@ class Rig:
         self.directory, self.host = directory, host
         self.clock = clock or VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
         self.ids = SeededIds(7)
-        self.devices = devices or description.built_in_host()
+        self.devices = devices or description.default_simulated_host()
         self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = images or WatchedImages(self.directory_of_images, self.watch)
@@ -310,7 +310,7 @@ def in_threads(calls) -> list:
 
 def many_gpus(count: int):
     """A host with `count` GPUs and nothing else."""
-    gpu_device = description.built_in_host()[2]
+    gpu_device = description.default_simulated_host()[2]
     return tuple(_gpu_at(gpu_device, f"0000:{index:02x}:00.0") for index in range(1, count + 1))
 
 

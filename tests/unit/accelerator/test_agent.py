@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.host.device_registry import Fleet
@@ -68,7 +68,7 @@ def test_a_card_without_partial_reconfiguration_is_one_region(rig):
 
 def test_a_region_without_functions_is_known_but_offers_nothing(tmp_path):
     """R3: 0..n functions per region; Placement has no inventory of nothing."""
-    card = built_in_host()[0]
+    card = default_simulated_host()[0]
     empty = replace(card, deployables=(*card.deployables, Deployable("0000:3b:00.0_R3", (), TYPE_R1)))
     rig = Rig(tmp_path, devices=(empty,))
     assert [node.name for node in rig.agent.nodes()] == [f"{HOST}_{R1}", f"{HOST}_{R2}"]
@@ -142,7 +142,7 @@ def test_a_card_that_comes_back_is_believed_about_what_it_carries(rig):
 def test_the_right_driver_is_called(tmp_path):
     """R22: 2 drivers, 2 providers: each plug reaches the driver of its provider."""
     clock = SystemClock()
-    cards = built_in_host()
+    cards = default_simulated_host()
     drivers = [
         SimulatedAccelerators([cards[2]], tmp_path / "one", clock, name="one"),
         SimulatedAccelerators([cards[3]], tmp_path / "two", clock, name="two"),
@@ -157,7 +157,7 @@ def test_the_right_driver_is_called(tmp_path):
 
 def test_two_drivers_may_not_claim_one_device(tmp_path):
     clock = SystemClock()
-    drivers = [SimulatedAccelerators(built_in_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
+    drivers = [SimulatedAccelerators(default_simulated_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
     with pytest.raises(StartError, match="two accelerator drivers report"):
         agent_of(tmp_path, drivers, clock).start()
     with pytest.raises(StartError, match="same name"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, built_in_host
+from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, default_simulated_host
 from moorage.accelerator.model.bitstream import (
     BitstreamTarget,
     bitstream_of,
@@ -20,7 +20,7 @@ from moorage.accelerator.model.profile import ProgramRequest
 from moorage.images.base import ImageRecord
 
 AES = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
-CARD = next(device for device in built_in_host() if device.deployables[0].region_type == REGION_TYPE_CARD_0)
+CARD = next(device for device in default_simulated_host() if device.deployables[0].region_type == REGION_TYPE_CARD_0)
 TARGET = BitstreamTarget(REGION_TYPE_CARD_0, "mine", CARD, CARD.deployables[0].name)
 BY_ID = ProgramRequest(function_id=AES)
 

@@ -18,7 +18,7 @@ from moorage.accelerator.host.signatures import Signatures, sign
 from moorage.accelerator.model.attach_state import devices_as_loaded
 from moorage.accelerator.model.devices import Voucher
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.model.manifest import Manifest, contradiction, read, text_of
+from moorage.accelerator.model.manifest import Manifest, manifest_mismatch, decode_manifest, encode_manifest
 from moorage.accelerator.model.naming import traits_of
 from moorage.cli.main import cli
 from moorage.core.errors import Invalid
@@ -31,7 +31,7 @@ OF_AES = {"region_uuid": TYPE_R1, "function_uuid": AES, "function_name": "aes"}
 
 def manifested(described=OF_AES, *, key=KEYS["RSA-PSS"], name="vendor", digest=DIGEST):
     """The properties of an image that is what its manifest says."""
-    text = text_of(Manifest(name, digest, described))
+    text = encode_manifest(Manifest(name, digest, described))
     return {**described, "bitstream_manifest": text, "bitstream_manifest_signature": sign(text, key)}
 
 
@@ -179,8 +179,8 @@ def test_what_is_loaded_already_gets_its_traits_when_its_image_is_signed(rig, ke
 
 def test_a_manifest_is_read_as_it_was_written():
     manifest = Manifest("vendor", DIGEST, OF_AES)
-    assert read(text_of(manifest)) == manifest
-    assert contradiction(manifest, DIGEST.upper(), {**OF_AES, "other": "x"}) == ""
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+    assert manifest_mismatch(manifest, DIGEST.upper(), {**OF_AES, "other": "x"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def test_a_manifest_is_read_as_it_was_written():
 )
 def test_what_is_no_manifest_is_a_value_error(change):
     with pytest.raises(ValueError, match=r".+"):
-        read(json.dumps(change(json.loads(text_of(Manifest("vendor", DIGEST, OF_AES))))))
+        decode_manifest(json.dumps(change(json.loads(encode_manifest(Manifest("vendor", DIGEST, OF_AES))))))
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"key":"a","key":"b"}', "nan", "\ud800"])
 def test_no_text_breaks_the_reading_of_a_manifest(text):
     with pytest.raises(ValueError, match=r".+"):
-        read(text)
+        decode_manifest(text)
 
 
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP256K1())])  # fmt: skip

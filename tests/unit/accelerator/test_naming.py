@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Function
 from moorage.accelerator.model.inventory import provider_nodes
 from moorage.accelerator.model.naming import (
@@ -54,7 +54,7 @@ def test_classes_of_others_stay_what_they_are():
 def test_a_host_publishes_one_class_and_each_trait_in_both_forms():
     """A3: two classes for one unit could be allocated twice."""
     aes = Bitstream("00", functions=(Function(REGION), Function(name="aes")))
-    card = built_in_host()[0]
+    card = default_simulated_host()[0]
     part = replace(card.deployables[0], bitstream=aes)
     card = replace(card, deployables=(part,))
     for names, classes in ((NameScheme.SPEC, {"CUSTOM_ACCELERATOR_FPGA"}), (NameScheme.CYBORG, {"FPGA"})):

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.description import built_in_host, every_kind
+from moorage.accelerator.drivers.description import default_simulated_host, simulated_host_with_every_device_type
 from moorage.accelerator.drivers.simulated import Control, SimulatedAccelerators
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
 from moorage.core.errors import Invalid, StartError
@@ -17,7 +17,7 @@ DATA = b"bits"
 
 @pytest.fixture
 def driver(tmp_path, clock) -> SimulatedAccelerators:
-    return SimulatedAccelerators(built_in_host(), tmp_path, clock)
+    return SimulatedAccelerators(default_simulated_host(), tmp_path, clock)
 
 
 def bitstream() -> Bitstream:
@@ -26,7 +26,7 @@ def bitstream() -> Bitstream:
 
 def test_what_was_programmed_outlives_the_process(driver, tmp_path, clock):
     driver.program(R1, bitstream(), io.BytesIO(DATA))
-    again = SimulatedAccelerators(built_in_host(), tmp_path, clock)
+    again = SimulatedAccelerators(default_simulated_host(), tmp_path, clock)
     assert again.identify(R1).bitstream == bitstream()
     again.program(R1, None, None)
     assert again.identify(R1).bitstream is None
@@ -50,7 +50,7 @@ def test_the_device_refuses_data_it_was_not_promised(driver):
 
 def test_faults_strike_as_often_as_ordered_even_over_a_restart(driver, tmp_path, clock):
     driver.order(Control(faults=(fault("clean", times=2),)))
-    for attempt in (driver, SimulatedAccelerators(built_in_host(), tmp_path, clock)):
+    for attempt in (driver, SimulatedAccelerators(default_simulated_host(), tmp_path, clock)):
         with pytest.raises(DriverError, match="as ordered"):
             attempt.clean(GPU)
     driver.clean(GPU)
@@ -94,7 +94,7 @@ def test_addresses_have_four_parts():
 
 
 def test_every_address_of_the_built_in_host_is_its_own():
-    handles = [handle for device in built_in_host() for part in device.deployables for handle in part.handles]
+    handles = [handle for device in default_simulated_host() for part in device.deployables for handle in part.handles]
     assert len(handles) == len(set(handles)) == 8
     for handle in handles:
         pci_parts(handle)
@@ -102,7 +102,7 @@ def test_every_address_of_the_built_in_host_is_its_own():
 
 def test_a_host_with_every_kind_can_be_rehearsed(tmp_path, clock):
     """R1, R2: whole devices, shares, regions and functions; a time card among them"""
-    devices = SimulatedAccelerators(every_kind(), tmp_path, clock).discover()
+    devices = SimulatedAccelerators(simulated_host_with_every_device_type(), tmp_path, clock).discover()
     assert {device.type for device in devices} == {
         DeviceType.FPGA, DeviceType.GPU, DeviceType.VGPU, DeviceType.HPTS, DeviceType.QAT,
     }  # fmt: skip

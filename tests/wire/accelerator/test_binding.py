@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.accelerator.drivers.description import every_kind
+from moorage.accelerator.drivers.description import simulated_host_with_every_device_type
 from moorage.accelerator.model.devices import Mdev
 from moorage.accelerator.service.event_task import EventsTask
 from moorage.agent.jobs.job_runner import AcceleratorRunner
@@ -141,7 +141,7 @@ def test_a_bound_request_is_programmed_attached_and_told(plane):
 @pytest.mark.parametrize("word", ["VGPU", "CUSTOM_ACCELERATOR_VGPU"])
 def test_a_share_of_a_gpu_is_a_mediated_device_with_its_own_uuid(tmp_path, wire, process, clock, word):
     """A3, A7: Nova makes it by that uuid; the profile may use Cyborg's word for the class."""
-    plane = Plane(tmp_path, wire, process.engine("accelerator"), clock, every_kind())
+    plane = Plane(tmp_path, wire, process.engine("accelerator"), clock, simulated_host_with_every_device_type())
     plane.profile("share", {f"resources:{word}": "2", "trait:CUSTOM_NVIDIA_NVIDIA_592": "required"})
     instance, card = new_instance(), "0000:b1:00.0"
     plane.bind({arq["uuid"]: rp(card) for arq in plane.requests("share")}, instance)

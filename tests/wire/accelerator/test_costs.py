@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.store import accelerator_store
 from tests.plane import Way
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp
 from tests.wire.accelerator.conftest import Wire
 from tests.wire.accelerator.test_binding import CARD, Plane
 
-GPUS = [device.pci_id for device in built_in_host() if device.type == "GPU"]
+GPUS = [device.pci_id for device in default_simulated_host() if device.type == "GPU"]
 
 
 @dataclass

@@ -29,7 +29,7 @@ PLUGS = 2 * len(HANDLES)
 
 
 def card_of_16():
-    card = description.built_in_host()[2]
+    card = description.default_simulated_host()[2]
     part = replace(card.deployables[0], name=GPU, handles=tuple(HANDLES))
     return (replace(card, pci_id=GPU, deployables=(part,)),)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.core.errors import Unavailable
@@ -168,7 +168,7 @@ class Cards(SimulatedAccelerators):
 
 def _with_regions(regions):
     """The built-in host's cards with these regions of theirs only, and one of its GPUs."""
-    devices = [replace(device, deployables=_named(device, {*regions, GPU})) for device in built_in_host()]
+    devices = [replace(device, deployables=_named(device, {*regions, GPU})) for device in default_simulated_host()]
     return [device for device in devices if device.deployables]
 
 

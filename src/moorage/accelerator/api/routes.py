@@ -92,61 +92,61 @@ _RESOURCES: Routes = (
     Route("GET", "/v2/devices/{uuid}", inventory.show_device, rule="cyborg:device:get_one"),
     Route("GET", "/v2/deployables", inventory.list_deployables, rule="cyborg:deployable:get_all"),
     Route("GET", "/v2/deployables/{uuid}", inventory.show_deployable, rule="cyborg:deployable:get_one"),
-    Route("GET", "/v2/accelerator_requests", requests.index, rule="cyborg:arq:get_all"),
-    Route("GET", "/v2/accelerator_requests/{uuid}", requests.show, rule="cyborg:arq:get_one"),
+    Route("GET", "/v2/accelerator_requests", requests.list_requests, rule="cyborg:arq:get_all"),
+    Route("GET", "/v2/accelerator_requests/{uuid}", requests.show_request, rule="cyborg:arq:get_one"),
     Route(
         "POST",
         "/v2/accelerator_requests",
-        requests.create,
+        requests.create_requests,
         rule="cyborg:arq:create",
         schema=schemas.CREATE_REQUESTS,
     ),
-    Route("PATCH", "/v2/accelerator_requests", requests.patch, rule="cyborg:arq:update", schema=schemas.PATCH_REQUESTS),
+    Route("PATCH", "/v2/accelerator_requests", requests.patch_requests, rule="cyborg:arq:update", schema=schemas.PATCH_REQUESTS),
     Route(
         "PATCH",
         "/v2/accelerator_requests/{uuid}",
-        requests.patch_one,
+        requests.patch_request,
         rule="cyborg:arq:update",
         schema=schemas.PATCH_REQUESTS,
     ),
     Route(
         "DELETE",
         "/v2/accelerator_requests",
-        requests.delete,
+        requests.delete_requests,
         rule="cyborg:arq:delete",
         ids_in_query=("arqs", "instance"),
     ),
-    Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_one, rule="cyborg:arq:delete"),
-    Route("GET", "/v2/device_profiles", profiles.index, rule="cyborg:device_profile:get_all"),
+    Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_request, rule="cyborg:arq:delete"),
+    Route("GET", "/v2/device_profiles", profiles.list_profiles, rule="cyborg:device_profile:get_all"),
     Route(
         "POST",
         "/v2/device_profiles",
-        profiles.create,
+        profiles.create_profile,
         rule="cyborg:device_profile:create",
         schema=schemas.CREATE_DEVICE_PROFILE,
     ),
     Route(
         "DELETE",
         "/v2/device_profiles",
-        profiles.delete_several,
+        profiles.delete_profiles,
         rule="cyborg:device_profile:delete",
         ids_in_query=("value",),
     ),
-    Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show, rule="cyborg:device_profile:get_one"),
-    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete, rule="cyborg:device_profile:delete"),
+    Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show_profile, rule="cyborg:device_profile:get_one"),
+    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete_profile, rule="cyborg:device_profile:delete"),
 )
 
 _OPERATOR: Routes = (
-    Route("POST", "/v2/devices/{uuid}/enable", operator.enable, rule="cyborg:device:enable"),
-    Route("POST", "/v2/devices/{uuid}/disable", operator.disable, rule="cyborg:device:disable"),
+    Route("POST", "/v2/devices/{uuid}/enable", operator.enable_device, rule="cyborg:device:enable"),
+    Route("POST", "/v2/devices/{uuid}/disable", operator.disable_device, rule="cyborg:device:disable"),
     Route(
         "PATCH",
         "/v2/deployables/{uuid}/program",
-        operator.program,
+        operator.program_deployable,
         rule="cyborg:deployable:program",
         schema=schemas.PROGRAM,
     ),
-    Route("GET", "/v2/attributes", operator.index_attributes, rule="cyborg:attribute:get_all"),
+    Route("GET", "/v2/attributes", operator.list_attributes, rule="cyborg:attribute:get_all"),
     Route("GET", "/v2/attributes/{uuid}", operator.show_attribute, rule="cyborg:attribute:get_one"),
     Route(
         "POST",
@@ -159,10 +159,10 @@ _OPERATOR: Routes = (
 )
 
 _OURS: Routes = (
-    Route("GET", "/moorage/v1/history", history.index, rule=HISTORY_RULE),
-    Route("GET", "/moorage/v1/handles", history.handles, rule=HISTORY_RULE),
-    Route("GET", "/moorage/v1/bitstreams", bitstreams.index, rule="cyborg:deployable:program"),
-    Route("GET", "/moorage/v1/accelerator_requests", requests.page, rule="cyborg:arq:get_all"),
+    Route("GET", "/moorage/v1/history", history.list_history, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/handles", history.list_handles, rule=HISTORY_RULE),
+    Route("GET", "/moorage/v1/bitstreams", bitstreams.list_bitstreams, rule="cyborg:deployable:program"),
+    Route("GET", "/moorage/v1/accelerator_requests", requests.list_requests_page, rule="cyborg:arq:get_all"),
 )
 
 
@@ -177,10 +177,10 @@ _AGENT: Routes = (
     agent_route(
         "PUT", f"{_HOST}/attachments", reports.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"
     ),
-    agent_route("POST", f"{_HOST}/history", history.post, AGENT_RULE, schemas.HISTORY, effect="routine"),
-    agent_route("POST", f"{_HOST}/jobs", requests.claim, AGENT_RULE, job_api.CLAIM, effect="routine"),
+    agent_route("POST", f"{_HOST}/history", history.post_history, AGENT_RULE, schemas.HISTORY, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", requests.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
     *image_routes(AGENT_RULE, images_for_hosts),
-    agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report, AGENT_RULE, job_api.REPORT),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report_job, AGENT_RULE, job_api.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(

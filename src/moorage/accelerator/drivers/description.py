@@ -1,5 +1,5 @@
 """The built-in simulated hosts: two FPGA cards and four GPUs on two NUMA nodes, at addresses a real host could have;
-and one that has a device of each other kind besides (`every_kind`).
+and one that has a device of each other kind besides (`simulated_host_with_every_device_type`).
 
 Card 0 has two regions (one with two PCI functions), card 1 cannot be partly reconfigured: it is one region, and
 its only function is the card itself. The UUIDs of region types are constants: images are made for them.
@@ -12,7 +12,7 @@ REGION_TYPE_CARD_0_SMALL = "4f4b9a5a-1c1d-5f0e-8b1e-0c5b6a1d2e3f"
 REGION_TYPE_CARD_1 = "69528db6-eb31-577a-8c36-68f9faa081f6"
 
 
-def built_in_host() -> tuple[Device, ...]:
+def default_simulated_host() -> tuple[Device, ...]:
     return (
         Device(
             pci_id="0000:3b:00.0",
@@ -41,18 +41,18 @@ def built_in_host() -> tuple[Device, ...]:
             numa_node=1,
             deployables=(Deployable("0000:af:00.0_R1", ("0000:af:00.0",), REGION_TYPE_CARD_1),),
         ),
-        _gpu("0000:17:00.0", 0),
-        _gpu("0000:65:00.0", 0),
-        _gpu("0000:ca:00.0", 1),
-        _gpu("0000:e3:00.0", 1),
+        _gpu_device("0000:17:00.0", 0),
+        _gpu_device("0000:65:00.0", 0),
+        _gpu_device("0000:ca:00.0", 1),
+        _gpu_device("0000:e3:00.0", 1),
     )
 
 
-def every_kind() -> tuple[Device, ...]:
+def simulated_host_with_every_device_type() -> tuple[Device, ...]:
     """The built-in host with a time card, a GPU in four shares, and a QuickAssist card with two virtual functions."""
     shares = tuple(str(Mdev("0000:b1:00.0", "nvidia-592", slot)) for slot in range(4))
     return (
-        *built_in_host(),
+        *default_simulated_host(),
         Device(
             pci_id="0000:41:00.0",
             type=DeviceType.HPTS,
@@ -87,7 +87,7 @@ def every_kind() -> tuple[Device, ...]:
     )
 
 
-def _gpu(pci_id: str, numa_node: int) -> Device:
+def _gpu_device(pci_id: str, numa_node: int) -> Device:
     return Device(
         pci_id=pci_id,
         type=DeviceType.GPU,

@@ -18,7 +18,7 @@ from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
 from moorage.accelerator.drivers.loaded_bitstreams import LoadedNotes, Note
 from moorage.accelerator.drivers.pci import PciDriver
-from moorage.accelerator.drivers.staging import staged
+from moorage.accelerator.drivers.staging import staged_bitstream
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import Bitstream, Deployable, Device, Function, RegionState
 from moorage.accelerator.model.naming import canonical_id, same_id
@@ -110,7 +110,7 @@ class FpgaDriver(PciDriver):
         if bitstream is not None:
             # Named by the region: nothing of the name is the image's, and a region has one at most.
             path = self._directory / "staging" / f"{region.name.replace(':', '-')}{self.suffix}"
-            return staged(path, bitstream, data)
+            return staged_bitstream(path, bitstream, data)
         if not spec.blank:
             raise DriverError("no blank bitstream is named in the card's spec (blank), so it cannot be emptied")
         if not (blank := Path(spec.blank)).is_file():

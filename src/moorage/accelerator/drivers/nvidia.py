@@ -29,12 +29,12 @@ IN_MIG_MODE = (
 
 
 def _cards() -> Mapping[str, NvidiaCard]:
-    bindings = nvml.bindings()
-    return {} if bindings is None else nvml.cards(bindings)
+    bindings = nvml.nvml_bindings()
+    return {} if bindings is None else nvml.nvml_cards(bindings)
 
 
 class NvidiaDriver(PciDriver):
-    """`cards` tells by PCI address what NVML knows now."""
+    """`nvml_cards` tells by PCI address what NVML knows now."""
 
     name = "nvidia"
     #: Displays (0300) and 3D controllers (0302); a card's audio and USB functions are none.

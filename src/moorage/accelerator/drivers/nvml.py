@@ -34,7 +34,7 @@ class NvidiaCard:
         return self.mig not in ("", "off")
 
 
-def bindings() -> Any:
+def nvml_bindings() -> Any:
     """The module, which has no types; None where it is not installed."""
     try:
         import pynvml
@@ -43,8 +43,8 @@ def bindings() -> Any:
     return pynvml
 
 
-def cards(nvml: Any) -> Mapping[str, NvidiaCard]:
-    """By PCI address, those that NVIDIA's driver has; none where it is not loaded. `nvml`: what `bindings` gave."""
+def nvml_cards(nvml: Any) -> Mapping[str, NvidiaCard]:
+    """By PCI address, those that NVIDIA's driver has; none where it is not loaded. `nvml`: what `nvml_bindings` gave."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -52,7 +52,7 @@ def cards(nvml: Any) -> Mapping[str, NvidiaCard]:
         return {}
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        return {_address(nvml.nvmlDeviceGetPciInfo(handle)): _card(nvml, handle) for handle in handles}
+        return {_pci_address(nvml.nvmlDeviceGetPciInfo(handle)): _nvml_card(nvml, handle) for handle in handles}
     except nvml.NVMLError as error:
         log.warning("NVML stopped half-way", extra={"reason": str(error)})
         return {}
@@ -60,14 +60,14 @@ def cards(nvml: Any) -> Mapping[str, NvidiaCard]:
         nvml.nvmlShutdown()
 
 
-def _card(nvml: Any, handle: Any) -> NvidiaCard:
-    mig = _mig(nvml, handle)
+def _nvml_card(nvml: Any, handle: Any) -> NvidiaCard:
+    mig = _mig_mode(nvml, handle)
     memory_mb = nvml.nvmlDeviceGetMemoryInfo(handle).total >> 20
-    name, uuid = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetUUID(handle))
-    return NvidiaCard(name, memory_mb, uuid, mig, _instances(nvml, handle) if mig.startswith("on") else 0)
+    name, uuid = _decoded_text(nvml.nvmlDeviceGetName(handle)), _decoded_text(nvml.nvmlDeviceGetUUID(handle))
+    return NvidiaCard(name, memory_mb, uuid, mig, _count_mig_instances(nvml, handle) if mig.startswith("on") else 0)
 
 
-def _mig(nvml: Any, handle: Any) -> str:
+def _mig_mode(nvml: Any, handle: Any) -> str:
     """NVML tells the mode, and the one that comes with the next reset."""
     try:
         now, then = nvml.nvmlDeviceGetMigMode(handle)
@@ -76,7 +76,7 @@ def _mig(nvml: Any, handle: Any) -> str:
     return ("on" if now else "off") + ("" if now == then else PENDING.format("on" if then else "off"))
 
 
-def _instances(nvml: Any, handle: Any) -> int:
+def _count_mig_instances(nvml: Any, handle: Any) -> int:
     """They have no PCI address: NVML numbers them, with gaps."""
     found = 0
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
@@ -88,11 +88,11 @@ def _instances(nvml: Any, handle: Any) -> int:
     return found
 
 
-def _address(pci: Any) -> str:
+def _pci_address(pci: Any) -> str:
     """NVML writes eight digits of the domain; the kernel four."""
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
 
 
-def _text(value: str | bytes) -> str:
+def _decoded_text(value: str | bytes) -> str:
     """Older bindings answer in bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

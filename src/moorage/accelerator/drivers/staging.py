@@ -15,7 +15,7 @@ MAX_BITSTREAM_BYTES = 1 << 30
 
 
 @contextmanager
-def staged(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[Path]:
+def staged_bitstream(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[Path]:
     """`data` in `path` for as long as the body runs. What a kill leaves there, the next one for it takes away.
 
     Looked at while it is copied: data that is not what `bitstream` promises is a `DriverError`.
@@ -27,13 +27,13 @@ def staged(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            _copy(data, file, bitstream)
+            _copy_verified(data, file, bitstream)
         yield path
     finally:
         path.unlink(missing_ok=True)
 
 
-def _copy(data: BinaryIO, file: BinaryIO, bitstream: Bitstream) -> None:
+def _copy_verified(data: BinaryIO, file: BinaryIO, bitstream: Bitstream) -> None:
     digest, size = hashlib.sha512(), 0
     while chunk := data.read(1 << 20):
         size += len(chunk)

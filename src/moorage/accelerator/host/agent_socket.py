@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 _MAX_PATH_BYTES = 104
 
 
-def is_too_long(path: Path) -> bool:
+def is_socket_path_too_long(path: Path) -> bool:
     return len(bytes(path)) > _MAX_PATH_BYTES
 
 
@@ -35,7 +35,7 @@ class SocketServer:
 
     def start(self) -> None:
         """Listens once this returns. A socket that an earlier process left behind is replaced."""
-        if is_too_long(self.path):
+        if is_socket_path_too_long(self.path):
             raise StartError(
                 f"{self.path} is too long for a socket ({_MAX_PATH_BYTES} bytes); choose a shorter directory"
             )
@@ -43,7 +43,7 @@ class SocketServer:
         # Bound beside and renamed: at its own name the socket never had another mode.
         part = self.path.with_name(self.path.name + ".n")
         part.unlink(missing_ok=True)
-        self._server = _UnixServer(str(part), _Handler)  # type: ignore[arg-type]  # typeshed knows only addresses of AF_INET
+        self._server = _UnixServer(str(part), _RequestHandler)  # type: ignore[arg-type]  # typeshed knows only addresses of AF_INET
         part.chmod(0o600)
         part.rename(self.path)
         self._server.set_app(self._app)
@@ -75,7 +75,7 @@ class _UnixServer(socketserver.ThreadingMixIn, WSGIServer):
 
 
 class _Exchange(ServerHandler):
-    def __init__(self, handler: "_Handler", environ: dict[str, str]) -> None:
+    def __init__(self, handler: "_RequestHandler", environ: dict[str, str]) -> None:
         streams = cast(IO[bytes], handler.rfile), cast(IO[bytes], handler.wfile), handler.get_stderr()
         super().__init__(*streams, environ, multithread=True)
         #: The standard library would mix the process's environment into the request's.
@@ -83,7 +83,7 @@ class _Exchange(ServerHandler):
         self.request_handler = handler  # the base class logs through it
 
 
-class _Handler(WSGIRequestHandler):
+class _RequestHandler(WSGIRequestHandler):
     def handle(self) -> None:
         self.raw_requestline = self.rfile.readline(65537)
         if len(self.raw_requestline) > 65536 or not self.parse_request():

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from moorage.accelerator.model.bitstream import FUNCTION_ID, REGION
 from moorage.accelerator.model.devices import Voucher
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, contradiction, read, signed_bytes
+from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, manifest_mismatch, decode_manifest, signed_bytes
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, StartError
 from moorage.images.base import CHUNK_BYTES, ImageRecord
@@ -140,7 +140,7 @@ class Signatures:
                 f"image {image.id} ({image.name}) is not signed: it has no {missing}; set both (docs/guides/bitstreams.md)"
             )
         try:
-            manifest = read(text)
+            manifest = decode_manifest(text)
         except ValueError as error:
             raise _rejected(image, f"its {MANIFEST} cannot be read: {error}") from error
         key = self._key(image, _key_name(image, manifest.key, MANIFEST), directory)
@@ -148,7 +148,7 @@ class Signatures:
             raise _rejected(image, f"key {manifest.key} is {_unfit(key, RSA_PSS)}")
         signed = Signed(image, _decoded(image, given, MANIFEST_SIGNATURE), "sha512", key, by_manifest=True)
         _verify(signed, hashlib.sha512(signed_bytes(text)).digest(), "manifest")
-        if why := contradiction(manifest, image.hash_value or "", image.properties):
+        if why := manifest_mismatch(manifest, image.hash_value or "", image.properties):
             raise _rejected(image, f"{why}: upload and describe what was signed, or sign it again")
         return signed
 

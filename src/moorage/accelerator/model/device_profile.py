@@ -14,7 +14,7 @@ from moorage.core.names import is_custom
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}\Z")
 #: Of one group: each is a row of its own once a request is made, and no host has so many.
-MOST_UNITS = 1000
+MAX_UNITS_PER_GROUP = 1000
 STANDARD_CLASSES = frozenset({"FPGA", "GPU", "VGPU", "PGPU"})
 
 
@@ -26,7 +26,7 @@ class NewProfile:
     uuid: str | None = None
 
 
-def check(profile: NewProfile) -> None:
+def check_profile(profile: NewProfile) -> None:
     """Raises `Invalid` naming the group and the key."""
     if not _NAME.match(profile.name):
         raise Invalid(
@@ -58,8 +58,8 @@ def _check_group(where: str, group: Mapping[str, str]) -> None:
 def _amount(where: str, key: str, name: str, value: str) -> int:
     if name not in STANDARD_CLASSES and not is_custom(name):
         raise Invalid(f"{where}: resource class {name!r} must be one of {_listed(STANDARD_CLASSES)} or CUSTOM_*.")
-    if not value.isdecimal() or len(value) > len(str(MOST_UNITS)) or not 1 <= int(value) <= MOST_UNITS:
-        raise Invalid(f"{where}: {key} is {value!r}; it must be a whole number from 1 to {MOST_UNITS}.")
+    if not value.isdecimal() or len(value) > len(str(MAX_UNITS_PER_GROUP)) or not 1 <= int(value) <= MAX_UNITS_PER_GROUP:
+        raise Invalid(f"{where}: {key} is {value!r}; it must be a whole number from 1 to {MAX_UNITS_PER_GROUP}.")
     return int(value)
 
 

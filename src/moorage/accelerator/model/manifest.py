@@ -41,7 +41,7 @@ class Manifest:
     properties: Mapping[str, str]  #: those of `COVERED` that the image has
 
 
-def text_of(manifest: Manifest) -> str:
+def encode_manifest(manifest: Manifest) -> str:
     document = {
         "format": _FORMAT,
         "key": manifest.key,
@@ -56,7 +56,7 @@ def signed_bytes(text: str) -> bytes:
     return _PREFIX + text.encode()
 
 
-def read(text: str) -> Manifest:
+def decode_manifest(text: str) -> Manifest:
     """Raises `ValueError` with what is wrong."""
     try:
         document: Any = json.loads(text, object_pairs_hook=_once)
@@ -74,7 +74,7 @@ def read(text: str) -> Manifest:
     return Manifest(str(document["key"]), document[HASH_ALGO], given)
 
 
-def contradiction(manifest: Manifest, digest: str, properties: Mapping[str, str]) -> str:
+def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, str]) -> str:
     """How an image with data of this sha512 and these properties is another one; empty where it is that of the manifest."""
     if digest.lower() != manifest.sha512:
         return f"the data's {HASH_ALGO} is {digest[:16]}..., and its manifest says {manifest.sha512[:16]}..."

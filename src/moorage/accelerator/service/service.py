@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator.model.binding import RequestState
-from moorage.accelerator.model.device_profile import NewProfile, check
+from moorage.accelerator.model.device_profile import NewProfile, check_profile
 from moorage.accelerator.model.devices import check_handle, mdev_of
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.inventory import provider_name
@@ -107,7 +107,7 @@ class AcceleratorService:
             return _profile(connection, name_or_uuid)
 
     def create_profile(self, new: NewProfile) -> ProfileRecord:
-        check(new)
+        check_profile(new)
         if new.uuid is not None and not is_uuid(new.uuid):
             raise Invalid(f"Device profile uuid {new.uuid!r} is no UUID.")
         uuid, now = new.uuid or self._ids.uuid(), self._clock.now()

@@ -11,16 +11,16 @@ from moorage.wire.http import Request, Response
 _BINARY = "application/octet-stream"
 
 
-def upload(request: Request[ImageService], image_id: str) -> Response:
+def upload_data(request: Request[ImageService], image_id: str) -> Response:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != _BINARY:
         raise UnsupportedMedia(f"Invalid content type {media_type or '(none)'}, use {_BINARY}")
     chunks = iter(lambda: request.stream.read(CHUNK_BYTES), b"")
-    request.service.upload(request.caller, image_id, chunks, _announced(request))
+    request.service.upload(request.caller, image_id, chunks, _announced_size_bytes(request))
     return Response(204)
 
 
-def download(request: Request[ImageService], image_id: str) -> Response:
+def download_data(request: Request[ImageService], image_id: str) -> Response:
     try:
         image, file = request.service.data(request.caller, image_id)
     except NotFound as error:
@@ -31,7 +31,7 @@ def download(request: Request[ImageService], image_id: str) -> Response:
     return Response(200, headers=headers, stream=_Chunks(file), content_type=_BINARY)
 
 
-def _announced(request: Request[ImageService]) -> int:
+def _announced_size_bytes(request: Request[ImageService]) -> int:
     """How long the data must be.
 
     An upload that announces no length is refused: servers differ in whether they report the death of its sender, and

@@ -8,30 +8,30 @@ from moorage.wire.http import Request, Response
 _VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 
 
-def index(request: Request[ImageService]) -> Response:
+def show_versions(request: Request[ImageService]) -> Response:
     """300 at the root, as Glance."""
-    return Response(300, _document(request.base_url))
+    return Response(300, _versions_document(request.base_url))
 
 
-def show(request: Request[ImageService]) -> Response:
-    return Response(body=_document(request.base_url))
+def show_versions_under_v2(request: Request[ImageService]) -> Response:
+    return Response(body=_versions_document(request.base_url))
 
 
-def image_schema(request: Request[ImageService]) -> Response:
+def show_image_schema(request: Request[ImageService]) -> Response:
     return Response(body=IMAGE.document)
 
 
-def images_schema(request: Request[ImageService]) -> Response:
+def show_images_schema(request: Request[ImageService]) -> Response:
     return Response(body=IMAGES_DOCUMENT)
 
 
-def import_methods(request: Request[ImageService]) -> Response:
+def list_import_methods(request: Request[ImageService]) -> Response:
     """None: data comes with ``PUT /v2/images/{id}/file`` only."""
     methods = {"description": "Import methods available.", "type": "array", "value": []}
     return Response(body={"import-methods": methods})
 
 
-def _document(base_url: str) -> dict[str, object]:
+def _versions_document(base_url: str) -> dict[str, object]:
     return {
         "versions": [
             {

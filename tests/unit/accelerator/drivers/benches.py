@@ -11,7 +11,7 @@ from pathlib import Path
 from moorage.accelerator.drivers import opae as opae_tools
 from moorage.accelerator.drivers import xrt as xrt_tools
 from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
-from moorage.accelerator.drivers.description import built_in_host
+from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
 from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
@@ -53,7 +53,7 @@ class Bench:
 
 def simulated(directory: Path, clock) -> Bench:
     def driver():
-        return SimulatedAccelerators(built_in_host(), directory / "sim", clock)
+        return SimulatedAccelerators(default_simulated_host(), directory / "sim", clock)
 
     made = driver()
 

@@ -133,7 +133,7 @@ def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
 )
 def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown):
     """Its parts are no PCI functions; given whole, it would be taken from under whoever uses them."""
-    driver = NvidiaDriver((), tree.sysfs(), lambda: nvml.cards(Bindings(mig=mode, instances=(0, 3))))
+    driver = NvidiaDriver((), tree.sysfs(), lambda: nvml.nvml_cards(Bindings(mig=mode, instances=(0, 3))))
     for _ in range(2):
         h200, a10 = driver.discover()
         assert h200.deployables[0].handles == ()
@@ -145,10 +145,10 @@ def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown
 
 
 def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
-    cards = [nvml.cards(Bindings(mig=(1, 1)))]
+    cards = [nvml.nvml_cards(Bindings(mig=(1, 1)))]
     driver = NvidiaDriver((), tree.sysfs(), lambda: cards[0])
     assert driver.discover()[0].deployables[0].handles == ()
-    cards[0] = nvml.cards(Bindings())
+    cards[0] = nvml.nvml_cards(Bindings())
     assert driver.discover()[0].deployables[0].handles == ("0000:18:00.0",)
 
 
@@ -220,29 +220,29 @@ class Bindings:
 
 def test_nvml_is_read_and_closed_again():
     bindings = Bindings()
-    assert nvml.cards(bindings) == {"0000:18:00.0": H200}
+    assert nvml.nvml_cards(bindings) == {"0000:18:00.0": H200}
     assert bindings.open == 0
 
 
 @pytest.mark.parametrize("fails_at", ["init", "count"])
 def test_nvml_that_cannot_answer_costs_only_its_details(fails_at):
     bindings = Bindings(fails_at=fails_at)
-    assert nvml.cards(bindings) == {}
+    assert nvml.nvml_cards(bindings) == {}
     assert bindings.open == 0
 
 
 def test_a_card_without_mig_has_none():
-    (card,) = nvml.cards(Bindings(fails_at="mig")).values()
+    (card,) = nvml.nvml_cards(Bindings(fails_at="mig")).values()
     assert card.mig == ""
 
 
 def test_the_real_bindings_have_what_is_used_and_say_when_there_is_no_library():
-    bindings = nvml.bindings()
+    bindings = nvml.nvml_bindings()
     if bindings is None:
         pytest.skip("nvidia-ml-py is not installed: make test installs it")
     used = [name for name in vars(Bindings) if name.startswith("nvml")]
     assert [name for name in used if not callable(getattr(bindings, name))] == []
     assert issubclass(bindings.NVMLError, Exception)
-    for card in nvml.cards(bindings).values():  # none, where no such card is
+    for card in nvml.nvml_cards(bindings).values():  # none, where no such card is
         assert card.name
         assert card.memory_mb > 0

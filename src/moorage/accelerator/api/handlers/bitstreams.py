@@ -12,7 +12,7 @@ from moorage.wire.http import Request, Response
 _WAYS = ("image_uuid", "function_id", "function_name")
 
 
-def index(request: Request[AcceleratorService]) -> Response:
+def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     """That there is none is an answer, with its reason: a 404 is of a service that cannot be asked."""
     query = request.query
     if unknown := sorted(query.names() - {*_WAYS, "project_id", "trait"}):
@@ -28,8 +28,8 @@ def index(request: Request[AcceleratorService]) -> Response:
         found = request.service.bitstreams.loadable(wanted, project_id, query.every("trait"))
     except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
         refusal = {"message": error.message, "is_ambiguous": isinstance(error, MultipleBitstreams)}
-    return Response(body={"bitstreams": [_shown(one) for one in found], "refusal": refusal})
+    return Response(body={"bitstreams": [_bitstream_document(one) for one in found], "refusal": refusal})
 
 
-def _shown(one: Loadable) -> dict[str, Any]:
+def _bitstream_document(one: Loadable) -> dict[str, Any]:
     return {"image_uuid": one.image.id, "name": one.image.name, "region_type": one.region_type}

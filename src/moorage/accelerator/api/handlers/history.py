@@ -31,7 +31,7 @@ _PARAMETERS = {
 _ORDERS = ("oldest", "newest")  # fmt: skip
 
 
-def post(request: Request[AcceleratorService], host: str) -> Response:
+def post_history(request: Request[AcceleratorService], host: str) -> Response:
     try:
         records = msgspec.convert(request.json["records"], list[HistoryRecord])
     except msgspec.ValidationError as error:
@@ -40,7 +40,7 @@ def post(request: Request[AcceleratorService], host: str) -> Response:
     return Response(204)
 
 
-def index(request: Request[AcceleratorService]) -> Response:
+def list_history(request: Request[AcceleratorService]) -> Response:
     query = request.query
     if unknown := sorted(query.names() - _PARAMETERS):
         raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
@@ -65,21 +65,21 @@ def index(request: Request[AcceleratorService]) -> Response:
     )
     most = limit_of(query.first("limit"))
     found = request.service.history.entries(
-        wanted, query.first("device"), _place(query.first("after")), most + 1, newest_first=order == "newest"
+        wanted, query.first("device"), _position(query.first("after")), most + 1, newest_first=order == "newest"
     )
     following = str(found[most - 1].place) if len(found) > most else None
-    return Response(body={"records": [_shown(entry) for entry in found[:most]], "next": following})
+    return Response(body={"records": [_record_document(entry) for entry in found[:most]], "next": following})
 
 
-def handles(request: Request[AcceleratorService]) -> Response:
+def list_handles(request: Request[AcceleratorService]) -> Response:
     """Of one host: all there are is no answer for ten thousand of them."""
     host = request.query.first("host")
     if not host:
         raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
-    return Response(body={"handles": [_handle(row) for row in request.service.history.handles(host)]})
+    return Response(body={"handles": [_handle_document(row) for row in request.service.history.handles(host)]})
 
 
-def _handle(row: HandleRow) -> dict[str, Any]:
+def _handle_document(row: HandleRow) -> dict[str, Any]:
     return {
         "handle": row.handle,
         "state": row.state,
@@ -102,7 +102,7 @@ def _handle(row: HandleRow) -> dict[str, Any]:
     }
 
 
-def _shown(entry: HistoryEntry) -> dict[str, Any]:
+def _record_document(entry: HistoryEntry) -> dict[str, Any]:
     record = entry.record
     what = record.what
     return {
@@ -123,7 +123,7 @@ def _shown(entry: HistoryEntry) -> dict[str, Any]:
     }
 
 
-def _place(text: str | None) -> HistoryPosition | None:
+def _position(text: str | None) -> HistoryPosition | None:
     if text is None:
         return None
     sequence, _, identity = text.partition("-")

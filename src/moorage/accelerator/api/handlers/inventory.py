@@ -23,14 +23,14 @@ def show_device(request: Request[AcceleratorService], uuid: str) -> Response:
 def list_deployables(request: Request[AcceleratorService]) -> Response:
     rows = request.service.deployables()
     return Response(
-        body={"deployables": [shapes.deployable(row, request.base_url, private=_all(request)) for row in rows]}
+        body={"deployables": [shapes.deployable(row, request.base_url, private=_sees_private_bitstreams(request)) for row in rows]}
     )
 
 
 def show_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
-    return Response(body=shapes.deployable(request.service.deployable(uuid), request.base_url, private=_all(request)))
+    return Response(body=shapes.deployable(request.service.deployable(uuid), request.base_url, private=_sees_private_bitstreams(request)))
 
 
-def _all(request: Request[AcceleratorService]) -> bool:
+def _sees_private_bitstreams(request: Request[AcceleratorService]) -> bool:
     """Others than operators and services learn nothing of the private bitstreams of a project."""
     return request.caller.is_admin or request.caller.is_service

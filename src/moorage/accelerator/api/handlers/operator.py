@@ -12,17 +12,17 @@ from moorage.wire.http import Request, Response
 _ID = re.compile(r"[0-9]{1,18}\Z")
 
 
-def enable(request: Request[AcceleratorService], uuid: str) -> Response:
+def enable_device(request: Request[AcceleratorService], uuid: str) -> Response:
     request.service.operator.offer(uuid, offered=True)
     return Response(204)
 
 
-def disable(request: Request[AcceleratorService], uuid: str) -> Response:
+def disable_device(request: Request[AcceleratorService], uuid: str) -> Response:
     request.service.operator.offer(uuid, offered=False)
     return Response(204)
 
 
-def program(request: Request[AcceleratorService], uuid: str) -> Response:
+def program_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
     """The peer only replaces, by an image that the caller may use; ``remove``, ``wait_s``, functions and ``project_id`` are ours."""
     (operation,) = request.json
     value = operation.get("value", [{}])[0]
@@ -33,7 +33,7 @@ def program(request: Request[AcceleratorService], uuid: str) -> Response:
     return Response(body=shapes.deployable(part, request.base_url, private=True))
 
 
-def index_attributes(request: Request[AcceleratorService]) -> Response:
+def list_attributes(request: Request[AcceleratorService]) -> Response:
     deployable_id = request.query.first("deployable_id")
     if deployable_id is not None and not _ID.match(deployable_id):
         raise Invalid(

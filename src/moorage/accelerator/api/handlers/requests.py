@@ -13,7 +13,7 @@ from moorage.jobs.job_api import job_document, report_of
 from moorage.wire.http import Request, Response
 
 
-def index(request: Request[AcceleratorService]) -> Response:
+def list_requests(request: Request[AcceleratorService]) -> Response:
     bind_state = request.query.first("bind_state")
     if bind_state not in (None, "resolved"):
         raise Invalid(
@@ -25,7 +25,7 @@ def index(request: Request[AcceleratorService]) -> Response:
     return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows]})
 
 
-def page(request: Request[AcceleratorService]) -> Response:
+def list_requests_page(request: Request[AcceleratorService]) -> Response:
     """Not the peer's, whose list has no pages."""
     query = request.query
     if unknown := sorted(query.names() - {"after", "limit"}):
@@ -38,28 +38,28 @@ def page(request: Request[AcceleratorService]) -> Response:
     return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows[:most]], "next": following})
 
 
-def show(request: Request[AcceleratorService], uuid: str) -> Response:
+def show_request(request: Request[AcceleratorService], uuid: str) -> Response:
     return Response(body=shapes.request(request.service.requests.show(request.caller, uuid), request.base_url))
 
 
-def create(request: Request[AcceleratorService]) -> Response:
+def create_requests(request: Request[AcceleratorService]) -> Response:
     rows = request.service.requests.create(request.caller, request.json["device_profile_name"])
     return Response(201, {"arqs": [shapes.request(row, request.base_url) for row in rows]})
 
 
-def patch(request: Request[AcceleratorService]) -> Response:
+def patch_requests(request: Request[AcceleratorService]) -> Response:
     request.service.requests.patch(request.caller, decode_patch(request.json))
     return Response(202)
 
 
-def patch_one(request: Request[AcceleratorService], uuid: str) -> Response:
+def patch_request(request: Request[AcceleratorService], uuid: str) -> Response:
     """The SDK's form: the request's uuid in the path, and in the body too."""
     if set(request.json) != {uuid}:
         raise Invalid(f"The body must be about accelerator request {uuid} alone.")
-    return patch(request)
+    return patch_requests(request)
 
 
-def delete(request: Request[AcceleratorService]) -> Response:
+def delete_requests(request: Request[AcceleratorService]) -> Response:
     instance, several = request.query.first("instance"), request.query.first("arqs")
     if (instance is None) == (several is None):
         raise Invalid(
@@ -69,16 +69,16 @@ def delete(request: Request[AcceleratorService]) -> Response:
     if instance is not None:
         request.service.requests.delete_of(request.caller, instance)
     else:
-        _delete(request, [uuid for uuid in (several or "").split(",") if uuid])
+        _delete_requests(request, [uuid for uuid in (several or "").split(",") if uuid])
     return Response(204)
 
 
-def delete_one(request: Request[AcceleratorService], uuid: str) -> Response:
-    _delete(request, [uuid])
+def delete_request(request: Request[AcceleratorService], uuid: str) -> Response:
+    _delete_requests(request, [uuid])
     return Response(204)
 
 
-def _delete(request: Request[AcceleratorService], uuids: Sequence[str]) -> None:
+def _delete_requests(request: Request[AcceleratorService], uuids: Sequence[str]) -> None:
     try:
         request.service.requests.delete(request.caller, uuids)
     except NotFound as error:
@@ -87,12 +87,12 @@ def _delete(request: Request[AcceleratorService], uuids: Sequence[str]) -> None:
         raise
 
 
-def claim(request: Request[AcceleratorService], host: str) -> Response:
+def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
     jobs = request.service.jobs.claim(host, request.json["worker"], request.json.get("limit", 1))
     return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
-def report(request: Request[AcceleratorService], job_id: str) -> Response:
+def report_job(request: Request[AcceleratorService], job_id: str) -> Response:
     return Response(
         body={"more": request.service.jobs.report(job_id, report_of(request.json), host=request.caller.host)}
     )
