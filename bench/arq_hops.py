@@ -18,8 +18,7 @@ from bench.databases import database_server
 from bench.table import Figure
 from moorage.accelerator.api.routes import API, RULES
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import default_simulated_host
-from moorage.accelerator.drivers.simulated import SimulatedAccelerators
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.service.service import AcceleratorService

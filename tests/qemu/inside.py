@@ -9,8 +9,7 @@ from pathlib import Path
 
 from moorage.accelerator.drivers.base import DeviceGone, DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
-from moorage.accelerator.drivers.mediated import MediatedDevices
-from moorage.accelerator.drivers.pci import PciDriver
+from moorage.accelerator.drivers.pci import MediatedDevices, PciDriver
 from moorage.accelerator.drivers.sysfs import Sysfs
 from moorage.accelerator.model.devices import Health
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.accelerator.model.manifest import Manifest, encode_manifest
+from moorage.accelerator.model.bitstream import Manifest, encode_manifest
 from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.dashboard.cookies import SESSION

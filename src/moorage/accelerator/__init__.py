@@ -1,6 +1,14 @@
-"""Devices, what is programmed into them, and who holds which attach handle.
+"""Accelerators: from the card in a host to a device in a server.
 
-On a host: `agent` (discovers, publishes, serves `os_acc`) with `attach` (the engine), `checkpoint` and `drivers/`.
-Centrally: `service` and its routes, the Accelerator API v2. Pure: `devices`, `naming`, `profile`, `bitstream`,
-`inventory`, `attach_state`.
+* `model`    values, states and decisions; pure
+* `drivers`  one class per way to talk to cards, and a simulated one
+* `host`     the agent of one host: discovers devices, programs regions, attaches and releases handles for `os_acc`
+* `store`    SQL of the central service
+* `service`  the central service: reports of hosts, device profiles, accelerator requests (ARQs), history, operators' orders
+* `api`      the Accelerator API v2 over HTTP, as Cyborg speaks it, and the routes for agents
+* `client`   the API as other services call it
+
+Not here: the provider tree in Placement (`moorage.agent.tree` grafts the agent's nodes onto it and publishes them), and
+the bytes of bitstreams (`moorage.images`).
+Callers: `moorage.wiring` starts the service and the agents; compute, reservation, audit and the CLI use `client`.
 """

@@ -1,5 +1,15 @@
-"""Images and bitstreams: where they come from, a cache by digest, and the part of the Image API v2 we serve.
+"""Images and bitstreams: sources, a cache on hosts, and the part of the Image API v2 (Glance) that we serve.
 
-Here: the `ImageSource` seam (Glance, our own service, a directory), the host's `DigestCache`, the service.
-Not here: what a bitstream means (`moorage.accelerator.model.bitstream`).
+::
+
+    ImageSource (base)         GlanceImages (glance)         over HTTP, with a service's credentials
+                               ImageDirectory (directory)    our own image service, on disk
+                               HostImageSource (for_hosts)   on hosts: through compute or the accelerator service
+    DigestCache (cache)        image data on a host, by sha512
+
+* `views`       whose view of the images a call has; each read and each write names one
+* `client`      what compute and reservations ask of an image service
+* `routes`, `handlers`, `schemas`, `service`, `query`, `document`, `model`, `quota`   our own image service
+
+Not here: what the properties of a bitstream mean (`moorage.accelerator.model.bitstream`).
 """

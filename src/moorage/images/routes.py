@@ -6,9 +6,8 @@ Not here: import, tasks, stores, caches, locations, metadata definitions.
 import html
 
 from moorage.identity.policy import RuleTable, admin, member, reader
-from moorage.images.handlers import files, images, members, versions
-from moorage.images.schemas.image import IMAGE, worded
-from moorage.images.schemas.member import MEMBER_ANSWER, NEW_MEMBER
+from moorage.images import handlers
+from moorage.images.schemas import IMAGE, MEMBER_ANSWER, NEW_MEMBER, worded
 from moorage.images.service import ImageService
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
@@ -35,29 +34,29 @@ API: ServiceApi[ImageService] = ServiceApi(
     word_schema_error=worded,
     max_json_bytes=1 << 20,
     routes=(
-        Route("GET", "/", versions.show_versions, None, reads="none"),
-        Route("GET", "/versions", versions.show_versions_under_v2, None, reads="none"),
-        Route("GET", "/v2", versions.show_versions_under_v2, None, reads="none"),
-        Route("GET", "/v2/", versions.show_versions_under_v2, None, reads="none"),
-        Route("GET", "/v2/schemas/image", versions.show_image_schema, "get_images"),
-        Route("GET", "/v2/schemas/images", versions.show_images_schema, "get_images"),
-        Route("GET", "/v2/info/import", versions.list_import_methods, "get_images"),
-        Route("POST", "/v2/images", images.create_image, "add_image", schema=IMAGE),
-        Route("GET", "/v2/images", images.list_images, "get_images"),
-        Route("GET", _IMAGE, images.show_image, "get_image"),
-        Route("PATCH", _IMAGE, images.update_image, "modify_image", reads="raw"),
-        Route("DELETE", _IMAGE, images.delete_image, "delete_image"),
-        Route("PUT", f"{_IMAGE}/file", files.upload_data, "upload_image", reads="stream"),
-        Route("GET", f"{_IMAGE}/file", files.download_data, "download_image"),
-        Route("PUT", f"{_IMAGE}/tags/{{tag}}", images.add_tag, "modify_image", reads="none"),
-        Route("DELETE", f"{_IMAGE}/tags/{{tag}}", images.remove_tag, "modify_image", reads="none"),
-        Route("POST", f"{_IMAGE}/actions/deactivate", images.deactivate_image, "deactivate", reads="none"),
-        Route("POST", f"{_IMAGE}/actions/reactivate", images.reactivate_image, "reactivate", reads="none"),
-        Route("GET", f"{_IMAGE}/members", members.list_members, "get_members"),
-        Route("POST", f"{_IMAGE}/members", members.add_member, "add_member", schema=NEW_MEMBER),
-        Route("GET", f"{_IMAGE}/members/{{member_id}}", members.show_member, "get_members"),
-        Route("PUT", f"{_IMAGE}/members/{{member_id}}", members.update_member, "modify_member", schema=MEMBER_ANSWER),
-        Route("DELETE", f"{_IMAGE}/members/{{member_id}}", members.remove_member, "delete_member"),
+        Route("GET", "/", handlers.show_versions, None, reads="none"),
+        Route("GET", "/versions", handlers.show_supported_versions, None, reads="none"),
+        Route("GET", "/v2", handlers.show_supported_versions, None, reads="none"),
+        Route("GET", "/v2/", handlers.show_supported_versions, None, reads="none"),
+        Route("GET", "/v2/schemas/image", handlers.show_image_schema, "get_images"),
+        Route("GET", "/v2/schemas/images", handlers.show_images_schema, "get_images"),
+        Route("GET", "/v2/info/import", handlers.list_import_methods, "get_images"),
+        Route("POST", "/v2/images", handlers.create_image, "add_image", schema=IMAGE),
+        Route("GET", "/v2/images", handlers.list_images, "get_images"),
+        Route("GET", _IMAGE, handlers.show_image, "get_image"),
+        Route("PATCH", _IMAGE, handlers.update_image, "modify_image", reads="raw"),
+        Route("DELETE", _IMAGE, handlers.delete_image, "delete_image"),
+        Route("PUT", f"{_IMAGE}/file", handlers.upload_data, "upload_image", reads="stream"),
+        Route("GET", f"{_IMAGE}/file", handlers.download_data, "download_image"),
+        Route("PUT", f"{_IMAGE}/tags/{{tag}}", handlers.add_tag, "modify_image", reads="none"),
+        Route("DELETE", f"{_IMAGE}/tags/{{tag}}", handlers.remove_tag, "modify_image", reads="none"),
+        Route("POST", f"{_IMAGE}/actions/deactivate", handlers.deactivate_image, "deactivate", reads="none"),
+        Route("POST", f"{_IMAGE}/actions/reactivate", handlers.reactivate_image, "reactivate", reads="none"),
+        Route("GET", f"{_IMAGE}/members", handlers.list_members, "get_members"),
+        Route("POST", f"{_IMAGE}/members", handlers.add_member, "add_member", schema=NEW_MEMBER),
+        Route("GET", f"{_IMAGE}/members/{{member_id}}", handlers.show_member, "get_members"),
+        Route("PUT", f"{_IMAGE}/members/{{member_id}}", handlers.update_member, "modify_member", schema=MEMBER_ANSWER),
+        Route("DELETE", f"{_IMAGE}/members/{{member_id}}", handlers.remove_member, "delete_member"),
     ),
 )
 

@@ -8,7 +8,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.images import document, patch, query
+from moorage.images import document, query
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import TRANSITIONS, Image, ImageStatus, Member, MemberStatus, Visibility
 from moorage.images.query import Listing
@@ -48,14 +48,19 @@ class ImageService:
         return _seen(image, image_id, caller)
 
     def change(
-        self, caller: Caller, image_id: str, operations: Sequence[patch.PatchOperation], check: Check, allowed: Allowed
+        self,
+        caller: Caller,
+        image_id: str,
+        operations: Sequence[document.PatchOperation],
+        check: Check,
+        allowed: Allowed,
     ) -> Image:
         """Applies all operations or none."""
 
         def decide(image: Image) -> Image:
             _owned(image, caller, "modify")
             shown = document.shown(image)
-            wanted = patch.apply_patch(shown, operations)
+            wanted = document.apply_patch(shown, operations)
             check(wanted)
             if wanted == shown:
                 return image

@@ -1,1 +1,4 @@
-"""The network service of the cloud, a Neutron: there is none of ours, only the client."""
+"""The client of the cloud's network service (Neutron). We run no network service of our own.
+
+Callers: `moorage.reservation`, for reservations of floating IPs.
+"""

@@ -8,7 +8,6 @@ from pathlib import Path
 import os_acc
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import AcceleratorDriver
-from moorage.accelerator.drivers.description import default_simulated_host, simulated_host_with_every_device_type
 from moorage.accelerator.drivers.device_spec import DeviceSpec, parse_specs
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
 from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
@@ -16,11 +15,15 @@ from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.opae import OpaeDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
-from moorage.accelerator.drivers.simulated import SimulatedAccelerators
+from moorage.accelerator.drivers.simulated import (
+    SimulatedAccelerators,
+    default_simulated_host,
+    simulated_host_with_every_device_type,
+)
 from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.host import agent_api
 from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReports, history_topic
-from moorage.accelerator.host.agent_socket import SocketServer, is_socket_path_too_long
+from moorage.accelerator.host.agent_api import SocketServer, is_socket_path_too_long
 from moorage.accelerator.host.signatures import Signatures
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
@@ -291,7 +294,9 @@ def _accelerator_drivers(parts: Components, state: Path) -> list[AcceleratorDriv
     def specs(option: str, text: str) -> tuple[DeviceSpec, ...]:
         return parse_specs(text, f"{source}: [accelerator] {option}")
 
-    simulated = {"usual": default_simulated_host, "every_kind": simulated_host_with_every_device_type}[options.simulated_devices]
+    simulated = {"usual": default_simulated_host, "every_kind": simulated_host_with_every_device_type}[
+        options.simulated_devices
+    ]
     makers: dict[str, Callable[[], AcceleratorDriver]] = {
         "simulated": lambda: SimulatedAccelerators(simulated(), state / "simulated", parts.clock),
         "pci": lambda: PciDriver(specs("pci_devices", options.pci_devices)),

@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.core.errors import MoorageError
-from moorage.images import patch
+from moorage.images import document as image_document
 from moorage.images.attributes import BASE, READ_ONLY
 from moorage.images.document import from_kept, kept, settings, shown
 from moorage.images.model import Image, ImageStatus, Visibility
 
 names = st.sampled_from(["p", "a:b", "s/t", "u~v", "name", "protected", "size", "id"])
 operations = st.lists(
-    st.builds(patch.PatchOperation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])),
+    st.builds(
+        image_document.PatchOperation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])
+    ),
     max_size=5,
 )
 documents = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=4)
@@ -38,16 +40,16 @@ def test_all_operations_or_none(document, wanted):
     before = dict(document)
     if refused:
         with pytest.raises(MoorageError):
-            patch.apply_patch(document, wanted)
+            image_document.apply_patch(document, wanted)
     else:
-        assert patch.apply_patch(document, wanted) == expected
+        assert image_document.apply_patch(document, wanted) == expected
     assert document == before
 
 
 @given(names)
 def test_names_come_through_the_pointer(name):
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    (operation,) = patch.decode_patch([{"op": "add", "path": pointer, "value": "1"}])
+    (operation,) = image_document.decode_patch([{"op": "add", "path": pointer, "value": "1"}])
     assert operation.name == name
 
 

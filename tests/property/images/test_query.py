@@ -108,7 +108,9 @@ def test_pages_one_after_the_other_are_the_whole_list(rows, caller, visibility, 
         pairs.append(("visibility", str(visibility)))
     seen, marker = [], None
     while True:
-        page, more = query.list_page(rows, query.decode_listing([*pairs, *([("marker", marker)] if marker else [])]), caller)
+        page, more = query.list_page(
+            rows, query.decode_listing([*pairs, *([("marker", marker)] if marker else [])]), caller
+        )
         assert len(page) <= limit
         seen += [image.id for image in page]
         if not more:

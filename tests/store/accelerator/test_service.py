@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.model.device_profile import NewProfile
 from moorage.accelerator.model.devices import Function
+from moorage.accelerator.model.profile import NewProfile
 from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport, HandleReport
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.caller import Caller

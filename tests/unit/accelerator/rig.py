@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from moorage.accelerator.drivers import description
+from moorage.accelerator.drivers import simulated
 from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.drivers.simulated import Control, FaultKind, SimulatedAccelerators, SimulatedFault
 from moorage.accelerator.host.agent import AcceleratorAgent
@@ -36,9 +36,9 @@ R1 = "0000:3b:00.0_R1"  # two handles
 R2 = "0000:3b:00.0_R2"
 R3 = "0000:af:00.0_R1"  # the card that cannot be partly reconfigured
 GPU = "0000:17:00.0"
-TYPE_R1 = description.REGION_TYPE_CARD_0
-TYPE_R2 = description.REGION_TYPE_CARD_0_SMALL
-TYPE_R3 = description.REGION_TYPE_CARD_1
+TYPE_R1 = simulated.REGION_TYPE_CARD_0
+TYPE_R2 = simulated.REGION_TYPE_CARD_0_SMALL
+TYPE_R3 = simulated.REGION_TYPE_CARD_1
 
 
 class Killed(BaseException):
@@ -149,7 +149,7 @@ class Rig:
         self.directory, self.host = directory, host
         self.clock = clock or VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
         self.ids = SeededIds(7)
-        self.devices = devices or description.default_simulated_host()
+        self.devices = devices or simulated.default_simulated_host()
         self.watch = watch or Watch()
         self.directory_of_images = ImageDirectory(directory / "images", clock=self.clock, ids=self.ids)
         self.images = images or WatchedImages(self.directory_of_images, self.watch)
@@ -310,7 +310,7 @@ def in_threads(calls) -> list:
 
 def many_gpus(count: int):
     """A host with `count` GPUs and nothing else."""
-    gpu_device = description.default_simulated_host()[2]
+    gpu_device = simulated.default_simulated_host()[2]
     return tuple(_gpu_at(gpu_device, f"0000:{index:02x}:00.0") for index in range(1, count + 1))
 
 

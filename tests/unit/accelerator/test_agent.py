@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import default_simulated_host
-from moorage.accelerator.drivers.simulated import SimulatedAccelerators
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.host.device_registry import Fleet
 from moorage.accelerator.model import errors as e
@@ -157,7 +156,9 @@ def test_the_right_driver_is_called(tmp_path):
 
 def test_two_drivers_may_not_claim_one_device(tmp_path):
     clock = SystemClock()
-    drivers = [SimulatedAccelerators(default_simulated_host(), tmp_path / name, clock, name=name) for name in ("one", "two")]
+    drivers = [
+        SimulatedAccelerators(default_simulated_host(), tmp_path / name, clock, name=name) for name in ("one", "two")
+    ]
     with pytest.raises(StartError, match="two accelerator drivers report"):
         agent_of(tmp_path, drivers, clock).start()
     with pytest.raises(StartError, match="same name"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, default_simulated_host
+from moorage.accelerator.drivers.simulated import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, default_simulated_host
 from moorage.accelerator.model.bitstream import (
     BitstreamTarget,
     bitstream_of,

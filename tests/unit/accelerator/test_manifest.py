@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 
 from moorage.accelerator.host.signatures import Signatures, sign
 from moorage.accelerator.model.attach_state import devices_as_loaded
+from moorage.accelerator.model.bitstream import Manifest, decode_manifest, encode_manifest, manifest_mismatch
 from moorage.accelerator.model.devices import Voucher
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.model.manifest import Manifest, manifest_mismatch, decode_manifest, encode_manifest
 from moorage.accelerator.model.naming import traits_of
 from moorage.cli.main import cli
 from moorage.core.errors import Invalid

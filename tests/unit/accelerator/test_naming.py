@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.accelerator.drivers.description import default_simulated_host
+from moorage.accelerator.drivers.simulated import default_simulated_host
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Function
 from moorage.accelerator.model.inventory import provider_nodes
 from moorage.accelerator.model.naming import (

@@ -6,8 +6,12 @@ import io
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.description import default_simulated_host, simulated_host_with_every_device_type
-from moorage.accelerator.drivers.simulated import Control, SimulatedAccelerators
+from moorage.accelerator.drivers.simulated import (
+    Control,
+    SimulatedAccelerators,
+    default_simulated_host,
+    simulated_host_with_every_device_type,
+)
 from moorage.accelerator.model.devices import Bitstream, DeviceType, Health, RegionState, check_handle, pci_parts
 from moorage.core.errors import Invalid, StartError
 from tests.unit.accelerator.rig import GPU, R1, fault

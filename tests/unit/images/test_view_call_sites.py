@@ -45,7 +45,7 @@ CALLS = {
     # Bitstreams: for the project that asks.
     ("accelerator.host.bitstream_lookup", "_named"): {("get", "target.view")},
     ("accelerator.host.bitstream_lookup", "_searched"): {("find", "target.view")},
-    ("accelerator.service.bitstream_service", "_several"): {("get", "target.view")},
+    ("accelerator.service.operator_service", "_several"): {("get", "target.view")},
     ("accelerator.host.programming", "Programmer.hints"): {("get", "BitstreamTarget('', project_id).view")},
     ("accelerator.host.programming", "Programmer._fetched"): {("open", "chosen.view")},
 }

@@ -13,8 +13,7 @@ from types import MappingProxyType
 import pytest
 
 import os_acc
-from moorage.accelerator.host.agent_api import wsgi_app
-from moorage.accelerator.host.agent_socket import SocketServer
+from moorage.accelerator.host.agent_api import SocketServer, wsgi_app
 from moorage.accelerator.model import errors as agent_errors
 from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError, StartError

@@ -9,8 +9,7 @@ import signal
 import sys
 from pathlib import Path
 
-from moorage.accelerator.host.agent_api import wsgi_app
-from moorage.accelerator.host.agent_socket import SocketServer
+from moorage.accelerator.host.agent_api import SocketServer, wsgi_app
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from tests.unit.accelerator.rig import Rig, Watch

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.accelerator.drivers.description import simulated_host_with_every_device_type
+from moorage.accelerator.drivers.simulated import simulated_host_with_every_device_type
 from moorage.accelerator.model.devices import Mdev
 from moorage.accelerator.service.event_task import EventsTask
 from moorage.agent.jobs.job_runner import AcceleratorRunner

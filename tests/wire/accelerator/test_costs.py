@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from moorage.accelerator.drivers.description import default_simulated_host
+from moorage.accelerator.drivers.simulated import default_simulated_host
 from moorage.accelerator.store import accelerator_store
 from tests.plane import Way
 from tests.unit.accelerator.rig import GPU, HOST, gpu, new_instance, rp

@@ -12,9 +12,8 @@ import pytest
 from sqlalchemy import select
 
 import os_acc
-from moorage.accelerator.drivers import description
-from moorage.accelerator.host.agent_api import wsgi_app
-from moorage.accelerator.host.agent_socket import SocketServer
+from moorage.accelerator.drivers import simulated
+from moorage.accelerator.host.agent_api import SocketServer, wsgi_app
 from moorage.accelerator.model.errors import NoCapacity
 from moorage.accelerator.store import tables
 from moorage.agent.jobs.job_runner import AcceleratorRunner
@@ -29,7 +28,7 @@ PLUGS = 2 * len(HANDLES)
 
 
 def card_of_16():
-    card = description.default_simulated_host()[2]
+    card = simulated.default_simulated_host()[2]
     part = replace(card.deployables[0], name=GPU, handles=tuple(HANDLES))
     return (replace(card, pci_id=GPU, deployables=(part,)),)
 

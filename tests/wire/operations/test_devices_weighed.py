@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
+from moorage.accelerator.drivers.simulated import REGION_TYPE_CARD_0
 from moorage.accelerator.model.devices import Function
 from moorage.accelerator.model.naming import function_trait, region_trait
 from tests.images import put_image

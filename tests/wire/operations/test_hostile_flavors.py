@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from moorage.accelerator.drivers.description import REGION_TYPE_CARD_0
+from moorage.accelerator.drivers.simulated import REGION_TYPE_CARD_0
 from moorage.core.errors import RemoteError
 from tests.images import put_image
 from tests.property.accelerator.test_hostile import AES, PROPERTIES, extra_specs, mostly

@@ -7,8 +7,7 @@ from dataclasses import replace
 from unittest.mock import patch
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.drivers.description import default_simulated_host
-from moorage.accelerator.drivers.simulated import SimulatedAccelerators
+from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.core.errors import Unavailable
 from moorage.images.directory import ImageDirectory

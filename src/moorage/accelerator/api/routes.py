@@ -8,16 +8,7 @@ import json
 from dataclasses import replace
 
 from moorage.accelerator.api import schemas
-from moorage.accelerator.api.handlers import (
-    bitstreams,
-    history,
-    inventory,
-    operator,
-    profiles,
-    reports,
-    requests,
-    versions,
-)
+from moorage.accelerator.api.handlers import agents, devices, history, requests, versions
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.identity.policy import RuleTable, admin, agent, has_role, member, reader
@@ -88,10 +79,10 @@ _PUBLIC: Routes = (
 )
 
 _RESOURCES: Routes = (
-    Route("GET", "/v2/devices", inventory.list_devices, rule="cyborg:device:get_all"),
-    Route("GET", "/v2/devices/{uuid}", inventory.show_device, rule="cyborg:device:get_one"),
-    Route("GET", "/v2/deployables", inventory.list_deployables, rule="cyborg:deployable:get_all"),
-    Route("GET", "/v2/deployables/{uuid}", inventory.show_deployable, rule="cyborg:deployable:get_one"),
+    Route("GET", "/v2/devices", devices.list_devices, rule="cyborg:device:get_all"),
+    Route("GET", "/v2/devices/{uuid}", devices.show_device, rule="cyborg:device:get_one"),
+    Route("GET", "/v2/deployables", devices.list_deployables, rule="cyborg:deployable:get_all"),
+    Route("GET", "/v2/deployables/{uuid}", devices.show_deployable, rule="cyborg:deployable:get_one"),
     Route("GET", "/v2/accelerator_requests", requests.list_requests, rule="cyborg:arq:get_all"),
     Route("GET", "/v2/accelerator_requests/{uuid}", requests.show_request, rule="cyborg:arq:get_one"),
     Route(
@@ -101,7 +92,13 @@ _RESOURCES: Routes = (
         rule="cyborg:arq:create",
         schema=schemas.CREATE_REQUESTS,
     ),
-    Route("PATCH", "/v2/accelerator_requests", requests.patch_requests, rule="cyborg:arq:update", schema=schemas.PATCH_REQUESTS),
+    Route(
+        "PATCH",
+        "/v2/accelerator_requests",
+        requests.patch_requests,
+        rule="cyborg:arq:update",
+        schema=schemas.PATCH_REQUESTS,
+    ),
     Route(
         "PATCH",
         "/v2/accelerator_requests/{uuid}",
@@ -117,51 +114,51 @@ _RESOURCES: Routes = (
         ids_in_query=("arqs", "instance"),
     ),
     Route("DELETE", "/v2/accelerator_requests/{uuid}", requests.delete_request, rule="cyborg:arq:delete"),
-    Route("GET", "/v2/device_profiles", profiles.list_profiles, rule="cyborg:device_profile:get_all"),
+    Route("GET", "/v2/device_profiles", requests.list_profiles, rule="cyborg:device_profile:get_all"),
     Route(
         "POST",
         "/v2/device_profiles",
-        profiles.create_profile,
+        requests.create_profile,
         rule="cyborg:device_profile:create",
         schema=schemas.CREATE_DEVICE_PROFILE,
     ),
     Route(
         "DELETE",
         "/v2/device_profiles",
-        profiles.delete_profiles,
+        requests.delete_profiles,
         rule="cyborg:device_profile:delete",
         ids_in_query=("value",),
     ),
-    Route("GET", "/v2/device_profiles/{name_or_uuid}", profiles.show_profile, rule="cyborg:device_profile:get_one"),
-    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", profiles.delete_profile, rule="cyborg:device_profile:delete"),
+    Route("GET", "/v2/device_profiles/{name_or_uuid}", requests.show_profile, rule="cyborg:device_profile:get_one"),
+    Route("DELETE", "/v2/device_profiles/{name_or_uuid}", requests.delete_profile, rule="cyborg:device_profile:delete"),
 )
 
 _OPERATOR: Routes = (
-    Route("POST", "/v2/devices/{uuid}/enable", operator.enable_device, rule="cyborg:device:enable"),
-    Route("POST", "/v2/devices/{uuid}/disable", operator.disable_device, rule="cyborg:device:disable"),
+    Route("POST", "/v2/devices/{uuid}/enable", devices.enable_device, rule="cyborg:device:enable"),
+    Route("POST", "/v2/devices/{uuid}/disable", devices.disable_device, rule="cyborg:device:disable"),
     Route(
         "PATCH",
         "/v2/deployables/{uuid}/program",
-        operator.program_deployable,
+        devices.program_deployable,
         rule="cyborg:deployable:program",
         schema=schemas.PROGRAM,
     ),
-    Route("GET", "/v2/attributes", operator.list_attributes, rule="cyborg:attribute:get_all"),
-    Route("GET", "/v2/attributes/{uuid}", operator.show_attribute, rule="cyborg:attribute:get_one"),
+    Route("GET", "/v2/attributes", devices.list_attributes, rule="cyborg:attribute:get_all"),
+    Route("GET", "/v2/attributes/{uuid}", devices.show_attribute, rule="cyborg:attribute:get_one"),
     Route(
         "POST",
         "/v2/attributes",
-        operator.create_attribute,
+        devices.create_attribute,
         rule="cyborg:attribute:create",
         schema=schemas.CREATE_ATTRIBUTE,
     ),
-    Route("DELETE", "/v2/attributes/{uuid}", operator.delete_attribute, rule="cyborg:attribute:delete"),
+    Route("DELETE", "/v2/attributes/{uuid}", devices.delete_attribute, rule="cyborg:attribute:delete"),
 )
 
 _OURS: Routes = (
     Route("GET", "/moorage/v1/history", history.list_history, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/handles", history.list_handles, rule=HISTORY_RULE),
-    Route("GET", "/moorage/v1/bitstreams", bitstreams.list_bitstreams, rule="cyborg:deployable:program"),
+    Route("GET", "/moorage/v1/bitstreams", devices.list_bitstreams, rule="cyborg:deployable:program"),
     Route("GET", "/moorage/v1/accelerator_requests", requests.list_requests_page, rule="cyborg:arq:get_all"),
 )
 
@@ -173,14 +170,14 @@ def images_for_hosts(service: AcceleratorService) -> HostImages:
 _HOST = "/agent/v1/hosts/{host}"
 
 _AGENT: Routes = (
-    agent_route("PUT", f"{_HOST}/devices", reports.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
+    agent_route("PUT", f"{_HOST}/devices", agents.put_devices, AGENT_RULE, schemas.DEVICES, effect="routine"),
     agent_route(
-        "PUT", f"{_HOST}/attachments", reports.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"
+        "PUT", f"{_HOST}/attachments", agents.put_attachments, AGENT_RULE, schemas.ATTACHMENTS, effect="routine"
     ),
-    agent_route("POST", f"{_HOST}/history", history.post_history, AGENT_RULE, schemas.HISTORY, effect="routine"),
-    agent_route("POST", f"{_HOST}/jobs", requests.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
+    agent_route("POST", f"{_HOST}/history", agents.post_history, AGENT_RULE, schemas.HISTORY, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", agents.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
     *image_routes(AGENT_RULE, images_for_hosts),
-    agent_route("PUT", "/agent/v1/jobs/{job_id}", requests.report_job, AGENT_RULE, job_api.REPORT),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report_job, AGENT_RULE, job_api.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(

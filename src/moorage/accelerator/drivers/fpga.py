@@ -5,23 +5,31 @@ look at the data, at its head and at the region it is made for; write down that 
 the region shows what it should; write that down. A region whose loading did not come to its end is unknown.
 """
 
+import hashlib
+import os
+import threading
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+import msgspec
+
 from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
 from moorage.accelerator.drivers.bitstream_headers import Head
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
-from moorage.accelerator.drivers.loaded_bitstreams import LoadedNotes, Note
 from moorage.accelerator.drivers.pci import PciDriver
-from moorage.accelerator.drivers.staging import staged_bitstream
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import Bitstream, Deployable, Device, Function, RegionState
 from moorage.accelerator.model.naming import canonical_id, same_id
+from moorage.core.errors import StartError
+from moorage.durable import write_durably
+
+#: No FPGA of today takes more.
+MAX_BITSTREAM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,51 @@ class FpgaRegion:
     @property
     def name(self) -> str:
         return f"{self.address}_R{self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    region_type: str
+    handles: tuple[str, ...] = ()
+    seen: str = ""  #: what the card last showed; once something was loaded: right after that
+    bitstream: Bitstream | None = None  #: loaded by us
+    blank: bool = False  #: the blank was loaded by us
+    loading: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    regions: Mapping[str, Note] = field(default_factory=dict)
+
+
+class LoadedNotes:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def of(self, deployable: str) -> Note | None:
+        return self._read().regions.get(deployable)
+
+    def change(self, deployable: str, change: Callable[[Note | None], Note]) -> None:
+        """Durable when it returns; one that changes nothing is not written."""
+        with self._lock:
+            notes = self._read()
+            before = notes.regions.get(deployable)
+            if (after := change(before)) != before:
+                regions = {**notes.regions, deployable: after}
+                write_durably(self._path, msgspec.json.encode(replace(notes, regions=regions)))
+
+    def _read(self) -> _Notes:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=_Notes)
+        except FileNotFoundError:
+            return _Notes()
+        except msgspec.MsgspecError as error:
+            raise StartError(
+                f"{self._path} cannot be read: {error}; it says what FPGAs carry: restore it, or remove it and program "
+                "them anew"
+            ) from error
 
 
 class FpgaDriver(PciDriver):
@@ -159,3 +212,39 @@ def _remembering(note: Note | None, region: FpgaRegion, shown: str) -> Note:
     if note is None or (shown and shown != note.seen and not note.loading):
         return Note(region.region_type, region.handles, shown)
     return replace(note, region_type=region.region_type, handles=region.handles)
+
+
+@contextmanager
+def staged_bitstream(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[Path]:
+    """`data` in `path` for as long as the body runs. What a kill leaves there, the next one for it takes away.
+
+    Looked at while it is copied: data that is not what `bitstream` promises is a `DriverError`.
+    """
+    if data is None:
+        raise DriverError(f"there is no data of image {bitstream.image_id or '(unnamed)'} to program with")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            _copy_verified(data, file, bitstream)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _copy_verified(data: BinaryIO, file: BinaryIO, bitstream: Bitstream) -> None:
+    digest, size = hashlib.sha512(), 0
+    while chunk := data.read(1 << 20):
+        size += len(chunk)
+        if size > MAX_BITSTREAM_BYTES:
+            raise DriverError(
+                f"image {bitstream.image_id} has more than {MAX_BITSTREAM_BYTES} bytes; no FPGA takes that"
+            )
+        digest.update(chunk)
+        file.write(chunk)
+    if digest.hexdigest() != bitstream.digest:
+        raise DriverError(
+            f"the data of image {bitstream.image_id} has sha512 {digest.hexdigest()[:16]}..., not {bitstream.digest[:16]}...; "
+            "nothing was programmed"
+        )

@@ -6,12 +6,12 @@ knowledge of the card: `_device` is what they refine.
 Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``) and driver-api/vfio.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import BinaryIO
 
 from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, spec_of
-from moorage.accelerator.drivers.mediated import MediatedDevices
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import (
     Bitstream,
@@ -172,3 +172,48 @@ class PciDriver:
             details=(("iommu_group", function.iommu_group),) if function.iommu_group else (),
             traits=frozenset(spec.traits) | {f"CUSTOM_PCI_{function.vendor}_{function.product}".upper()} | shares,
         )
+
+
+class MediatedDevices:
+    def __init__(self, sysfs: Sysfs) -> None:
+        self._sysfs = sysfs
+        self._parents = sysfs.root / "class" / "mdev_bus"
+
+    def shares(self, parent: str, kind: str) -> Iterator[Mdev]:
+        """All of `kind` that `parent` can have and that are ours to give: those made by us, and room for more.
+
+        What others have made is theirs. A parent that offers no such type, now, has none.
+        """
+        directory = self._type(parent, kind)
+        room = self._sysfs.text(directory / "available_instances")
+        if room is None:
+            return
+        if not room.isdecimal():
+            raise DriverError(f"{directory}/available_instances is {room!r}; it should be a number")
+        made = {path.name for path in (directory / "devices").glob("*")}
+        left = int(room)
+        for slot in range(left + len(made)):
+            share = Mdev(parent, kind, slot)
+            if share.uuid in made:
+                yield share
+            elif left:
+                left -= 1
+                yield share
+
+    def create(self, parent: str, kind: str, uuid: str) -> None:
+        """One that is there already is left as it is: it is ours, by its uuid."""
+        if self.exists(parent, uuid):
+            return
+        self._sysfs.put(self._type(parent, kind) / "create", uuid)
+        if not self.exists(parent, uuid):
+            raise DriverError(f"the kernel was told to make the mediated device {uuid} on {parent} and it is not there")
+
+    def remove(self, parent: str, uuid: str) -> None:
+        if self.exists(parent, uuid):
+            self._sysfs.put(self._parents / parent / uuid / "remove", "1")
+
+    def exists(self, parent: str, uuid: str) -> bool:
+        return (self._parents / parent / uuid).exists()
+
+    def _type(self, parent: str, kind: str) -> Path:
+        return self._parents / parent / "mdev_supported_types" / kind

@@ -19,10 +19,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from moorage.accelerator.model.bitstream import FUNCTION_ID, REGION
+from moorage.accelerator.model.bitstream import (
+    FUNCTION_ID,
+    MANIFEST,
+    MANIFEST_SIGNATURE,
+    REGION,
+    decode_manifest,
+    manifest_mismatch,
+    signed_bytes,
+)
 from moorage.accelerator.model.devices import Voucher
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
-from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, manifest_mismatch, decode_manifest, signed_bytes
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, StartError
 from moorage.images.base import CHUNK_BYTES, ImageRecord

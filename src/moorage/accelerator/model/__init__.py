@@ -1,1 +1,11 @@
-"""Values, states and decisions of accelerators. Pure."""
+"""Values, states and decisions of accelerators. Pure: no I/O, no clock, no ids drawn.
+
+* `devices`, `naming`, `inventory`  devices and their states; traits and resource classes; provider nodes for Placement
+* `profile`, `bitstream`            a flavor's extra specs or a device profile as request groups; which image fits a region
+* `attach_state`                    the attachments of a host and each step by which they change
+* `device_history`, `history_derivation`  records of these steps for operators
+* `request`, `binding`, `reports`, `rows`, `errors`  what crosses a wire or comes from a table, and what can fail
+
+Not here: everything that touches a device (`drivers`, `host`), the network or a database (`client`, `store`).
+Callers: all other packages of `moorage.accelerator`, the CLI, and `os_acc` (`profile.refers_to_accelerators` only).
+"""

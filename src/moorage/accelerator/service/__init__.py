@@ -1,1 +1,11 @@
-"""Use cases of the central accelerator service."""
+"""Use cases of the central accelerator service. Each method is one transaction, followed by wake-ups of hosts.
+
+* `service`           what hosts report, and device profiles; `AcceleratorService` holds the others
+* `request_service`   accelerator requests (ARQs): create, bind, unbind, delete
+* `operator_service`  enable and disable devices, program regions, attributes; which bitstreams could be loaded
+* `history_service`   the history of devices
+* `host_jobs`         jobs for agents, and what follows from their results
+* `event_task`        tells compute when requests are bound
+
+Not here: SQL (`store`), HTTP (`api`), anything on a host (`host`). Callers: `api`, and `moorage.wiring.services`.
+"""

@@ -11,11 +11,11 @@ from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator.model.binding import RequestState
-from moorage.accelerator.model.device_profile import NewProfile, check_profile
 from moorage.accelerator.model.devices import check_handle, mdev_of
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.inventory import provider_name
 from moorage.accelerator.model.naming import CLASS_PREFIX
+from moorage.accelerator.model.profile import NewProfile, check_profile
 from moorage.accelerator.model.reports import AttachmentReport, DeployableReport, DeviceReport
 from moorage.accelerator.model.rows import (
     FUNCTION,
@@ -26,10 +26,9 @@ from moorage.accelerator.model.rows import (
     ProfileRecord,
     RequestRecord,
 )
-from moorage.accelerator.service.bitstream_service import BitstreamService
 from moorage.accelerator.service.history_service import DeviceHistoryService
 from moorage.accelerator.service.host_jobs import HostJobs
-from moorage.accelerator.service.operator_service import OperatorService
+from moorage.accelerator.service.operator_service import BitstreamService, OperatorService
 from moorage.accelerator.service.request_service import UNLIMITED, RequestService
 from moorage.accelerator.store import accelerator_store
 from moorage.accelerator.store import tables as t

@@ -10,8 +10,15 @@ import click
 
 from moorage.accelerator.host.signatures import is_key_name, require_cryptography
 from moorage.accelerator.host.signatures import sign as signature_of
-from moorage.accelerator.model.bitstream import FUNCTION_ID, FUNCTION_NAME, REGION
-from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, Manifest, encode_manifest
+from moorage.accelerator.model.bitstream import (
+    FUNCTION_ID,
+    FUNCTION_NAME,
+    MANIFEST,
+    MANIFEST_SIGNATURE,
+    REGION,
+    Manifest,
+    encode_manifest,
+)
 from moorage.cli.output import json_option
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid

@@ -11,14 +11,19 @@ from pathlib import Path
 from moorage.accelerator.drivers import opae as opae_tools
 from moorage.accelerator.drivers import xrt as xrt_tools
 from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
-from moorage.accelerator.drivers.description import default_simulated_host
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver
 from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
 from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
-from moorage.accelerator.drivers.simulated import Control, FaultKind, SimulatedAccelerators, SimulatedFault
+from moorage.accelerator.drivers.simulated import (
+    Control,
+    FaultKind,
+    SimulatedAccelerators,
+    SimulatedFault,
+    default_simulated_host,
+)
 from moorage.accelerator.model.devices import Mdev
 from tests.unit.accelerator.drivers.bits import bitstream_of, bitstreams, gbs, xclbin
 from tests.unit.accelerator.drivers.fake_tools import FakeTools

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from moorage.accelerator.drivers import loaded_bitstreams
+from moorage.accelerator.drivers import fpga
 from moorage.accelerator.drivers.device_spec import VFIO
 from moorage.accelerator.drivers.vendor_cli import Tool
 from moorage.accelerator.model.attach_state import lost_regions
@@ -137,7 +137,7 @@ def new_machine(make, tmp_path, clock, monkeypatch):
         return call
 
     monkeypatch.setattr(Tool, "run", watched(Tool.run, "tool"))
-    monkeypatch.setattr(loaded_bitstreams, "write_durably", watched(loaded_bitstreams.write_durably, "note"))
+    monkeypatch.setattr(fpga, "write_durably", watched(fpga.write_durably, "note"))
     return machine
 
 

@@ -8,11 +8,10 @@ import types
 
 import pytest
 
-from moorage.accelerator.drivers import nvml
+from moorage.accelerator.drivers import nvidia
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
-from moorage.accelerator.drivers.nvidia import NvidiaDriver
-from moorage.accelerator.drivers.nvml import NvidiaCard
+from moorage.accelerator.drivers.nvidia import NvidiaCard, NvidiaDriver
 from moorage.accelerator.model.devices import DeviceType, HandleState, Mdev, mdev_of, plugged
 from moorage.accelerator.model.inventory import provider_nodes
 from tests.unit.accelerator.drivers.sysfs_tree import Tree
@@ -133,7 +132,7 @@ def test_a_type_that_the_card_does_not_have_is_offered_nowhere(tree):
 )
 def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown):
     """Its parts are no PCI functions; given whole, it would be taken from under whoever uses them."""
-    driver = NvidiaDriver((), tree.sysfs(), lambda: nvml.nvml_cards(Bindings(mig=mode, instances=(0, 3))))
+    driver = NvidiaDriver((), tree.sysfs(), lambda: nvidia.nvml_cards(Bindings(mig=mode, instances=(0, 3))))
     for _ in range(2):
         h200, a10 = driver.discover()
         assert h200.deployables[0].handles == ()
@@ -145,10 +144,10 @@ def test_a_card_in_mig_mode_is_shown_and_not_given_out(tree, caplog, mode, shown
 
 
 def test_a_card_that_was_in_mig_mode_is_given_out_again(tree):
-    cards = [nvml.nvml_cards(Bindings(mig=(1, 1)))]
+    cards = [nvidia.nvml_cards(Bindings(mig=(1, 1)))]
     driver = NvidiaDriver((), tree.sysfs(), lambda: cards[0])
     assert driver.discover()[0].deployables[0].handles == ()
-    cards[0] = nvml.nvml_cards(Bindings())
+    cards[0] = nvidia.nvml_cards(Bindings())
     assert driver.discover()[0].deployables[0].handles == ("0000:18:00.0",)
 
 
@@ -220,29 +219,29 @@ class Bindings:
 
 def test_nvml_is_read_and_closed_again():
     bindings = Bindings()
-    assert nvml.nvml_cards(bindings) == {"0000:18:00.0": H200}
+    assert nvidia.nvml_cards(bindings) == {"0000:18:00.0": H200}
     assert bindings.open == 0
 
 
 @pytest.mark.parametrize("fails_at", ["init", "count"])
 def test_nvml_that_cannot_answer_costs_only_its_details(fails_at):
     bindings = Bindings(fails_at=fails_at)
-    assert nvml.nvml_cards(bindings) == {}
+    assert nvidia.nvml_cards(bindings) == {}
     assert bindings.open == 0
 
 
 def test_a_card_without_mig_has_none():
-    (card,) = nvml.nvml_cards(Bindings(fails_at="mig")).values()
+    (card,) = nvidia.nvml_cards(Bindings(fails_at="mig")).values()
     assert card.mig == ""
 
 
 def test_the_real_bindings_have_what_is_used_and_say_when_there_is_no_library():
-    bindings = nvml.nvml_bindings()
+    bindings = nvidia.nvml_bindings()
     if bindings is None:
         pytest.skip("nvidia-ml-py is not installed: make test installs it")
     used = [name for name in vars(Bindings) if name.startswith("nvml")]
     assert [name for name in used if not callable(getattr(bindings, name))] == []
     assert issubclass(bindings.NVMLError, Exception)
-    for card in nvml.nvml_cards(bindings).values():  # none, where no such card is
+    for card in nvidia.nvml_cards(bindings).values():  # none, where no such card is
         assert card.name
         assert card.memory_mb > 0

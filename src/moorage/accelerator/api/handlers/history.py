@@ -3,10 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from moorage.accelerator.api.handlers.pages import limit_of
-from moorage.accelerator.model.device_history import DeviceEvent, HistoryRecord
+from moorage.accelerator.api.handlers.shapes import limit_of
+from moorage.accelerator.model.device_history import DeviceEvent
 from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
@@ -29,15 +27,6 @@ _PARAMETERS = {
     "order",
 }
 _ORDERS = ("oldest", "newest")  # fmt: skip
-
-
-def post_history(request: Request[AcceleratorService], host: str) -> Response:
-    try:
-        records = msgspec.convert(request.json["records"], list[HistoryRecord])
-    except msgspec.ValidationError as error:
-        raise Invalid(f"the records cannot be read: {error}") from error
-    request.service.history.write(host, records)
-    return Response(204)
 
 
 def list_history(request: Request[AcceleratorService]) -> Response:

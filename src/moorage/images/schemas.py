@@ -1,7 +1,8 @@
-"""One image, and a list of them. Source: Image API v2 reference, "Image schemas"."""
+"""What images must look like; also served at ``/v2/schemas``."""
 
 from typing import Any
 
+from moorage.images.model import MemberStatus
 from moorage.wire.body import Schema
 
 _UUID = "^([0-9a-fA-F]){8}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){4}-([0-9a-fA-F]){12}$"
@@ -79,3 +80,21 @@ def worded(error: Any) -> str:
     """A ``jsonschema.ValidationError`` as Glance begins it."""
     place = "/".join(str(step) for step in error.absolute_path)
     return f"Provided object does not match schema 'image': {error.message}" + (f" (at {place})" if place else "")
+
+
+NEW_MEMBER = Schema(
+    {
+        "type": "object",
+        "required": ["member"],
+        "properties": {"member": {"type": "string", "minLength": 1, "maxLength": 255}},
+        "additionalProperties": False,
+    }
+)
+MEMBER_ANSWER = Schema(
+    {
+        "type": "object",
+        "required": ["status"],
+        "properties": {"status": {"enum": [one.value for one in MemberStatus]}},
+        "additionalProperties": False,
+    }
+)

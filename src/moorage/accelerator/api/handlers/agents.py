@@ -4,9 +4,11 @@ from typing import TypeVar
 
 import msgspec
 
+from moorage.accelerator.model.device_history import HistoryRecord
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
+from moorage.jobs.job_api import job_document, report_of
 from moorage.wire.http import Request, Response
 
 T = TypeVar("T")
@@ -20,6 +22,26 @@ def put_devices(request: Request[AcceleratorService], host: str) -> Response:
 def put_attachments(request: Request[AcceleratorService], host: str) -> Response:
     request.service.report_attachments(host, _decoded(request.json["attachments"], list[AttachmentReport]))
     return Response(204)
+
+
+def post_history(request: Request[AcceleratorService], host: str) -> Response:
+    try:
+        records = msgspec.convert(request.json["records"], list[HistoryRecord])
+    except msgspec.ValidationError as error:
+        raise Invalid(f"the records cannot be read: {error}") from error
+    request.service.history.write(host, records)
+    return Response(204)
+
+
+def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
+    jobs = request.service.jobs.claim(host, request.json["worker"], request.json.get("limit", 1))
+    return Response(body={"jobs": [job_document(job) for job in jobs]})
+
+
+def report_job(request: Request[AcceleratorService], job_id: str) -> Response:
+    return Response(
+        body={"more": request.service.jobs.report(job_id, report_of(request.json), host=request.caller.host)}
+    )
 
 
 def _decoded(document: object, kind: type[T]) -> T:

@@ -1,0 +1,208 @@
+"""Decode, ask the service, encode: in Glance's shapes."""
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+from urllib.parse import urlencode
+
+from moorage.core.errors import Invalid, NotFound, TooLarge, UnsupportedMedia
+from moorage.images import document, query
+from moorage.images.base import CHUNK_BYTES
+from moorage.images.document import shown, shown_member
+from moorage.images.model import MemberStatus
+from moorage.images.schemas import IMAGE, IMAGES_DOCUMENT, worded
+from moorage.images.service import ImageService
+from moorage.wire.body import decode_json
+from moorage.wire.http import Request, Response
+
+_MAX_PATCH_BYTES = 1 << 20
+
+
+_BINARY = "application/octet-stream"
+
+
+#: Glance's versions of the API differ in what we have not (stores, import, caches), so they can all be named.
+_VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+
+
+def show_versions(request: Request[ImageService]) -> Response:
+    """300 at the root, as Glance."""
+    return Response(300, _versions_document(request.base_url))
+
+
+def show_supported_versions(request: Request[ImageService]) -> Response:
+    return Response(body=_versions_document(request.base_url))
+
+
+def show_image_schema(request: Request[ImageService]) -> Response:
+    return Response(body=IMAGE.document)
+
+
+def show_images_schema(request: Request[ImageService]) -> Response:
+    return Response(body=IMAGES_DOCUMENT)
+
+
+def list_import_methods(request: Request[ImageService]) -> Response:
+    """None: data comes with ``PUT /v2/images/{id}/file`` only."""
+    methods = {"description": "Import methods available.", "type": "array", "value": []}
+    return Response(body={"import-methods": methods})
+
+
+def _versions_document(base_url: str) -> dict[str, object]:
+    return {
+        "versions": [
+            {
+                "id": f"v2.{minor}",
+                "status": "CURRENT" if minor == _VERSIONS[0] else "SUPPORTED",
+                "links": [{"rel": "self", "href": f"{base_url}/v2/"}],
+            }
+            for minor in _VERSIONS
+        ]
+    }
+
+
+def create_image(request: Request[ImageService]) -> Response:
+    image = request.service.create(request.caller, request.json, request.allowed)
+    return Response(201, shown(image), {"location": f"{request.base_url}/v2/images/{image.id}"})
+
+
+def list_images(request: Request[ImageService]) -> Response:
+    pairs = [(name, value) for name, value in request.query.pairs if value != "None"]
+    images, more = request.service.list(request.caller, query.decode_listing(pairs))
+    body: dict[str, Any] = {
+        "images": [shown(image) for image in images],
+        "first": _list_link([pair for pair in pairs if pair[0] != "marker"]),
+        "schema": "/v2/schemas/images",
+    }
+    if more:
+        body["next"] = _list_link([*(pair for pair in pairs if pair[0] != "marker"), ("marker", images[-1].id)])
+    return Response(body=body)
+
+
+def show_image(request: Request[ImageService], image_id: str) -> Response:
+    return Response(body=shown(request.service.get(request.caller, image_id)))
+
+
+def update_image(request: Request[ImageService], image_id: str) -> Response:
+    """The kernel reads ``application/json`` only, so the patch comes as a stream."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != document.PATCH_MEDIA_TYPE:
+        raise UnsupportedMedia(f"Image PATCH expects Content-Type one of: {document.PATCH_MEDIA_TYPE}")
+    raw = request.stream.read(_MAX_PATCH_BYTES + 1)
+    if len(raw) > _MAX_PATCH_BYTES:
+        raise TooLarge(f"a patch has {_MAX_PATCH_BYTES} bytes at most")
+    operations = document.decode_patch(decode_json(raw))
+    image = request.service.change(
+        request.caller, image_id, operations, lambda wanted: IMAGE.check(wanted, worded), request.allowed
+    )
+    return Response(body=shown(image))
+
+
+def delete_image(request: Request[ImageService], image_id: str) -> Response:
+    request.service.delete(request.caller, image_id)
+    return Response(204)
+
+
+def add_tag(request: Request[ImageService], image_id: str, tag: str) -> Response:
+    request.service.add_tag(request.caller, image_id, tag)
+    return Response(204)
+
+
+def remove_tag(request: Request[ImageService], image_id: str, tag: str) -> Response:
+    request.service.remove_tag(request.caller, image_id, tag)
+    return Response(204)
+
+
+def deactivate_image(request: Request[ImageService], image_id: str) -> Response:
+    request.service.set_active(request.caller, image_id, active=False)
+    return Response(204)
+
+
+def reactivate_image(request: Request[ImageService], image_id: str) -> Response:
+    request.service.set_active(request.caller, image_id, active=True)
+    return Response(204)
+
+
+def _list_link(pairs: list[tuple[str, str]]) -> str:
+    return "/v2/images" + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+def upload_data(request: Request[ImageService], image_id: str) -> Response:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != _BINARY:
+        raise UnsupportedMedia(f"Invalid content type {media_type or '(none)'}, use {_BINARY}")
+    chunks = iter(lambda: request.stream.read(CHUNK_BYTES), b"")
+    request.service.upload(request.caller, image_id, chunks, _announced_size_bytes(request))
+    return Response(204)
+
+
+def download_data(request: Request[ImageService], image_id: str) -> Response:
+    try:
+        image, file = request.service.data(request.caller, image_id)
+    except NotFound as error:
+        if error.error_code == "images.no_data":  # Glance: the image is there, and it is empty
+            return Response(204)
+        raise
+    headers = {"content-length": str(image.size_bytes), "content-md5": str(image.md5)}
+    return Response(200, headers=headers, stream=_Chunks(file), content_type=_BINARY)
+
+
+def _announced_size_bytes(request: Request[ImageService]) -> int:
+    """How long the data must be.
+
+    An upload that announces no length is refused: servers differ in whether they report the death of its sender, and
+    where one takes it for the end of the data, half an image would become active.
+    """
+    for name in ("x-openstack-image-size", "content-length"):
+        text = request.headers.get(name)
+        if text:
+            if not text.isascii() or not text.isdigit():
+                raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")
+            return int(text)
+    raise Invalid(
+        "send Content-Length or X-OpenStack-Image-Size with the data, since without either nobody can tell a broken "
+        "upload from a whole one (openstack image create: give the data with --file, not through a pipe)",
+        code="images.no_length",
+    )
+
+
+class _Chunks:
+    """The file from its start to its end; closed with the answer, also with one that is broken off."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        while chunk := self._file.read(CHUNK_BYTES):
+            yield chunk
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def list_members(request: Request[ImageService], image_id: str) -> Response:
+    image, projects = request.service.members(request.caller, image_id)
+    rows = [shown_member(image, project) for project in projects]
+    return Response(body={"members": rows, "schema": "/v2/schemas/members"})
+
+
+def add_member(request: Request[ImageService], image_id: str) -> Response:
+    project = request.json["member"]
+    return Response(body=shown_member(request.service.add_member(request.caller, image_id, project), project))
+
+
+def show_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    image, projects = request.service.members(request.caller, image_id)
+    if member_id not in projects:
+        raise NotFound(f"Project {member_id} is no member of image {image_id}.")
+    return Response(body=shown_member(image, member_id))
+
+
+def update_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    status = MemberStatus(request.json["status"])
+    image = request.service.answer_sharing(request.caller, image_id, member_id, status)
+    return Response(body=shown_member(image, member_id))
+
+
+def remove_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
+    request.service.remove_member(request.caller, image_id, member_id)
+    return Response(204)

@@ -1,1 +1,0 @@
-"""Decode, ask the service, encode: in Glance's shapes."""

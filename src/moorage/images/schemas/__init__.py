@@ -1,1 +1,0 @@
-"""What images must look like; also served at ``/v2/schemas``."""
