@@ -17,7 +17,7 @@ from tests.run_record import RunRecord
 from tests.servers import temporary_database
 
 # pytest looks for these here.
-from tests.suites import (  # noqa: F401
+from tests.suites import (  # noqa: F401 - hooks, which pytest finds by name
     pytest_addoption,
     pytest_collection_modifyitems,
     pytest_ignore_collect,

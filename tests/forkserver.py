@@ -123,10 +123,10 @@ def _become(order, streams):
             os.setsid()
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
-        os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)  # noqa: PTH208
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        os.closerange(3, max(int(name) for name in os.listdir("/proc/self/fd")) + 1)  # noqa: PTH208 - numbers, not paths
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - open for the life of the process
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open for the life of the process
+        sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115 - open for the life of the process
         os.chdir(order["directory"])
         os.environ.clear()
         os.environ.update(order["environment"])

@@ -231,7 +231,7 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path, kind):  # noqa: F811
+def world(tmp_path, kind):  # noqa: F811 - narrows the fixture of the same name
     with ExitStack() as stack:
         urls = {name: stack.enter_context(temporary_database(kind, schema_of(name))) for name in SERVICES}
         services = "image,agent," + ",".join(SERVICES)

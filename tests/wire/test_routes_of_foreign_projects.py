@@ -415,7 +415,7 @@ class World:
                 choices = [of_red.get(part) or (of_operators[part],) for part in parts]
                 for values in itertools.product(*choices):
                     rest = iter(values)
-                    path = re.sub(r"{\w+}", lambda _: quote(next(rest), safe=""), route.path)  # noqa: B023
+                    path = re.sub(r"{\w+}", lambda _: quote(next(rest), safe=""), route.path)  # noqa: B023 - called before the loop goes on
                     for body, version in itertools.product(
                         self._bodies(service, route, values), versions(service, route)
                     ):
