@@ -16,7 +16,7 @@ from bench.servers import Server, running
 from bench.table import Figure
 from moorage.config import Config, load
 from moorage.core.clock import SystemClock
-from moorage.identity.host_credential import join
+from moorage.identity.host_credential import enrol_host
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 
@@ -153,7 +153,7 @@ def _let_in(agents: Config, services: Server) -> None:
     identity = client(services, "identity")
     for host in agents.hosts:
         made = identity.request("POST", f"/moorage/v1/hosts/{host}/enrolment", json={"expires_s": 600})
-        join(
+        enrol_host(
             agents.credential_of(host), host, made["token"], SocketTransport(f"{services.url}/identity"), SystemClock()
         )
 

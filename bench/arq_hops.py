@@ -32,7 +32,7 @@ from moorage.images.cache import DigestCache
 from moorage.images.directory import ImageDirectory
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import InProcessHints
-from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.app import AppContext, build_app, mount_apps
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import InProcessTransport
 
@@ -79,7 +79,7 @@ class _Place:
         clock, ids = SystemClock(), RandomIds()
         self._ids = ids
         service = AcceleratorService(engine, clock, ids, InProcessHints(Wakeups()))
-        app = mount({"/accelerator": build(API, service, Surroundings(NoAuth(), RULES, ids))})
+        app = mount_apps({"/accelerator": build_app(API, service, AppContext(NoAuth(), RULES, ids))})
         self._http = ServiceClient(InProcessTransport(app, "http://bench/accelerator"), service_type="accelerator",
                                    credentials=_Admin())  # fmt: skip
         self._client = AcceleratorClient(self._http)

@@ -24,7 +24,7 @@ from bench.table import Figure
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
-from moorage.db.statement_pipelines import Batches, Command
+from moorage.db.statement_pipelines import Command, StatementPipeline
 from moorage.placement.forest.forest import Forest
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim
 from moorage.placement.rules.write_set import WriteSet
@@ -120,7 +120,7 @@ def _committed(filled: scale.Filled, cloud: Cloud, sizes: Sequence[int], seconds
     engine, database = open_engine(filled.url), filled.database
     service = PlacementService(engine, SystemClock(), RandomIds(), lease_s=0)
     service.start()
-    forest, batches = service.providers.forest(), Batches(engine)
+    forest, batches = service.providers.forest(), StatementPipeline(engine)
     found = {}
     with closing(batches):
         last = forest.sequence
@@ -131,7 +131,13 @@ def _committed(filled: scale.Filled, cloud: Cloud, sizes: Sequence[int], seconds
 
 
 def _transactions(
-    batches: Batches, database: DatabaseServer, forest: Forest, cloud: Cloud, size: int, last: int, seconds: float
+    batches: StatementPipeline,
+    database: DatabaseServer,
+    forest: Forest,
+    cloud: Cloud,
+    size: int,
+    last: int,
+    seconds: float,
 ) -> tuple[Part, int]:
     """And the number of the last one."""
     _commit(batches, _commands(forest, cloud, size, last, 0))  # prepares the statements
@@ -148,7 +154,7 @@ def _transactions(
     return Part(statistics.median(times), here / done * 1e3, database_ms), last + 1 + done
 
 
-def _commit(batches: Batches, commands: Sequence[Command]) -> None:
+def _commit(batches: StatementPipeline, commands: Sequence[Command]) -> None:
     with batches.transaction() as transaction:
         transaction.commit(*commands)
 

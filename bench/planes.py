@@ -9,7 +9,7 @@ from bench.wire import Connection
 from moorage.config import Config, render
 from moorage.core.clock import SystemClock
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 
@@ -50,7 +50,7 @@ def connection(services: Server, name: str, version: str) -> Connection:
 
 
 def credentials_of(services: Server) -> PasswordTokens:
-    password, project = credentials(state(services), "admin")
+    password, project = first_credentials(state(services), "admin")
     return PasswordTokens(
         SocketTransport(f"{services.url}/identity"), username="admin", password=password, project=project,
         clock=SystemClock(),

@@ -30,7 +30,7 @@ from moorage.db.migrations import upgrade
 from moorage.identity.authenticators import NoAuth
 from moorage.placement.api.routes import API, POLICIES
 from moorage.placement.service.service import PlacementService
-from moorage.wire.app import Surroundings, build
+from moorage.wire.app import AppContext, build_app
 
 LINES = 40
 
@@ -73,7 +73,7 @@ def main() -> None:
         upgrade(engine, "placement")
         service = PlacementService(engine, SystemClock(), ids)
         service.start()
-        connection = InProcess(build(API, service, Surroundings(NoAuth(), POLICIES["old"], ids)))
+        connection = InProcess(build_app(API, service, AppContext(NoAuth(), POLICIES["old"], ids)))
         operations.prepare(connection, stage.cloud)
         loading = operations.loading(stage.cloud, stage.cloud.hosts)
         if row == "loading":

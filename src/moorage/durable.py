@@ -18,7 +18,7 @@ def write_durably(path: Path, content: bytes) -> None:
     sync_directory(path.parent)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes) -> None:
     """As `write_durably` where a kill is all that is to be survived: a power cut may take it. Waits for no disk."""
     _replace(path, content, is_durable=False)
 
@@ -71,7 +71,7 @@ class DurableDocument:
         except FileNotFoundError:
             return None
         half = len(raw) // 2
-        found = max((place for place in (_document(raw[:half]), _document(raw[half:])) if place), default=None)
+        found = max((place for place in (_decode_slot(raw[:half]), _decode_slot(raw[half:])) if place), default=None)
         if found is None:
             return raw
         self._number, content = found
@@ -111,7 +111,7 @@ class DurableDocument:
             self._descriptor = None
 
 
-def _document(place: bytes) -> tuple[int, bytes] | None:
+def _decode_slot(place: bytes) -> tuple[int, bytes] | None:
     """(number, document) of one that is whole."""
     checked = place[8:].rstrip(b" ")
     if place[:8] != f"{zlib.crc32(checked):08x}".encode():

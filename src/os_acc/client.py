@@ -9,7 +9,7 @@ import orjson
 
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import Unavailable
-from moorage.wire.transports import ClientResponse, SocketTransport, Transport, passed_on
+from moorage.wire.transports import ClientResponse, SocketTransport, Transport, outgoing_request_id
 from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccException, Timeout
 
 SOCKET_VARIABLE = "OS_ACC_SOCKET"
@@ -78,7 +78,7 @@ class Client:
     def _ask(self, method: str, path: str, body: object, instance_uuid: str) -> Any:
         """The decoded body of a 200; anything else is raised."""
         headers = {"accept": "application/json", "content-type": "application/json"}
-        if request_id := passed_on():
+        if request_id := outgoing_request_id():
             headers["x-openstack-request-id"] = request_id
         try:
             raw = None if body is None else orjson.dumps(_plain(body))

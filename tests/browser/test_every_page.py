@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from moorage.dashboard.routes import ROUTES
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.wire.server.http_server import HttpServer
 from tests.conftest import START
 from tests.plane import InProcessPlane
@@ -75,7 +75,7 @@ def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, 
             tab.troubles = []
             tab.goto("/ui/")
             tab.get_by_label("Name").fill("demo")
-            tab.get_by_label("Password").fill(credentials(plane.config.state, "demo")[0])
+            tab.get_by_label("Password").fill(first_credentials(plane.config.state, "demo")[0])
             tab.get_by_role("button", name="Sign in").click()
             expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: name it in [plane] services")
             look(tab, "overview")

@@ -19,7 +19,7 @@ from tests.plane import InProcessPlane
 def main() -> None:
     name, port, database_url, front, directory = sys.argv[1:]
     variant = VARIANTS[name]
-    logs.set_up("warning")
+    logs.set_up_logging("warning")
     with InProcessPlane(
         Path(directory, name),
         "placement",

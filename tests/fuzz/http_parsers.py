@@ -25,9 +25,9 @@ from gunicorn.http.errors import NoMoreData, ParseException
 from gunicorn.http.parser import RequestParser
 
 from moorage.wire.server.connection import ClientGone, HttpConnection
-from moorage.wire.server.http1 import Refused
+from moorage.wire.server.http1 import BadRequestHead
 from moorage.wire.server.limits import ServerLimits
-from moorage.wire.server.request_body import Intake
+from moorage.wire.server.request_body import BodyIntake
 
 MOST_BODY_BYTES = 1 << 20
 
@@ -51,8 +51,8 @@ class Reading(NamedTuple):
 class _Everything:
     """An `Admission`: all bodies are collected."""
 
-    def __call__(self, environ: Mapping[str, Any]) -> Intake:
-        return Intake(MOST_BODY_BYTES, is_known=True)
+    def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
+        return BodyIntake(MOST_BODY_BYTES, is_known=True)
 
     def is_urgent(self, target: str) -> bool:
         return False
@@ -75,7 +75,7 @@ def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
                     messages.append(Message(request.method.encode(), request.target.encode("latin-1"), body))
                     if not request.may_stay:
                         return Reading(messages, "closed")
-            except (Refused, ClientGone):
+            except (BadRequestHead, ClientGone):
                 return Reading(messages, "refused")
     return Reading(messages, "incomplete")
 

@@ -8,7 +8,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from moorage.db.engine import dialect_name
-from moorage.db.statement_pipelines import Batches, Statement, delete, insert, update
+from moorage.db.statement_pipelines import Statement, StatementPipeline, delete, insert, update
 from tests.databases import Schema
 from tests.migrated import engine_with
 from tests.store.conftest import on_every_database, on_postgresql
@@ -53,7 +53,7 @@ def engine(kind):
 
 @pytest.fixture
 def batches(engine):
-    batches = Batches(engine)
+    batches = StatementPipeline(engine)
     yield batches
     batches.close()
 

@@ -5,9 +5,9 @@ from sqlalchemy import event, literal, select
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import open_engine
-from moorage.db.prepared_transactions import Database
-from moorage.db.single_reads import Asker
-from moorage.db.statement_pipelines import Batches, Statement
+from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.single_reads import SingleReads
+from moorage.db.statement_pipelines import Statement, StatementPipeline
 from tests.store.conftest import on_servers
 from tests.store.test_questions import cut
 
@@ -15,16 +15,16 @@ ONE = Statement("SELECT 1", answers=True)
 
 
 def by_batches(engine):
-    with Batches(engine).transaction() as transaction:
+    with StatementPipeline(engine).transaction() as transaction:
         return transaction.send((ONE, None))
 
 
 def by_questions(engine):
-    return Asker(engine).question(select(literal(1)))()
+    return SingleReads(engine).question(select(literal(1)))()
 
 
 def by_prepared(engine):
-    with Database(engine).read() as connection:
+    with PreparedDatabase(engine).read() as connection:
         return connection.execute(select(literal(1))).all()
 
 

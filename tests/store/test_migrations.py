@@ -63,7 +63,7 @@ def test_names_of_version_files_tell_their_order(feature):
     script = ScriptDirectory(str(directory), version_locations=[str(directory)])
     gated = {path.name[:4] for path in directory.glob("*_gated_*.py")}
     assert all(script.get_revision(revision).down_revision is None for revision in gated)
-    chain = [each.revision for each in script.iterate_revisions(migrations.head(feature), "base")][::-1]
+    chain = [each.revision for each in script.iterate_revisions(migrations.head_revision(feature), "base")][::-1]
     assert chain == sorted({path.name[:4] for path in directory.glob("*.py")} - gated)
 
 
@@ -140,12 +140,12 @@ def test_a_migration_keeps_rows_and_what_refers_to_them(engine, harbour):
     (harbour / "0002_length.py").write_text(SECOND)
     assert not migrations.is_current(engine, "harbour")
     migrations.upgrade(engine, "harbour")
-    assert migrations.current(engine, "harbour") == "0002"
+    assert migrations.current_revision(engine, "harbour") == "0002"
     with engine.begin() as connection:
         assert connection.execute(sa.text("SELECT id, name, length_m FROM boat")).all() == [(1, "Ada", 7)]
         assert connection.execute(sa.text("SELECT id, boat_id FROM rope")).all() == [(5, 1)]
     migrations.downgrade(engine, "harbour", "0001")
-    assert migrations.current(engine, "harbour") == "0001"
+    assert migrations.current_revision(engine, "harbour") == "0001"
     with engine.begin() as connection:
         assert connection.execute(sa.text("SELECT * FROM boat")).all() == [(1, "Ada")]
 
@@ -173,7 +173,7 @@ def test_a_failed_migration_leaves_its_revision_unset(engine, harbour):
     (harbour / "0002_length.py").write_text(broken)
     with pytest.raises(RuntimeError, match="half-way"):
         migrations.upgrade(engine, "harbour")
-    assert migrations.current(engine, "harbour") == "0001"
+    assert migrations.current_revision(engine, "harbour") == "0001"
     # The lock is free again: the next try does not wait for it.
     (harbour / "0002_length.py").write_text(SECOND)
     if dialect_name(engine) != "mariadb":  # it has committed the first statement: see the module's docstring
@@ -198,7 +198,7 @@ def test_an_unknown_revision_is_refused(engine, harbour):
 @on_every_database
 def test_nothing_to_undo_is_fine(engine, harbour):
     migrations.downgrade(engine, "harbour")
-    assert migrations.current(engine, "harbour") is None
+    assert migrations.current_revision(engine, "harbour") is None
 
 
 @on_every_database
@@ -221,7 +221,7 @@ def test_threads_that_start_at_once_migrate_once(engine, harbour):
     for thread in threads:
         thread.join()
     assert failures == []
-    assert migrations.current(engine, "harbour") == "0002"
+    assert migrations.current_revision(engine, "harbour") == "0002"
 
 
 @on_every_database
@@ -237,7 +237,7 @@ def test_processes_that_start_at_once_migrate_once(engine, database_url, harbour
     env = os.environ | {"PYTHONPATH": str(Path(moorage.__file__).parent.parent)}
     processes = [subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True) for _ in range(3)]
     assert [(process.communicate()[1], process.returncode) for process in processes] == [("", 0)] * 3
-    assert migrations.current(engine, "harbour") == "0002"
+    assert migrations.current_revision(engine, "harbour") == "0002"
 
 
 def columns(engine, table):
@@ -253,7 +253,7 @@ def test_a_gated_migration_is_run_when_it_is_asked_for(engine, harbour):
     for _ in range(2):  # again changes nothing
         migrations.upgrade(engine, "harbour", "0099")
         assert "rope" not in sa.inspect(engine).get_table_names()
-    assert migrations.current(engine, "harbour") == "0002"
+    assert migrations.current_revision(engine, "harbour") == "0002"
     migrations.downgrade(engine, "harbour")
     assert sa.inspect(engine).get_table_names() == []
 
@@ -261,7 +261,7 @@ def test_a_gated_migration_is_run_when_it_is_asked_for(engine, harbour):
 def test_a_gated_migration_comes_after_the_ordinary_ones(engine, harbour):
     (harbour / "0099_gated_no_ropes.py").write_text(GATED)
     migrations.upgrade(engine, "harbour", "0099")
-    assert migrations.current(engine, "harbour") == "0001"
+    assert migrations.current_revision(engine, "harbour") == "0001"
     migrations.downgrade(engine, "harbour", "0001")
     assert "rope" in sa.inspect(engine).get_table_names()
 
@@ -289,7 +289,7 @@ def test_a_gated_migration_that_stands_in_place_of_the_ordinary_ones_is_told_apa
     (harbour / "0099_gated_no_ropes.py").write_text(GATED)
     assert not migrations.is_current(engine, "harbour")
     migrations.upgrade(engine, "harbour", wanted)
-    assert migrations.current(engine, "harbour") == "0002"
+    assert migrations.current_revision(engine, "harbour") == "0002"
     assert "length_m" in columns(engine, "boat")
 
 

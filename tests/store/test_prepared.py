@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db import driver_statements
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.db.transactions import read, write
 from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime, new_metadata
 from tests.databases import Schema
@@ -57,7 +57,7 @@ def engine(kind):
 
 @pytest.fixture
 def database(engine):
-    return Database(engine)
+    return PreparedDatabase(engine)
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_a_list_may_have_any_length(boats, ids, found):
 @on_every_database
 def test_lists_of_all_lengths_are_a_few_forms(boats, monkeypatch):
     """Else each length is a statement of its own, kept by every connection and its database for as long as they live."""
-    monkeypatch.setattr(driver_statements, "LONGEST_KEPT", 64)
+    monkeypatch.setattr(driver_statements, "MAX_CACHED_LIST", 64)
     compiler = boats._sql
     for length in [*range(1, 64), 64, 65, 66, 200]:
         (row,) = rows(boats, SOME, {"ids": [*range(3, length + 2), 1], "below": 2})

@@ -13,7 +13,7 @@ from sqlalchemy import bindparam
 
 from moorage.core.errors import Unavailable
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.single_reads import Asker, SharedReader
+from moorage.db.single_reads import SharedReader, SingleReads
 from moorage.db.transactions import write
 from moorage.db.types import TABLE_OPTIONS, UtcDateTime, new_metadata
 from tests.databases import Schema
@@ -55,7 +55,7 @@ def boats(engine):
 
 @pytest.fixture
 def asker(boats):
-    return Asker(boats)
+    return SingleReads(boats)
 
 
 @on_every_database
@@ -118,7 +118,7 @@ def cut(engine, connection):
 def test_a_database_that_does_not_answer_is_unavailable():
     for url in (f"postgresql://postgres@127.0.0.1:{free_port()}/none", f"mariadb://root@127.0.0.1:{free_port()}/none"):
         with pytest.raises(Unavailable):
-            Asker(open_engine(url)).question(ALL)()
+            SingleReads(open_engine(url)).question(ALL)()
 
 
 @on_every_database

@@ -4,10 +4,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from moorage.db.engine import open_engine, open_to_read
+from moorage.db.engine import open_engine, open_read_only_engine
 
 
-@pytest.mark.parametrize("opened", [open_engine, open_to_read])
+@pytest.mark.parametrize("opened", [open_engine, open_read_only_engine])
 def test_a_failed_statement_says_nothing_of_its_values(engine, opened):
     engine.connect().close()  # makes SQLite's file
     url = engine.url.set(drivername=engine.url.get_backend_name()).render_as_string(hide_password=False)

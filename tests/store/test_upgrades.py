@@ -12,9 +12,9 @@ from moorage.compute import backfills
 from moorage.compute.store.tables import servers
 from moorage.core.errors import Unavailable
 from moorage.db import migrations, upgrades
-from moorage.db.migrations import Standing
+from moorage.db.migrations import SchemaState
 from moorage.db.transactions import read, write
-from moorage.db.upgrades import Backfill, Phase, plan, run
+from moorage.db.upgrades import Backfill, Phase, plan_upgrade, run_upgrade
 from tests.conftest import START
 from tests.store.test_migrations import GATED, SECOND, harbour  # noqa: F401 - the last one is a fixture
 from tests.system.planes import VirtualPlane
@@ -48,32 +48,32 @@ def names(steps):
 
 
 def test_the_plan_says_what_is_left_and_for_what_somebody_must_stop(newer):
-    assert names(plan(newer, "harbour")) == [
+    assert names(plan_upgrade(newer, "harbour")) == [
         ("expand", "0001", True, 0, True),
         ("expand", "0002", False, 0, False),
         ("expand", "0003", False, 0, True),
         ("migrate", "lengths", False, 0, False),
         ("contract", "0099", False, 0, False),
     ]
-    assert [step.what for step in plan(newer, "harbour")][1:] == [
+    assert [step.what for step in plan_upgrade(newer, "harbour")][1:] == [
         "Boats have lengths.", "Boats have widths.", "Every boat has a length.", "Ropes are gone.",
     ]  # fmt: skip
-    assert migrations.current(newer, "harbour") == "0001", "a plan changes nothing"
+    assert migrations.current_revision(newer, "harbour") == "0001", "a plan changes nothing"
 
 
 def test_the_phases_do_theirs_and_tell_how_far_they_are(newer):
     told = []
-    done = run(newer, "harbour", [Phase.MIGRATE, Phase.EXPAND], lambda *row: told.append(row))
+    done = run_upgrade(newer, "harbour", [Phase.MIGRATE, Phase.EXPAND], lambda *row: told.append(row))
     assert [step.name for step in done] == ["0002", "0003", "lengths"], "in their order, not in that of the words"
     assert told[-4:] == [("harbour lengths", n, 5) for n in (0, 2, 4, 5)]
-    assert migrations.standing(newer, "harbour") is Standing.CURRENT
-    assert names(plan(newer, "harbour"))[-2:] == [
+    assert migrations.schema_state(newer, "harbour") is SchemaState.CURRENT
+    assert names(plan_upgrade(newer, "harbour"))[-2:] == [
         ("migrate", "lengths", True, 0, False), ("contract", "0099", False, 0, False),
     ]  # fmt: skip
     assert "rope" in sa.inspect(newer).get_table_names()
-    assert [step.name for step in run(newer, "harbour", [Phase.CONTRACT], lambda *_: None)] == ["0099"]
+    assert [step.name for step in run_upgrade(newer, "harbour", [Phase.CONTRACT], lambda *_: None)] == ["0099"]
     assert "rope" not in sa.inspect(newer).get_table_names()
-    assert run(newer, "harbour", list(Phase), lambda *_: None) == []
+    assert run_upgrade(newer, "harbour", list(Phase), lambda *_: None) == []
 
 
 def test_a_program_of_before_starts_on_what_was_only_added_to(newer, harbour):  # noqa: F811 - the fixture
@@ -82,14 +82,14 @@ def test_a_program_of_before_starts_on_what_was_only_added_to(newer, harbour):  
     text = second.read_text()
     for name in ("0002_length.py", "0003_width.py"):
         (harbour / name).unlink()
-    assert migrations.standing(newer, "harbour") is Standing.AHEAD
+    assert migrations.schema_state(newer, "harbour") is SchemaState.AHEAD
     migrations.upgrade(newer, "harbour")
-    assert migrations.current(newer, "harbour") == "0002"
+    assert migrations.current_revision(newer, "harbour") == "0002"
     second.write_text(text.replace('phase = "expand"', ""))
     migrations.downgrade(newer, "harbour", "0001")
     migrations.upgrade(newer, "harbour")
     second.unlink()
-    assert migrations.standing(newer, "harbour") is Standing.NEWER
+    assert migrations.schema_state(newer, "harbour") is SchemaState.NEWER
 
 
 def test_rows_that_others_hold_are_no_endless_loop(newer, monkeypatch):
@@ -97,7 +97,7 @@ def test_rows_that_others_hold_are_no_endless_loop(newer, monkeypatch):
     monkeypatch.setattr(upgrades, "backfills", lambda _: (held,))
     migrations.upgrade(newer, "harbour")
     with pytest.raises(Unavailable, match="harbour held: 3 rows are held by others"):
-        run(newer, "harbour", [Phase.MIGRATE], lambda *_: None)
+        run_upgrade(newer, "harbour", [Phase.MIGRATE], lambda *_: None)
 
 
 def test_servers_of_before_are_counted(tmp_path):
@@ -111,9 +111,11 @@ def test_servers_of_before_are_counted(tmp_path):
         with write(engine) as connection:
             connection.execute(servers.update().values(is_counted=False, counted=None))
             connection.execute(sa.text("UPDATE quota_locks SET used = NULL"))
-        (step,) = (one for one in plan(engine, "compute") if one.phase is Phase.MIGRATE)
+        (step,) = (one for one in plan_upgrade(engine, "compute") if one.phase is Phase.MIGRATE)
         assert (step.rows, step.is_done) == (3, False)
-        assert [one.name for one in run(engine, "compute", [Phase.MIGRATE], lambda *_: None)] == ["counted-servers"]
+        assert [one.name for one in run_upgrade(engine, "compute", [Phase.MIGRATE], lambda *_: None)] == [
+            "counted-servers"
+        ]
         with read(engine) as connection:
             assert backfills.BACKFILLS[0].left(engine) == 0
             used = connection.execute(sa.text("SELECT used FROM quota_locks WHERE used IS NOT NULL")).scalar_one()

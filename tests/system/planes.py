@@ -24,8 +24,8 @@ from moorage.core.errors import NotFound, StartError
 from moorage.core.ids import RandomIds, SeededIds
 from moorage.db.migrations import upgrade
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import credentials, open_or_create
-from moorage.identity.host_credential import join
+from moorage.identity.embedded import first_credentials, open_or_create_identity
+from moorage.identity.host_credential import enrol_host
 from moorage.options import PlacementOptions, PlaneOptions
 from moorage.placement.service.service import PlacementService
 from moorage.wire.client import ServiceClient, TokenSource
@@ -185,7 +185,7 @@ class PlaneClients:
 
 def embedded_credentials(transport: Transport, state: Path, clock: Clock, user: str = "admin") -> PasswordTokens:
     """A first user's password, for a plane with users of its own; `transport` leads to its identity service."""
-    password, project = credentials(state, user)
+    password, project = first_credentials(state, user)
     return PasswordTokens(transport, username=user, password=password, project=project, clock=clock)
 
 
@@ -199,7 +199,7 @@ def let_in(agent: Config, services: Path) -> None:
     )
     for host in agent.hosts:
         made = admin.request("POST", f"/moorage/v1/hosts/{host}/enrolment", json={"expires_s": 600})
-        join(agent.credential_of(host), host, made["token"], identity, clock)
+        enrol_host(agent.credential_of(host), host, made["token"], identity, clock)
 
 
 def without_ours() -> dict[str, str]:
@@ -261,7 +261,7 @@ class VirtualPlane(InProcessPlane, PlaneClients):
         return self.config.state
 
     def password(self, user: str) -> str:
-        return credentials(self.state, user)[0]
+        return first_credentials(self.state, user)[0]
 
     def story(self) -> list[object]:
         """What there is to see, for comparing two runs."""
@@ -295,7 +295,7 @@ def furnish(config: Config) -> None:
             shutil.copy(sqlite_template(PLACEMENT if service == "placement" else schema_of(service)), path)
             path.chmod(0o600)
     if config.has_users and not config.identity.users_file:
-        open_or_create(config.state, clock=SystemClock(), ids=RandomIds(), bcrypt_rounds=4)
+        open_or_create_identity(config.state, clock=SystemClock(), ids=RandomIds(), bcrypt_rounds=4)
 
 
 def program_with(constants: Mapping[str, object]) -> str:

@@ -12,7 +12,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.ids import SeededIds
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.identity.embedded import open_or_create
+from moorage.identity.embedded import open_or_create_identity
 from tests.conftest import DATABASES
 from tests.ports import free_port
 from tests.servers import program, temporary_database
@@ -112,7 +112,7 @@ def test_each_database_comes_back_as_it_was(tmp_path, kind, passphrase, is_encry
         manifest = document(moorage(config, "backup", str(tmp_path / "backup"), *sealed, "--json"))
         assert manifest["encrypted"] is is_encrypted
         assert b"CUSTOM_KEPT" not in b"".join(_contents(tmp_path / "backup")) or not is_encrypted
-        assert manifest["databases"]["placement"]["revision"] == migrations.head("placement")
+        assert manifest["databases"]["placement"]["revision"] == migrations.head_revision("placement")
         with engine.begin() as connection:
             connection.execute(sa.text("DELETE FROM traits WHERE id = 7"))
             connection.execute(
@@ -163,7 +163,7 @@ def _contents(directory):
 def quiet(tmp_path):
     """The configuration of a plane with users, which does not run."""
     config = write_config(tmp_path / "state", plane={"services": "identity,placement"})
-    open_or_create(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
+    open_or_create_identity(config.state, clock=SystemClock(), ids=SeededIds(1), bcrypt_rounds=4)
     engine = open_engine(config.database_url("placement"))
     migrations.upgrade(engine, "placement")
     engine.dispose()

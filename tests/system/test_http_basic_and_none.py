@@ -6,7 +6,7 @@ import json
 import pytest
 
 from moorage.core.errors import RemoteError
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.wire.client import NoCredentials, ServiceClient
 from moorage.wire.transports import SocketTransport
 from tests.ports import free_port
@@ -62,12 +62,12 @@ def basic_plane(tmp_path_factory):
 
 
 def test_with_http_basic_a_server_is_built(basic_plane):
-    password, _ = credentials(basic_plane.state, "admin")
+    password, _ = first_credentials(basic_plane.state, "admin")
     a_server_with_a_function(clients_of(basic_plane, Basic("admin", password)))
 
 
 def test_with_http_basic_rules_hold_as_with_tokens(basic_plane):
-    password, _ = credentials(basic_plane.state, "demo")
+    password, _ = first_credentials(basic_plane.state, "demo")
     demo = clients_of(basic_plane, Basic("demo", password))
     assert demo.compute.get("/servers") == {"servers": []}
     assert refusal_of(lambda: demo.placement.get("/resource_providers")) == 403

@@ -12,7 +12,7 @@ import pytest
 
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.wire.transports import InProcessTransport
 from moorage.wiring import build_plane
 from tests.ports import free_port
@@ -242,7 +242,7 @@ def test_a_host_is_let_in_by_one_token_and_its_agent_ends_with_its_revocation(tm
 
 def test_an_agent_with_a_services_password_does_not_start_and_says_what_to_do(tmp_path):
     with services_process(tmp_path / "services", {}) as services:
-        password, project = credentials(services.state, "moorage")
+        password, project = first_credentials(services.state, "moorage")
         identity = {"username": "moorage", "password": password, "project": project}
         agent = agent_that_did_not_join(tmp_path / "agent", services, identity=identity)
         started = moorage("up", "--config", agent.config)

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.ports import free_port
 from tests.servers import proxy_program
 from tests.system.planes import PlaneProcess, until, write_config
@@ -146,7 +146,7 @@ def site(request, tmp_path_factory):
                 return False
 
         until(answers)
-        password, _ = credentials(state, "admin")
+        password, _ = first_credentials(state, "admin")
         yield Site(url, f"http://127.0.0.1:{plane}", trust, password)
 
 

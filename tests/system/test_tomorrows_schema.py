@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.migrations import Standing
+from moorage.db.migrations import SchemaState
 from tests.conftest import DATABASES, START
 from tests.servers import temporary_database
 from tests.system.planes import VirtualPlane
@@ -71,7 +71,7 @@ def test_todays_program_goes_on_and_starts_on_a_schema_that_was_added_to(urls, t
         plane.create_fpga_flavor()
         work(plane, START)
         for feature, url in urls.items():
-            expand(url, feature, migrations.head(feature))
+            expand(url, feature, migrations.head_revision(feature))
         later = START + timedelta(hours=3)
         plane.run_until(later)
         work(plane, later)
@@ -80,7 +80,7 @@ def test_todays_program_goes_on_and_starts_on_a_schema_that_was_added_to(urls, t
         work(plane, later)
     for feature, url in urls.items():
         engine = open_engine(url)
-        assert migrations.standing(engine, feature) is Standing.AHEAD
+        assert migrations.schema_state(engine, feature) is SchemaState.AHEAD
         engine.dispose()
 
 

@@ -7,7 +7,7 @@ import sys
 import httpx
 import pytest
 
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.ports import free_port
 from tests.processes import inherited, running
 from tests.system.planes import PlaneProcess, let_in, until, write_config
@@ -95,7 +95,7 @@ def test_the_dashboard_is_a_client_of_the_others(ports, clients):
     directory, numbers, _ = ports
     site = Site(None, f"http://127.0.0.1:{numbers['dashboard']}")
     for _ in range(4):
-        assert site.sign_in("admin", credentials(directory / "services", "admin")[0]).status_code == 303
+        assert site.sign_in("admin", first_credentials(directory / "services", "admin")[0]).status_code == 303
         assert ">compute-1</a>" in site.get("/map").text
         assert "Leases" in site.get("/leases").text
         assert site.post("/sign-out").headers["location"] == "/ui/sign-in"

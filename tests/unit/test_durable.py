@@ -2,10 +2,10 @@
 
 import pytest
 
-from moorage.durable import DurableDocument, write_durably, write_whole
+from moorage.durable import DurableDocument, write_atomically, write_durably
 
 
-@pytest.mark.parametrize("write", [write_durably, write_whole])
+@pytest.mark.parametrize("write", [write_durably, write_atomically])
 def test_the_new_content_is_there_and_nobody_else_can_read_it(tmp_path, write):
     path = tmp_path / "file"
     path.write_bytes(b"old")

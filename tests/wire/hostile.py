@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from moorage.wire.app import ServiceApi
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Query, Route
 
 #: Around the bounds of 32 and of 64 bits, and beyond all of them, also as JSON's other numbers.
@@ -38,7 +38,7 @@ Json = Any
 
 def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
     """In the newest microversion that the route has."""
-    if isinstance(route.schema, Versioned):
+    if isinstance(route.schema, VersionedSchema):
         return route.schema.at(route.until or (api.versions.maximum if api.versions else None))
     return route.schema
 

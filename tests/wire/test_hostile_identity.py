@@ -12,7 +12,7 @@ import pytest
 
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import StartError
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.identity.routes import API as IDENTITY
 from moorage.rehearsal.clock import open_clock
 from moorage.rehearsal.routes import API as REHEARSAL
@@ -36,8 +36,8 @@ class World:
         self.answers: Counter[int] = Counter()
         self.troubles: list[str] = []
         self._token = ""
-        self.first_password = credentials(plane.config.state, "demo")[0]
-        self.passwords = {name: credentials(plane.config.state, name)[0] for name in ("admin", "demo")}
+        self.first_password = first_credentials(plane.config.state, "demo")[0]
+        self.passwords = {name: first_credentials(plane.config.state, name)[0] for name in ("admin", "demo")}
         users = self.sent("GET", "/v3/users")["users"]
         self.demo = next(user["id"] for user in users if user["name"] == "demo")
         self.project = self.sent("GET", "/v3/projects")["projects"][0]["id"]

@@ -24,7 +24,7 @@ from moorage.placement.api.routes import API as PLACEMENT
 from moorage.reservation.api.openapi import ABOUT as ABOUT_RESERVATION
 from moorage.reservation.api.routes import API as RESERVATION
 from moorage.wire.app import ServiceApi
-from moorage.wire.body import Versioned
+from moorage.wire.body import VersionedSchema
 from moorage.wire.http import Route
 from tests.migrated import schema_of
 from tests.plane import SERVICE, InProcessPlane
@@ -349,7 +349,7 @@ def published(service: str, route: Route[Any]) -> set[str]:
     words = about and about.operations.get(f"{route.method} {route.path}")
     if not words or words.query is None:
         return set()
-    schema = words.query.at(None) if isinstance(words.query, Versioned) else words.query
+    schema = words.query.at(None) if isinstance(words.query, VersionedSchema) else words.query
     return set(schema.document.get("properties", {})) if schema else set()
 
 

@@ -15,7 +15,7 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.model.reports import AttachmentReport
 from moorage.compute.api.routes import API as COMPUTE
 from moorage.core.errors import NotFound
-from moorage.identity.host_credential import HostTokens, join
+from moorage.identity.host_credential import HostTokens, enrol_host
 from moorage.identity.routes import API as IDENTITY
 from moorage.images.for_hosts import DiskImages, HostImageSource
 from moorage.images.routes import API as IMAGE
@@ -428,7 +428,7 @@ def test_of_identity_an_agent_is_shown_its_own_token_alone(tmp_path):
     with InProcessPlane(tmp_path, "identity", authenticator=None) as plane:
         registry, way = plane.service("identity").hosts, plane.transport("/identity")
         path = tmp_path / "credential.json"
-        join(path, A, registry.invite(A)[0], way, plane.clock)
+        enrol_host(path, A, registry.invite(A)[0], way, plane.clock)
         registry.invite(B)
         headers = dict(HostTokens(path, A, way, plane.clock).headers())
         answers = SimpleNamespace(allowed=set(), refused=set())

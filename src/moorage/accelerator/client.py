@@ -13,7 +13,7 @@ from moorage.accelerator.model.naming import spec_class
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.reports import AttachmentReport, DeviceReport
 from moorage.jobs.job_api import HostJobsClient
-from moorage.wire.client import decode
+from moorage.wire.client import decode_body
 
 __all__ = [
     "AcceleratorClient",
@@ -98,7 +98,7 @@ class AcceleratorClient(HostJobsClient):
             return None
         return [
             AttachHandle(row["handle"], row["state"], row["deployable"], row["request_uuid"])
-            for row in decode(answer)["handles"]
+            for row in decode_body(answer)["handles"]
         ]
 
     def delete_requests_of(self, instance_uuid: str) -> None:

@@ -16,7 +16,7 @@ from moorage.audit.model import Finding, FindingKind
 from moorage.audit.schedule import AuditSchedule, last_round
 from moorage.core.errors import MoorageError
 from moorage.jobs.store import JobStore
-from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ _FINDINGS, _ENDED = "moorage_audit_findings", "moorage_audit_last_round_timestam
 _DURATION, _PERIOD = "moorage_audit_round_duration_seconds", "moorage_audit_period_seconds"
 
 _FAMILIES = (
-    Family(_FINDINGS, "What the last audit found, by kind.", ("kind",)),
-    Family(_ENDED, "When the last audit ended, of whichever process."),
-    Family(_DURATION, "How long it took."),
-    Family(_PERIOD, "How often there is to be one: [audit] period_s."),
+    GaugeFamily(_FINDINGS, "What the last audit found, by kind.", ("kind",)),
+    GaugeFamily(_ENDED, "When the last audit ended, of whichever process."),
+    GaugeFamily(_DURATION, "How long it took."),
+    GaugeFamily(_PERIOD, "How often there is to be one: [audit] period_s."),
 )
 
 #: What makes a finding the same one as in the round before.
@@ -91,7 +91,7 @@ def _key(finding: Finding) -> _Key:
 def show(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: float) -> None:
     """At each scrape what the last round said, whoever did it; before the first only the period."""
 
-    def samples(connection: Connection) -> Iterator[Sample]:
+    def samples(connection: Connection) -> Iterator[GaugeSample]:
         yield _PERIOD, (), period_s
         last = last_round(connection, jobs)
         if last is None:

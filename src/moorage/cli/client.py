@@ -4,7 +4,7 @@ from moorage.config import Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport
 
@@ -30,7 +30,7 @@ def plane_tokens(config: Config) -> TokenSource:
     if config.identity.mode == "keystone" and config.identity.password:
         return _services_user(config)
     auth_url = identity_url(config)
-    password, project = credentials(config.state, "admin")
+    password, project = first_credentials(config.state, "admin")
     return PasswordTokens(
         SocketTransport(auth_url),
         username="admin",

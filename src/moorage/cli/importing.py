@@ -58,7 +58,7 @@ def opened(config: Config, feature: str) -> Iterator[Engine]:
 def check_target(target: Engine, feature: str, check_empty: Callable[[Connection], None]) -> None:
     """As the import does. A database that is not there yet, or has no schema yet, is not made."""
     file = target.url.database if target.url.get_backend_name() == "sqlite" else None
-    if (file is not None and not Path(file).exists()) or migrations.current(target, feature) is None:
+    if (file is not None and not Path(file).exists()) or migrations.current_revision(target, feature) is None:
         return
     with read(target) as connection:
         check_empty(connection)

@@ -19,10 +19,10 @@ from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.limits import ServerLimits
 from moorage.wire.server.process_setup import (
     Signals,
-    keep_memory,
-    keep_what_is_there,
-    open_more_files,
-    tell_service_manager,
+    freeze_heap,
+    keep_freed_memory,
+    notify_service_manager,
+    raise_file_limit,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def work(listener: socket.socket) -> NoReturn:
     """The life of the process: serve on this bound socket until SIGTERM."""
     config, plane = _started()
     signals = Signals()
-    open_more_files()
+    raise_file_limit()
     server = HttpServer(
         plane.app,
         listener,
@@ -49,9 +49,9 @@ def work(listener: socket.socket) -> NoReturn:
     )
     server.start()
     click.echo(_banner(config))
-    tell_service_manager("READY=1")
+    notify_service_manager("READY=1")
     signals.until_the_end(plane.reload)
-    tell_service_manager("STOPPING=1")
+    notify_service_manager("STOPPING=1")
     plane.drain()
     if config.server.drain_s > 0:
         server.retire()
@@ -80,17 +80,17 @@ def _limits(config: Config) -> ServerLimits:
 
 def _started() -> "tuple[Config, Plane]":
     """What keeps the plane from starting is left in ``failed`` in the state directory."""
-    gc.disable()  # what a start makes is there to stay; `keep_what_is_there` ends it
+    gc.disable()  # what a start makes is there to stay; `freeze_heap` ends it
     from moorage.wiring import build_plane
 
     config = load(Path(os.environ[CONFIG_VARIABLE]))
     if config.plane.log_file:
-        logs.set_up(
+        logs.set_up_logging(
             config.plane.log_level, (config.state / config.plane.log_file).open("a", encoding="utf-8", buffering=1)
         )
     else:
-        logs.set_up(config.plane.log_level)
-    keep_memory()
+        logs.set_up_logging(config.plane.log_level)
+    keep_freed_memory()
     try:
         plane = build_plane(config)
         plane.start()
@@ -100,7 +100,7 @@ def _started() -> "tuple[Config, Plane]":
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
         raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
-    keep_what_is_there()
+    freeze_heap()
     return config, plane
 
 

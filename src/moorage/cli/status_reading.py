@@ -39,7 +39,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """`state`: current, behind, newer, empty or away. `at` and `head` are schema revisions."""
+    """`state`: current, behind, newer, empty or away. `at` and `head_revision` are schema revisions."""
 
     service: str
     url: str
@@ -119,7 +119,7 @@ def databases(config: Config) -> list[DatabaseState]:
 
 
 def _database(service: str, url: str) -> DatabaseState:
-    shown, newest = make_url(url).render_as_string(hide_password=True), migrations.head(service)
+    shown, newest = make_url(url).render_as_string(hide_password=True), migrations.head_revision(service)
     if _is_absent(url):
         return DatabaseState(service, shown, "empty", "", newest)
     try:
@@ -127,7 +127,7 @@ def _database(service: str, url: str) -> DatabaseState:
     except MoorageError as error:
         return DatabaseState(service, shown, "away", "", newest, error.message)
     try:
-        now, state = migrations.current(engine, service), migrations.standing(engine, service)
+        now, state = migrations.current_revision(engine, service), migrations.schema_state(engine, service)
     except MoorageError as error:
         return DatabaseState(service, shown, "away", "", newest, error.message)
     finally:

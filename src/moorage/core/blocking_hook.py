@@ -14,12 +14,12 @@ class _Local(threading.local):
 _local = _Local()
 
 
-def waits() -> None:
+def about_to_block() -> None:
     """To be called before this thread waits for a database, another thread or a network: once or often."""
     if (on_wait := _local.on_wait) is not None:
         on_wait()
 
 
-def tell_of_waiting(on_wait: Callable[[], None] | None) -> None:
+def set_callback(on_wait: Callable[[], None] | None) -> None:
     """Of this thread, from now on; None: nobody wants to know."""
     _local.on_wait = on_wait

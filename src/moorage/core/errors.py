@@ -5,7 +5,7 @@ them a status, the CLI a line of text. A message says what is wrong, where, and 
 
 What a request to another service came to has its name in `fields["peer"]`, or where it was sent in `fields["url"]`, and
 the service's own sentence in `fields["detail"]`: addresses and requests inside the cloud are no business of tenants, see
-`for_tenants`.
+`message_for_tenants`.
 
 Not here: "no candidates" and "host rejected", which are results with reasons and not exceptions.
 """
@@ -144,7 +144,7 @@ class StartError(MoorageError):
     code = "moorage.start"
 
 
-def for_tenants(error: MoorageError) -> str:
+def message_for_tenants(error: MoorageError) -> str:
     """The message without what it says of requests to other services, and of their addresses: only which service failed.
 
     Those are the failures of services that `error` is, or that led to it and are quoted in its message.
@@ -155,23 +155,23 @@ def for_tenants(error: MoorageError) -> str:
     while seen is not None and id(seen) not in passed:  # an error that is raised again can be in its own context
         passed.add(id(seen))
         if isinstance(seen, MoorageError) and seen.message and ("peer" in seen.fields or "url" in seen.fields):
-            told = told.replace(seen.message, _failure(seen, error))
+            told = told.replace(seen.message, _peer_failure(seen, error))
         seen = seen.__cause__ or seen.__context__
     return told
 
 
-def _failure(of_peer: MoorageError, error: MoorageError) -> str:
+def _peer_failure(of_peer: MoorageError, error: MoorageError) -> str:
     peer = of_peer.fields.get("peer")
     service = f"the {peer} service" if peer else "another service"
     if isinstance(of_peer, Unavailable):
         return f"{service} does not answer; try again later"
     detail = str(of_peer.fields.get("detail") or "")
     # What a service refused for a reason that is the tenant's has become another error than that of a service.
-    if isinstance(error, Unavailable | RemoteError) or not detail or _INSIDE.search(detail):
+    if isinstance(error, Unavailable | RemoteError) or not detail or _QUOTED_REQUEST.search(detail):
         failed = isinstance(of_peer, RemoteError) and of_peer.status >= 500
         return f"{service} {'failed' if failed else 'refused a request'}; an administrator can read why"
     return f"{service} refused: {detail}"
 
 
 #: A service's sentence that quotes a third one.
-_INSIDE = re.compile(r"://| answered \d{3} to ")
+_QUOTED_REQUEST = re.compile(r"://| answered \d{3} to ")

@@ -37,7 +37,7 @@ class ImportFinding:
 
 
 #: Findings of each kind that are remembered; all are counted, and all go into the file where one is asked for.
-REMEMBERED = 1000
+MAX_REMEMBERED = 1000
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Findings:
     def add(self, finding: ImportFinding) -> None:
         self.counts[finding.kind] = self.counts.get(finding.kind, 0) + 1
         remembered = self.first.setdefault(finding.kind, [])
-        if len(remembered) < REMEMBERED:
+        if len(remembered) < MAX_REMEMBERED:
             remembered.append(finding)
 
     def __bool__(self) -> bool:

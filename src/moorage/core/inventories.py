@@ -26,7 +26,7 @@ class Inventory:
         return replace(self, reserved=self.total)
 
 
-def faults_of(inventory: Inventory) -> Iterator[str]:
+def inventory_faults(inventory: Inventory) -> Iterator[str]:
     """Why nobody can have meant it: ``reserved 9 is more than total 8``."""
     if inventory.total < 1:
         yield f"total {inventory.total} is less than 1"

@@ -26,7 +26,7 @@ _BITSTREAM_TRAIT = re.compile(r"CUSTOM_FPGA_([A-Z0-9]+_)?(REGION|FUNCTION|FUNCTI
 _OTHER = re.compile(r"[^A-Z0-9_]+")
 
 
-def check_no_queue(host: str) -> None:
+def check_not_queue_name(host: str) -> None:
     """Raises `Invalid` for a host that is called as a queue."""
     if host in QUEUES:
         raise Invalid(f"{host} is the name of a queue; call the host something else")
@@ -34,7 +34,7 @@ def check_no_queue(host: str) -> None:
 
 def check_host_name(name: str) -> None:
     """Raises `Invalid` for what cannot be the name of a host."""
-    check_no_queue(name)
+    check_not_queue_name(name)
     if not _HOST.match(name):
         raise Invalid(
             f"{name!r} cannot be the name of a host: it has 1 to 255 letters, digits, '.', '_' and '-', and begins with a "
@@ -51,7 +51,7 @@ def is_custom(name: str) -> bool:
     )
 
 
-def custom(text: str) -> str:
+def custom_name(text: str) -> str:
     """`text` as a custom class or trait: upper case, every run of other characters one ``_``, prefixed.
 
     >>> custom("baremetal.gold-2")
@@ -81,7 +81,7 @@ def reservation_class(reservation_id: str) -> str:
     >>> reservation_class("4d17d41a-830d-47b2-91c7-4f9fc0ae611e")
     'CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E'
     """
-    return custom(f"reservation_{reservation_id}")
+    return custom_name(f"reservation_{reservation_id}")
 
 
 def reservation_trait(reservation_id: str) -> str:

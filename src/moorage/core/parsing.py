@@ -10,14 +10,14 @@ EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
-def whole(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """The digits 0 to 9 without a sign; as many as Python reads."""
     if not (text.isascii() and text.isdigit()):
         raise ValueError("these are not digits alone")
     return int(text)
 
 
-def moment(text: str, *, zone: tzinfo | None = UTC) -> datetime:
+def parse_time(text: str, *, zone: tzinfo | None = UTC) -> datetime:
     """A time of ISO 8601 in UTC, one before `EARLIEST` or after `LATEST` as if it were that.
 
     `zone` is that of a text that names none; with None such a text is refused. In a query a plus that was not escaped is a

@@ -32,5 +32,5 @@ class Transitions(Generic[S]):
         return frozenset(state for state, following in self.allowed.items() if after in following)
 
 
-def table(subject: str, rows: Mapping[S, Iterable[S]]) -> Transitions[S]:
+def transition_table(subject: str, rows: Mapping[S, Iterable[S]]) -> Transitions[S]:
     return Transitions(subject, {state: frozenset(following) for state, following in rows.items()})

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from moorage.core.errors import MoorageError, RemoteError, for_tenants
+from moorage.core.errors import MoorageError, RemoteError, message_for_tenants
 from moorage.wire.errors import status_of
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ def status_shown(error: MoorageError) -> int:
 def words_of(error: MoorageError) -> str:
     """What a service has said, in a sentence: without Placement's preamble, and without the schema that was not met."""
     detail = error.fields.get("detail")
-    said = str(detail or for_tenants(error))
+    said = str(detail or message_for_tenants(error))
     if not detail and said != error.message:
         log.warning("another service failed", extra={"reason": error.message})
     parts = [" ".join(part.split()) for part in said.split("\n\n")]

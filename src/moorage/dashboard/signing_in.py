@@ -15,8 +15,8 @@ import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, MoorageError, RemoteError, TooManyRequests, Unauthorized, Unavailable
-from moorage.wire.client import decode, refusal_of
-from moorage.wire.transports import ClientResponse, Transport, passed_on
+from moorage.wire.client import decode_body, error_of_response
+from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ class SigningIn:
             log.warning("a session's token was not revoked", extra={"reason": error.message})
             return  # the cookie is gone either way
         if answer.status not in (204, 401, 404):
-            log.warning("a session's token was not revoked", extra={"reason": refusal_of(answer)[0]})
+            log.warning("a session's token was not revoked", extra={"reason": error_of_response(answer)[0]})
 
     def _issue(
         self, identity: Mapping[str, Any], project_id: str | None, address: str = ""
@@ -120,9 +120,9 @@ class SigningIn:
         if answer.status == 429:
             retry_after = answer.headers.get("retry-after", "")
             seconds = int(retry_after) if retry_after.isdecimal() else 60
-            raise TooManyRequests(refusal_of(answer)[0], code="dashboard.refused", retry_after_s=seconds)
+            raise TooManyRequests(error_of_response(answer)[0], code="dashboard.refused", retry_after_s=seconds)
         if answer.status == 401:
-            message, _ = refusal_of(answer)
+            message, _ = error_of_response(answer)
             raise Unauthorized(message, code="dashboard.refused")
         return answer.headers.get("x-subject-token", ""), _checked(answer)["token"]
 
@@ -152,7 +152,7 @@ class SigningIn:
         self, method: str, path: str, token: str | None, headers: Mapping[str, str], body: bytes | None = None
     ) -> ClientResponse:
         own = {"accept": "application/json", **headers}
-        if request_id := passed_on():
+        if request_id := outgoing_request_id():
             own["x-openstack-request-id"] = request_id
         if token is not None:
             own["x-auth-token"] = token
@@ -167,7 +167,7 @@ def _mark(token: str) -> bytes:
 
 def _checked(answer: ClientResponse) -> Any:
     if 200 <= answer.status < 300:
-        return decode(answer)
-    message, _ = refusal_of(answer)
+        return decode_body(answer)
+    message, _ = error_of_response(answer)
     said = f"the identity service answered {answer.status}: {message}"
     raise Unavailable(said) if answer.status >= 500 else RemoteError(said, status=answer.status, detail=message)

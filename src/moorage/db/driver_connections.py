@@ -9,8 +9,8 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
-from moorage.db.timeouts import Answers
-from moorage.db.transactions import translate, translated
+from moorage.db.timeouts import PostgresqlResults
+from moorage.db.transactions import translate_error, translating_errors
 
 Rows = Sequence[tuple[Any, ...]]
 L = TypeVar("L")
@@ -27,7 +27,7 @@ class DatabaseDriver:
         """A link on a connection of the driver's, bounded and set up as the engine does it. Raises what a transaction
         raises, also where the connection is lost again before the link is set up.
         """
-        with translated():
+        with translating_errors():
             pooled = self._engine.connect()
             pooled.detach()
         connection = pooled.connection.dbapi_connection
@@ -48,7 +48,7 @@ class DatabaseDriver:
         wrapped = DBAPIError.instance(
             words, None, cast(Any, error), cast(Any, self.errors), connection_invalidated=lost, dialect=dialect
         )
-        return (translate(wrapped) if isinstance(wrapped, DBAPIError) else None) or wrapped
+        return (translate_error(wrapped) if isinstance(wrapped, DBAPIError) else None) or wrapped
 
 
 class PostgresqlLink:
@@ -74,7 +74,7 @@ class PostgresqlLink:
         connection.autocommit = True
         self._pg = connection.pgconn
         self._pq = pq
-        self._answers = Answers(connection)
+        self._answers = PostgresqlResults(connection)
         self._prepared: set[bytes] = set()
         self._transformer = Transformer(connection)
         self._error_of = errors.error_from_result

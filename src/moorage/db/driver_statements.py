@@ -22,14 +22,14 @@ Values = Mapping[str, Any]
 
 _STYLES = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}
 #: The least bound of the three on the parameters of a statement is SQLite's, 32,766: one list and some more fit in.
-LONGEST_KEPT = 1 << 14
+MAX_CACHED_LIST = 1 << 14
 #: PostgreSQL's number of a double: how floating numbers come, which only their conversion asks for.
 _FLOAT8 = 701
 
 
-def places_for(length: int) -> int:
+def placeholders_for(length: int) -> int:
     """Of a list with so many values."""
-    return length if not length or length > LONGEST_KEPT else 1 << (length - 1).bit_length()
+    return length if not length or length > MAX_CACHED_LIST else 1 << (length - 1).bit_length()
 
 
 class Compiler:
@@ -56,7 +56,7 @@ class Compiler:
                 kept[names] = _Compiled(statement, names, self.dialect)
             compiled = kept[names]
             places = compiled.places(values)
-            if max(places, default=0) > LONGEST_KEPT:
+            if max(places, default=0) > MAX_CACHED_LIST:
                 return DriverStatement(compiled, places, values, None, self.dialect)
             return compiled.words.setdefault(
                 places, DriverStatement(compiled, places, values, self._names, self.dialect)
@@ -74,7 +74,7 @@ class _Compiled:
 
     def places(self, values: Values) -> tuple[int, ...]:
         """So many has each of `lists`."""
-        return tuple(places_for(len(values.get(name, self.sql.params[name]))) for name in self.lists)
+        return tuple(placeholders_for(len(values.get(name, self.sql.params[name]))) for name in self.lists)
 
 
 class DriverStatement:

@@ -44,14 +44,14 @@ WRITE_OPTION = "moorage_write"
 
 
 #: Values of statements, with passwords and keys among them, are in no exception and no log.
-_QUIET: dict[str, Any] = {"hide_parameters": True}
+_HIDE_VALUES: dict[str, Any] = {"hide_parameters": True}
 
 
 def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     """An engine for `url_text`; nothing is connected yet. A malformed URL raises `StartError`."""
     url = _with_driver(url_text)
     options: dict[str, Any] = {
-        **_QUIET,
+        **_HIDE_VALUES,
         "pool_size": pool_size,
         "max_overflow": pool_size,
         "pool_timeout": timeouts.ANSWER_TIMEOUT_S,
@@ -60,12 +60,12 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
         return _open_sqlite(url, options)
     # Under READ COMMITTED a conditional UPDATE sees what others have committed; MariaDB's default does not.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
-    engine = create_engine(url, connect_args=timeouts.arguments(url.get_backend_name()), **options)
-    timeouts.bound(engine)
+    engine = create_engine(url, connect_args=timeouts.connect_arguments(url.get_backend_name()), **options)
+    timeouts.set_timeouts(engine)
     return engine
 
 
-def open_to_read(url_text: str) -> Engine:
+def open_read_only_engine(url_text: str) -> Engine:
     """An engine for somebody else's database: its transactions see one state, and nothing can be written or made.
 
     A malformed URL, and a SQLite file that is not there, raise `StartError`.
@@ -77,7 +77,7 @@ def open_to_read(url_text: str) -> Engine:
     if not path.is_file():
         raise StartError(f"there is no SQLite file {path}; name an existing one: sqlite:////DIRECTORY/FILE")
     engine = create_engine(
-        url, creator=lambda: sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), **_QUIET
+        url, creator=lambda: sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True), **_HIDE_VALUES
     )
 
     @event.listens_for(engine, "begin")
@@ -88,7 +88,7 @@ def open_to_read(url_text: str) -> Engine:
 
 
 def _open_server_to_read(url: URL) -> Engine:
-    engine = create_engine(url, isolation_level="REPEATABLE READ", **_QUIET)
+    engine = create_engine(url, isolation_level="REPEATABLE READ", **_HIDE_VALUES)
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -165,7 +165,7 @@ def _use_write_ahead_log(cursor: Any) -> None:
             time.sleep(0.005)
 
 
-def is_near(engine: Engine) -> bool:
+def is_in_process(engine: Engine) -> bool:
     """It is in this process: a question is no round trip."""
     return engine.dialect.name == "sqlite"
 
@@ -183,7 +183,7 @@ def inserted_id(result: CursorResult[Any]) -> int:
     return int(result.inserted_primary_key[0])
 
 
-def among(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
+def in_list(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
     """For lists whose length is a matter of how much there is to do.
 
     On PostgreSQL the words are the same for any length: they are made, sent and planned once. With a place for each

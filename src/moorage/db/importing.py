@@ -15,16 +15,16 @@ from sqlalchemy.exc import DBAPIError
 
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.import_findings import Findings, ImportFinding
-from moorage.db.engine import open_to_read
-from moorage.db.transactions import translate
+from moorage.db.engine import open_read_only_engine
+from moorage.db.transactions import translate_error
 
 T = TypeVar("T")
 
 #: Rows per insert.
-BATCH = 5_000
+INSERT_ROWS = 5_000
 
 #: Rows that are fetched at a time.
-PAGE = 2_000
+FETCH_ROWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class ImportReceipt:
 
 
 #: Called with a table of the peer, how many of its rows are done and how many there are.
-Progress = Callable[[str, int, int], object]
+ProgressCallback = Callable[[str, int, int], object]
 #: Called with each finding, for whoever wants all of them: there may be millions.
-Noted = Callable[[ImportFinding], object]
+FindingCallback = Callable[[ImportFinding], object]
 
 
-class Ledger:
+class ImportLedger:
     """What was taken of each table of the peer, and what was found; becomes the receipt."""
 
-    def __init__(self, there: Mapping[str, int], noted: Noted, progress: Progress) -> None:
+    def __init__(self, there: Mapping[str, int], noted: FindingCallback, progress: ProgressCallback) -> None:
         """`there`: rows of each table of the peer, in the order of the receipt."""
         self._there = there
         self._taken = dict.fromkeys(there, 0)
@@ -131,16 +131,16 @@ class PeerDatabase:
         return list(self._connection.execute(select(table).order_by(table.c.id)).all())
 
     def _stream(self, statement: Any) -> Iterator[Row[Any]]:
-        yield from self._connection.execute(statement.execution_options(yield_per=PAGE))
+        yield from self._connection.execute(statement.execution_options(yield_per=FETCH_ROWS))
 
 
 D = TypeVar("D", bound=PeerDatabase)
 
 
 @contextmanager
-def reading(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
+def open_peer_database(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
     """Raises `StartError` for a database that cannot be read or is not the peer's, naming the remedy."""
-    engine = open_to_read(url)
+    engine = open_read_only_engine(url)
     where = engine.url.render_as_string(hide_password=True)
     try:
         with engine.connect() as connection, connection.begin():
@@ -148,14 +148,14 @@ def reading(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
             database.check_revision(where)
             yield database
     except DBAPIError as error:
-        if isinstance(translate(error), Unavailable):
+        if isinstance(translate_error(error), Unavailable):
             raise Unavailable(f"{where} does not answer: {_first_line(error.orig)}") from error
         raise StartError(f"{where} cannot be read: {_first_line(error.orig)}") from error
     finally:
         engine.dispose()
 
 
-def batches(rows: Iterable[T], size: int = BATCH) -> Iterator[list[T]]:
+def batched(rows: Iterable[T], size: int = INSERT_ROWS) -> Iterator[list[T]]:
     iterator = iter(rows)
     while batch := list(islice(iterator, size)):
         yield batch

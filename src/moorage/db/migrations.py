@@ -33,8 +33,8 @@ from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from moorage.core.errors import StartError, Unavailable
 from moorage.db.engine import WRITE_OPTION, dialect_name
-from moorage.db.timeouts import without_bound
-from moorage.db.transactions import translate, translated
+from moorage.db.timeouts import without_timeouts
+from moorage.db.transactions import translate_error, translating_errors
 from moorage.db.types import new_metadata
 
 #: How long a starting process waits for another one that is migrating the same database.
@@ -52,26 +52,26 @@ def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
     A gated `revision` comes after all ordinary ones. Raises `StartError` when the database is newer than this program.
     """
     gated = revision in gated_revisions(feature)
-    wanted = head(feature) if gated or revision == "head" else revision
-    if _passed(engine, feature, wanted) and not gated:
+    wanted = head_revision(feature) if gated or revision == "head" else revision
+    if _has_reached(engine, feature, wanted) and not gated:
         return
     with _migrating(engine, feature) as connection:
-        _tell_apart(connection, feature)
+        _separate_gated_record(connection, feature)
         # Somebody else may have done it while we waited for the lock.
         if wanted not in _rows(connection, version_table(feature)):
-            _lead(connection, feature, version_table(feature), wanted)
+            _migrate_to(connection, feature, version_table(feature), wanted)
             _write_oldest(connection, feature, wanted)
         if gated and revision not in _rows(connection, gated_table(feature)):
-            _lead(connection, feature, gated_table(feature), revision)
+            _migrate_to(connection, feature, gated_table(feature), revision)
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
     """Undo migrations down to `revision`, gated ones first. After ``base`` nothing of the feature is left, data included."""
     with _migrating(engine, feature) as connection:
-        _tell_apart(connection, feature)
+        _separate_gated_record(connection, feature)
         for table, target in ((gated_table(feature), "base"), (version_table(feature), revision)):
             if _rows(connection, table):
-                _lead(connection, feature, table, target, up=False)
+                _migrate_to(connection, feature, table, target, up=False)
             if target == "base":
                 table.drop(connection, checkfirst=True)
         if revision == "base":
@@ -80,7 +80,7 @@ def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
             _write_oldest(connection, feature, revision)
 
 
-def current(engine: Engine, feature: str) -> str | None:
+def current_revision(engine: Engine, feature: str) -> str | None:
     """The revision of the database; None before the first migration."""
     try:
         with engine.connect() as connection, connection.begin():
@@ -88,12 +88,12 @@ def current(engine: Engine, feature: str) -> str | None:
     except (OperationalError, ProgrammingError) as error:
         if _is_missing_table(error):
             return None
-        if ours := translate(error):
+        if ours := translate_error(error):
             raise ours from error
         raise
 
 
-class Standing(StrEnum):
+class SchemaState(StrEnum):
     """How far a database is, seen from this program."""
 
     EMPTY = "empty"
@@ -105,23 +105,23 @@ class Standing(StrEnum):
     NEWER = "newer"
 
 
-def standing(engine: Engine, feature: str) -> Standing:
+def schema_state(engine: Engine, feature: str) -> SchemaState:
     """Raises `Unavailable` where the database does not answer."""
-    now = current(engine, feature)
+    now = current_revision(engine, feature)
     if now is None:
-        return Standing.EMPTY
-    if now == head(feature):
-        return Standing.CURRENT
+        return SchemaState.EMPTY
+    if now == head_revision(feature):
+        return SchemaState.CURRENT
     if now in revisions(feature) or now in gated_revisions(feature):
-        return Standing.BEHIND
-    return Standing.AHEAD if _serves(engine, feature) else Standing.NEWER
+        return SchemaState.BEHIND
+    return SchemaState.AHEAD if _can_run_here(engine, feature) else SchemaState.NEWER
 
 
 def is_current(engine: Engine, feature: str) -> bool:
-    return _passed(engine, feature, head(feature))
+    return _has_reached(engine, feature, head_revision(feature))
 
 
-def head(feature: str) -> str:
+def head_revision(feature: str) -> str:
     """The newest revision that a start leads to: gated ones are not."""
     return revisions(feature)[-1]
 
@@ -172,15 +172,15 @@ def _is_missing_table(error: DBAPIError) -> bool:
     )
 
 
-def _passed(engine: Engine, feature: str, wanted: str) -> bool:
+def _has_reached(engine: Engine, feature: str, wanted: str) -> bool:
     known, gated = revisions(feature), gated_revisions(feature)
     if wanted not in known:
         raise StartError(f"{feature} has no migration {wanted}; there are {', '.join(known + gated)}")
-    now = current(engine, feature)
-    if now in gated:  # see `_tell_apart`
+    now = current_revision(engine, feature)
+    if now in gated:  # see `_separate_gated_record`
         return False
     if now is not None and now not in known:
-        if _serves(engine, feature):
+        if _can_run_here(engine, feature):
             return True
         raise StartError(
             f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
@@ -189,7 +189,7 @@ def _passed(engine: Engine, feature: str, wanted: str) -> bool:
     return now is not None and now >= wanted
 
 
-def _serves(engine: Engine, feature: str) -> bool:
+def _can_run_here(engine: Engine, feature: str) -> bool:
     """Whether a newer program has left a schema that this one runs on."""
     try:
         with engine.connect() as connection, connection.begin():
@@ -198,7 +198,7 @@ def _serves(engine: Engine, feature: str) -> bool:
         if _is_missing_table(error):
             return False
         raise
-    return oldest is not None and oldest <= head(feature)
+    return oldest is not None and oldest <= head_revision(feature)
 
 
 def _write_oldest(connection: Connection, feature: str, revision: str) -> None:
@@ -240,7 +240,7 @@ def _rows(connection: Connection, table: Table) -> list[str]:
     return list(connection.execute(select(table.c.version_num)).scalars())
 
 
-def _tell_apart(connection: Connection, feature: str) -> None:
+def _separate_gated_record(connection: Connection, feature: str) -> None:
     """Write down a gated migration beside the ordinary ones where it stands in their place.
 
     Gated ones were once recorded as if they were the last. Such a database says nothing of the ordinary ones; the gated
@@ -261,7 +261,7 @@ def _script(feature: str) -> Any:
     return ScriptDirectory(place, version_locations=[place])
 
 
-def _lead(connection: Connection, feature: str, version: Table, target: str, *, up: bool = True) -> None:
+def _migrate_to(connection: Connection, feature: str, version: Table, target: str, *, up: bool = True) -> None:
     """Run the migrations from where `version` says that the schema is to `target`."""
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
@@ -287,8 +287,8 @@ def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
     """A transaction that only one process has at a time for `feature` in this database."""
     alone = {"sqlite": _alone_on_sqlite, "postgresql": _alone_on_postgresql, "mariadb": _alone_on_mariadb}
     with (
-        translated(),
-        without_bound(engine.connect()).execution_options(**{WRITE_OPTION: True}) as connection,
+        translating_errors(),
+        without_timeouts(engine.connect()).execution_options(**{WRITE_OPTION: True}) as connection,
         alone[dialect_name(engine)](connection, feature),
     ):
         yield connection

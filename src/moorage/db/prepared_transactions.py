@@ -28,21 +28,21 @@ from moorage.core.errors import RetryableConflict, Unavailable
 from moorage.db.driver_connections import DatabaseDriver, MariadbLink, PostgresqlLink, Rows, SqliteLink
 from moorage.db.driver_statements import Compiler, DriverStatement, Values
 from moorage.db.engine import dialect_name
-from moorage.db.timeouts import OUTCOME_UNKNOWN, has_ended
-from moorage.db.transactions import is_over
+from moorage.db.timeouts import OUTCOME_UNKNOWN, connection_has_ended
+from moorage.db.transactions import retry_time_is_over
 
 T = TypeVar("T")
 
 #: {engine: what its statements are run in}
-_AROUND: WeakKeyDictionary[Engine, Callable[[str], AbstractContextManager[None]]] = WeakKeyDictionary()
+_WRAPPERS: WeakKeyDictionary[Engine, Callable[[str], AbstractContextManager[None]]] = WeakKeyDictionary()
 
 
-def run_within(engine: Engine, around: Callable[[str], AbstractContextManager[None]]) -> None:
+def wrap_statements(engine: Engine, around: Callable[[str], AbstractContextManager[None]]) -> None:
     """From now on each prepared statement on this engine is run within ``around(its words)``, which have no values."""
-    _AROUND[engine] = around
+    _WRAPPERS[engine] = around
 
 
-class Database:
+class PreparedDatabase:
     """Thread-safe. Raises what `moorage.db.transactions` raises."""
 
     def __init__(self, engine: Engine) -> None:
@@ -76,13 +76,13 @@ class Database:
                     self.transactions += 1
                     return answer
             except RetryableConflict:
-                if attempt == attempts or is_over(began):
+                if attempt == attempts or retry_time_is_over(began):
                     raise
         raise AssertionError("unreachable")
 
     def around(self, words: str) -> AbstractContextManager[None]:
-        """What a statement is run in: see `run_within`."""
-        around = _AROUND.get(self._engine)
+        """What a statement is run in: see `wrap_statements`."""
+        around = _WRAPPERS.get(self._engine)
         return nullcontext() if around is None else around(words)
 
     @contextmanager
@@ -146,7 +146,7 @@ class StatementResult:
 class _Session:
     """One transaction on one link."""
 
-    def __init__(self, database: Database, link: "_Link", sql: Compiler, driver: DatabaseDriver) -> None:
+    def __init__(self, database: PreparedDatabase, link: "_Link", sql: Compiler, driver: DatabaseDriver) -> None:
         self.link = link
         self.is_sound = True
         self.dialect = sql.dialect
@@ -288,7 +288,7 @@ class _PostgresqlLink(PostgresqlLink):
         self._checked(self._result())
 
     def has_ended(self) -> bool:
-        return bool(self.driver_connection.closed) or has_ended(self._pg.socket)
+        return bool(self.driver_connection.closed) or connection_has_ended(self._pg.socket)
 
 
 class _MariadbLink(MariadbLink):
@@ -310,7 +310,7 @@ class _MariadbLink(MariadbLink):
 
     def has_ended(self) -> bool:
         connection = self.driver_connection
-        return not connection.open or has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
+        return not connection.open or connection_has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
 
 
 class _SqliteLink(SqliteLink):
@@ -319,7 +319,7 @@ class _SqliteLink(SqliteLink):
 
     def begin(self, *, writes: bool) -> None:
         if writes:
-            blocking_hook.waits()  # for other writers, and for the disk
+            blocking_hook.about_to_block()  # for other writers, and for the disk
         self.driver_connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:

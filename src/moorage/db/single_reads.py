@@ -26,10 +26,12 @@ _STYLES = {"postgresql": "numeric_dollar", "mysql": "format", "mariadb": "format
 _numbers = itertools.count()
 
 #: {statement: {kind of dialect: it in the words of that}}
-_compiled: WeakKeyDictionary[Select[Any] | CompoundSelect[Any], dict[type[Dialect], "_Sql"]] = WeakKeyDictionary()
+_compiled: WeakKeyDictionary[Select[Any] | CompoundSelect[Any], dict[type[Dialect], "_CompiledSelect"]] = (
+    WeakKeyDictionary()
+)
 
 
-class Asker:
+class SingleReads:
     """Keeps the connections on which the questions to one database are asked. Thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
@@ -43,7 +45,7 @@ class Asker:
     def question(self, statement: Select[Any] | CompoundSelect[Any]) -> "PreparedRead":
         return PreparedRead(self, self._engine, statement)
 
-    def ask(self, sql: "_Sql", parameters: Sequence[object]) -> Rows:
+    def ask(self, sql: "_CompiledSelect", parameters: Sequence[object]) -> Rows:
         """Raises what a transaction raises; a connection that was lost while it was idle only costs a second try."""
         try:
             link = self._idle.pop()
@@ -61,7 +63,7 @@ class Asker:
         self._idle.append(link)
         return rows
 
-    def _ask_anew(self, sql: "_Sql", parameters: Sequence[object]) -> Rows:
+    def _ask_anew(self, sql: "_CompiledSelect", parameters: Sequence[object]) -> Rows:
         link = self._open()
         try:
             rows = link.run(sql, parameters)
@@ -88,7 +90,7 @@ class PreparedRead:
     Its parameters are texts and numbers.
     """
 
-    def __init__(self, asker: Asker, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
+    def __init__(self, asker: SingleReads, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
         self._asker = asker
         self._sql = _sql_of(statement, engine.dialect)
         self._processors = self._sql.processors
@@ -108,15 +110,15 @@ class PreparedRead:
         return tuple(values)
 
 
-def _sql_of(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> "_Sql":
+def _sql_of(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> "_CompiledSelect":
     """Compiled once per process: statements are constants of modules, and each service asks those of its store."""
     kept = _compiled.setdefault(statement, {})
     if type(dialect) not in kept:
-        kept[type(dialect)] = _Sql(statement, dialect)
+        kept[type(dialect)] = _CompiledSelect(statement, dialect)
     return kept[type(dialect)]
 
 
-class _Sql:
+class _CompiledSelect:
     """A statement in the words of one driver, its parameters by position."""
 
     def __init__(self, statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> None:
@@ -147,23 +149,23 @@ class SharedReader(Generic[T]):
     def __init__(self, ask: Callable[[], T]) -> None:
         self._ask = ask
         self._asking = threading.Lock()
-        self._next = _Round[T]()
+        self._next = _SharedRead[T]()
 
     def __call__(self) -> T:
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         mine = self._next
         with mine.lock:
             if mine.answers:
                 return mine.answers[0]
             with self._asking:
                 # Whoever comes from here on takes part in the next round. Where asking fails, each of this round asks.
-                self._next = _Round()
+                self._next = _SharedRead()
                 answer = self._ask()
             mine.answers.append(answer)
             return answer
 
 
-class _Round(Generic[T]):
+class _SharedRead(Generic[T]):
     __slots__ = ("answers", "lock")
 
     def __init__(self) -> None:
@@ -176,13 +178,13 @@ class _Link(Protocol):
 
     driver_connection: Any
 
-    def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows: ...
+    def run(self, sql: _CompiledSelect, parameters: Sequence[object]) -> Rows: ...
 
     def close(self) -> None: ...
 
 
 class _PostgresqlLink(PostgresqlLink):
-    def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
+    def run(self, sql: _CompiledSelect, parameters: Sequence[object]) -> Rows:
         self._prepare(sql.name, sql.encoded)
         self._pg.send_query_prepared(sql.name, [str(value).encode() for value in parameters])
         self._answers.flush()
@@ -190,13 +192,13 @@ class _PostgresqlLink(PostgresqlLink):
 
 
 class _MariadbLink(MariadbLink):
-    def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
+    def run(self, sql: _CompiledSelect, parameters: Sequence[object]) -> Rows:
         self._cursor.execute(sql.text, tuple(parameters) or None)
         return list(self._cursor.fetchall())
 
 
 class _SqliteLink(SqliteLink):
-    def run(self, sql: _Sql, parameters: Sequence[object]) -> Rows:
+    def run(self, sql: _CompiledSelect, parameters: Sequence[object]) -> Rows:
         rows: Rows = self.driver_connection.execute(sql.text, tuple(parameters)).fetchall()
         return rows
 

@@ -19,8 +19,8 @@ from sqlalchemy import Engine, event
 from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 from moorage.db.driver_connections import DatabaseDriver, MariadbLink, PostgresqlLink, Rows, SqliteLink
-from moorage.db.engine import dialect_name, is_near
-from moorage.db.timeouts import OUTCOME_UNKNOWN, has_ended
+from moorage.db.engine import dialect_name, is_in_process
+from moorage.db.timeouts import OUTCOME_UNKNOWN, connection_has_ended
 
 #: {column: value} with values of `TYPES`; None is NULL.
 Row = Mapping[str, object]
@@ -35,10 +35,10 @@ TYPES: Mapping[str, Mapping[str, str]] = {
 _numbers = itertools.count()
 
 #: SQLSTATEs with which a statement says that it has found something otherwise than expected: division by zero, a signal.
-_OTHERWISE = {"22012", "45000"}
+_PRECONDITION_SQLSTATES = {"22012", "45000"}
 
 
-class FoundOtherwise(Exception):
+class PreconditionFailed(Exception):
     """What a statement of the batch checks is not so; nothing was written."""
 
 
@@ -119,7 +119,7 @@ _ROWS: Mapping[str, Callable[[Mapping[str, str], Mapping[str, str]], str]] = {
 Command = tuple[Statement, Sequence[Row] | None]
 
 
-class Batches:
+class StatementPipeline:
     """The connection on which one thread at a time writes."""
 
     def __init__(self, engine: Engine) -> None:
@@ -129,14 +129,14 @@ class Batches:
         self._link: _Link | None = None
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    def transaction(self) -> "Transaction":
+    def transaction(self) -> "PipelinedTransaction":
         """Rolled back where it was not committed. Raises what `moorage.db.transactions` raises."""
-        return Transaction(self)
+        return PipelinedTransaction(self)
 
     @property
     def is_far(self) -> bool:
         """Does a round trip cost anything?"""
-        return not is_near(self._engine)
+        return not is_in_process(self._engine)
 
     @property
     def is_open(self) -> bool:
@@ -149,7 +149,7 @@ class Batches:
             link.close()
 
     def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Rows]:
-        """The rows of each command's answer. After any error but `FoundOtherwise` the connection is given up."""
+        """The rows of each command's answer. After any error but `PreconditionFailed` the connection is given up."""
         return self.start(commands, begin=begin, commit=commit)()
 
     def start(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
@@ -171,8 +171,8 @@ class Batches:
             try:
                 return answers()
             except self._driver.errors as error:
-                if getattr(error, "sqlstate", None) in _OTHERWISE:
-                    raise FoundOtherwise from error
+                if getattr(error, "sqlstate", None) in _PRECONDITION_SQLSTATES:
+                    raise PreconditionFailed from error
                 lost = self._driver.is_lost(link.driver_connection, error)
                 self.close()
                 if lost and commit:
@@ -199,13 +199,13 @@ class Batches:
         return "; ".join(statement.words(dialect_name(self._engine)) for statement, _ in commands)
 
 
-class Transaction:
+class PipelinedTransaction:
     """`send` and `commit` answer the rows of each command; what need not be known before the end goes with `commit`.
 
     A command of no rows is not sent: it would do nothing.
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: StatementPipeline) -> None:
         self._batches = batches
         self._has_begun = False
         self.is_open = False
@@ -308,7 +308,7 @@ class _PostgresqlLink(PostgresqlLink):
         ]
 
     def has_ended(self) -> bool:
-        return self.driver_connection.closed or has_ended(self._pg.socket)
+        return self.driver_connection.closed or connection_has_ended(self._pg.socket)
 
     def roll_back(self) -> None:
         if self._pg.pipeline_status != self._pq.PipelineStatus.OFF:
@@ -345,7 +345,7 @@ class _MariadbLink(MariadbLink):
 
     def has_ended(self) -> bool:
         connection = self.driver_connection
-        return not connection.open or has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
+        return not connection.open or connection_has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
 
     def roll_back(self) -> None:
         self.driver_connection.rollback()
@@ -356,7 +356,7 @@ class _SqliteLink(SqliteLink):
         return functools.partial(self._run, sent, begin=begin, commit=commit)
 
     def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
-        blocking_hook.waits()  # for other writers, and for the disk
+        blocking_hook.about_to_block()  # for other writers, and for the disk
         if begin:
             self.driver_connection.execute("BEGIN IMMEDIATE")
         answers = [self._run_one(statement, parameter) for statement, parameter in sent]

@@ -30,7 +30,7 @@ RETRY_AFTER_S = 1.0
 HUNG_S = 0.5
 
 
-def arguments(backend: str) -> dict[str, object]:
+def connect_arguments(backend: str) -> dict[str, object]:
     """For `create_engine`'s ``connect_args``."""
     if backend == "postgresql":
         return {"connect_timeout": CONNECT_TIMEOUT_S}
@@ -44,9 +44,9 @@ def arguments(backend: str) -> dict[str, object]:
     }
 
 
-def bound(engine: Engine) -> None:
+def set_timeouts(engine: Engine) -> None:
     """Every connection that `engine` makes from now on has these bounds."""
-    gate = _Gate(engine.dispose)
+    gate = _ConnectGate(engine.dispose)
     make = _bounded_postgresql if engine.dialect.name == "postgresql" else _bounded_mariadb
 
     @event.listens_for(engine, "do_connect")
@@ -56,7 +56,7 @@ def bound(engine: Engine) -> None:
         return connection
 
 
-class _Gate:
+class _ConnectGate:
     """One at a time tries a database that hangs: a connect costs seconds then, and a thread for so long.
 
     `forget` drops the connections that nobody uses: each of them would cost somebody the same time.
@@ -118,10 +118,10 @@ def _bounded_postgresql() -> Callable[..., Any]:
     class BoundedConnection(psycopg.Connection[Any]):
         #: None: wait for ever.
         answer_timeout_s: float | None = ANSWER_TIMEOUT_S
-        gate: _Gate | None = None  #: once it is connected
+        gate: _ConnectGate | None = None  #: once it is connected
 
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-            blocking_hook.waits()
+            blocking_hook.about_to_block()
             try:
                 return super().wait(gen, interval, timeout or self.answer_timeout_s)
             except psycopg.OperationalError:
@@ -150,14 +150,14 @@ def _bounded_postgresql() -> Callable[..., Any]:
 
 @functools.cache
 def _bounded_mariadb() -> Callable[..., Any]:
-    """PyMySQL has its bounds from `arguments`; this one tells the gate."""
+    """PyMySQL has its bounds from `connect_arguments`; this one tells the gate."""
     import pymysql
 
     class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # it has no types
-        gate: _Gate | None = None
+        gate: _ConnectGate | None = None
 
         def _read_bytes(self, num_bytes: int) -> Any:
-            blocking_hook.waits()
+            blocking_hook.about_to_block()
             began = time.monotonic()
             try:
                 return super()._read_bytes(num_bytes)
@@ -169,7 +169,7 @@ def _bounded_mariadb() -> Callable[..., Any]:
     return BoundedConnection
 
 
-class Answers:
+class PostgresqlResults:
     """For who speaks to libpq himself: its waits, bounded, and without the interpreter's lock. Errors are psycopg's;
     a connection that has said nothing for too long is given up.
     """
@@ -191,7 +191,7 @@ class Answers:
         return self._pg.get_result()
 
     def _wait(self, for_what: int) -> None:
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         self._poll.register(self._pg.socket, for_what)
         if not self._poll.poll(ANSWER_TIMEOUT_S * 1000):
             from psycopg import OperationalError
@@ -201,16 +201,16 @@ class Answers:
         self._pg.consume_input()
 
 
-def has_ended(socket: int) -> bool:
+def connection_has_ended(socket: int) -> bool:
     """An idle connection on which there is something to read: its server has said good-bye. Costs a microsecond, no
-    round trip; a server that is gone without a word is found out by `Answers`.
+    round trip; a server that is gone without a word is found out by `PostgresqlResults`.
     """
     poll = select.poll()
     poll.register(socket, select.POLLIN)
     return bool(poll.poll(0))
 
 
-def without_bound(connection: Connection) -> Connection:
+def without_timeouts(connection: Connection) -> Connection:
     """For work that may take minutes, as a migration does. The connection is not used again for anything else."""
     connection.detach()
     driver: Any = connection.connection.dbapi_connection

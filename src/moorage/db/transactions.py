@@ -64,7 +64,7 @@ _REASONS: list[tuple[set[str | int], str]] = [
 @contextmanager
 def read(engine: Engine) -> Iterator[Connection]:
     """A transaction that only reads: all its statements see one state on SQLite."""
-    with translated(), engine.connect() as connection, connection.begin():
+    with translating_errors(), engine.connect() as connection, connection.begin():
         yield connection
 
 
@@ -72,15 +72,19 @@ def read(engine: Engine) -> Iterator[Connection]:
 def read_one_state(engine: Engine) -> Iterator[Connection]:
     """Like `read`, and all its statements see one state on every database: for reading many tables into memory."""
     options = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-    with translated(), engine.connect().execution_options(**options) as connection, connection.begin():
+    with translating_errors(), engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
 
 
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
     """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
-    blocking_hook.waits()
-    with translated(), engine.connect().execution_options(**{WRITE_OPTION: True}) as connection, connection.begin():
+    blocking_hook.about_to_block()
+    with (
+        translating_errors(),
+        engine.connect().execution_options(**{WRITE_OPTION: True}) as connection,
+        connection.begin(),
+    ):
         yield connection
 
 
@@ -96,23 +100,23 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
             with write(engine) as connection:
                 return work(connection)
         except RetryableConflict:
-            if attempt == attempts or is_over(began):
+            if attempt == attempts or retry_time_is_over(began):
                 raise
     raise AssertionError("unreachable")
 
 
-def is_over(began: float) -> bool:
+def retry_time_is_over(began: float) -> bool:
     """Whether a transaction that was `began` at this monotonic time is not to be begun again."""
     return time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translating_errors() -> Iterator[None]:
     """For what `read` and `write` do not wrap: errors of the driver leave as the house's, where there is one."""
     try:
         yield
     except DBAPIError as error:
-        if ours := translate(error):
+        if ours := translate_error(error):
             raise ours from error
         raise
     except OverflowError as error:  # of the sqlite3 module; SQLAlchemy passes it on as it is
@@ -123,7 +127,7 @@ def translated() -> Iterator[None]:
         raise Unavailable("all connections to the database are in use; the request can be repeated") from error
 
 
-def translate(error: DBAPIError) -> Unavailable | Invalid | None:
+def translate_error(error: DBAPIError) -> Unavailable | Invalid | None:
     """The house's error for a failed transaction, a lost database, or a value that no column keeps; None where it is ours
     (a bug, a constraint).
     """

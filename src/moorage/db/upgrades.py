@@ -55,13 +55,16 @@ class UpgradeStep:
 
 
 #: Told of a step's name, how much of it is done, and of how much.
-Tell = Callable[[str, int, int], None]
+StepProgress = Callable[[str, int, int], None]
 
 
-def plan(engine: Engine, feature: str) -> list[UpgradeStep]:
+def plan_upgrade(engine: Engine, feature: str) -> list[UpgradeStep]:
     """All steps there are for `feature`, done or not, in the order in which they come."""
-    now = migrations.current(engine, feature)
-    at_head = migrations.standing(engine, feature) not in (migrations.Standing.EMPTY, migrations.Standing.BEHIND)
+    now = migrations.current_revision(engine, feature)
+    at_head = migrations.schema_state(engine, feature) not in (
+        migrations.SchemaState.EMPTY,
+        migrations.SchemaState.BEHIND,
+    )
     expand = [
         UpgradeStep(
             feature, Phase.EXPAND, revision, _what(feature, revision),
@@ -92,18 +95,18 @@ def backfills(feature: str) -> Sequence[Backfill]:
     return found
 
 
-def run(engine: Engine, feature: str, phases: Sequence[Phase], tell: Tell) -> list[UpgradeStep]:
+def run_upgrade(engine: Engine, feature: str, phases: Sequence[Phase], tell: StepProgress) -> list[UpgradeStep]:
     """Do what is left in `phases`, in order; the steps that were done. What is done stays done when a later one fails."""
     done = []
     for phase in (phase for phase in Phase if phase in phases):
-        for step in plan(engine, feature):
+        for step in plan_upgrade(engine, feature):
             if step.phase is phase and not step.is_done:
-                _do(engine, step, tell)
+                _run_step(engine, step, tell)
                 done.append(step)
     return done
 
 
-def _do(engine: Engine, step: UpgradeStep, tell: Tell) -> None:
+def _run_step(engine: Engine, step: UpgradeStep, tell: StepProgress) -> None:
     label = f"{step.feature} {step.name}"
     if step.phase is not Phase.MIGRATE:
         tell(label, 0, 1)

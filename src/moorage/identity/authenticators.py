@@ -27,9 +27,9 @@ from urllib.parse import urlsplit
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, StartError, Unauthorized
-from moorage.identity.model import SERVICE_GRACE, caller_for
+from moorage.identity.model import SERVICE_TOKEN_GRACE, caller_for
 from moorage.wire import forwarded
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class EmbeddedTokens:
         if "service" not in self._identity.identify(service_token).roles:
             raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
         # A service that works on for a user (a long upload) may do so after the user's token is over.
-        caller = self._identity.identify(token, grace=SERVICE_GRACE).caller
+        caller = self._identity.identify(token, grace=SERVICE_TOKEN_GRACE).caller
         return replace(caller, by_service=True, credentials=proof)
 
 
@@ -76,12 +76,12 @@ class HttpBasic:
         clock: Clock,
         *,
         cache_s: float = 5.0,
-        proxies: Proxies | None = None,
+        proxies: TrustedProxies | None = None,
         random_bytes: "RandomBytes" = secrets.token_bytes,
     ) -> None:
         self._identity = identity
         self._clock = clock
-        self._proxies = proxies or Proxies()
+        self._proxies = proxies or TrustedProxies()
         self._cache_period = timedelta(seconds=cache_s)
         self._cache_key = random_bytes(32)
         self._lock = threading.Lock()
@@ -159,13 +159,13 @@ class NoAuth:
         address = str(environ.get("REMOTE_ADDR") or "")
         if not self._beyond_loopback and address and not _is_loopback(address):
             raise Unauthorized(f"without authentication only this machine is served, not {address}")
-        if not (self._beyond_loopback or forwarded.HEADERS.isdisjoint(environ)):
+        if not (self._beyond_loopback or forwarded.FORWARDING_HEADERS.isdisjoint(environ)):
             raise Unauthorized(
                 "without authentication only this machine is served, and this came through a proxy; "
                 "[identity] allow_none_beyond_loopback lets everybody in who reaches it"
             )
         host = headers.get("host", "")
-        if not (self._beyond_loopback or self._names is None or _is_ours(host, self._names)):
+        if not (self._beyond_loopback or self._names is None or _is_local_name(host, self._names)):
             raise Unauthorized(
                 f"without authentication this machine is not served as {host}: a page from elsewhere could have given it "
                 "that name. Call it by its address or localhost, or let [server] public_url name it"
@@ -199,7 +199,7 @@ def _netloc(origin: str) -> str:
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Nobody:
+class RejectEveryone:
     """For a process that serves no API and keeps no users, such as a host agent of its own."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
@@ -259,7 +259,7 @@ def _basic_credentials(header: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=_MAX_CACHED)
-def _is_ours(host: str, names: frozenset[str]) -> bool:
+def _is_local_name(host: str, names: frozenset[str]) -> bool:
     """Of a Host header: an address, which nobody can have lead elsewhere, or a name that is known."""
     try:
         name = urlsplit(f"//{host}").hostname or ""

@@ -11,12 +11,12 @@ import orjson
 
 from moorage.core.clock import Clock
 from moorage.core.errors import NotFound, RemoteError, Unauthorized, Unavailable
-from moorage.wire.client import decode, naming, refusal_of
+from moorage.wire.client import decode_body, error_of_response, naming_peer
 from moorage.wire.transports import Transport
 
 #: A token is renewed this long before its time is over, so that no request carries one that ends on its way; a
 #: short-lived one at half its time.
-MARGIN = timedelta(seconds=120)
+RENEWAL_MARGIN = timedelta(seconds=120)
 
 _DEFAULT_DOMAIN = "default"
 
@@ -115,11 +115,13 @@ class PasswordTokens(RenewedTokens):
 
     def _fetch(self) -> Token:
         headers = {"content-type": "application/json", "accept": "application/json"}
-        with naming("identity"):
+        with naming_peer("identity"):
             answer = self._transport.send("POST", "/v3/auth/tokens", headers, self._request)
         if answer.status == 201:
-            return _read(answer.headers.get("x-subject-token", ""), decode(answer)["token"], self._clock.now())
-        message, _ = refusal_of(answer)
+            return _parse_token(
+                answer.headers.get("x-subject-token", ""), decode_body(answer)["token"], self._clock.now()
+            )
+        message, _ = error_of_response(answer)
         where = f"identity answered {answer.status} to the login of {self._who}: {message}"
         if answer.status == 401:
             raise Unauthorized(where, code="identity.password", peer="identity")
@@ -130,10 +132,10 @@ class PasswordTokens(RenewedTokens):
 
 def renew_at(expires_at: datetime, now: datetime) -> datetime:
     """When a token that is issued `now` is to be replaced."""
-    return max(expires_at - MARGIN, now + (expires_at - now) / 2)
+    return max(expires_at - RENEWAL_MARGIN, now + (expires_at - now) / 2)
 
 
-def _read(text: str, document: Mapping[str, Any], now: datetime) -> Token:
+def _parse_token(text: str, document: Mapping[str, Any], now: datetime) -> Token:
     project = document.get("project")
     expires_at = datetime.fromisoformat(document["expires_at"])
     return Token(

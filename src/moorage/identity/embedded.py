@@ -26,13 +26,13 @@ from moorage.core.errors import Forbidden, StartError, Unauthorized
 from moorage.core.ids import Ids
 from moorage.durable import write_durably
 from moorage.identity.hosts import ID_PREFIX, HostIdentity, HostRegistry
-from moorage.identity.keys import RandomBytes, make_first, watched
+from moorage.identity.keys import RandomBytes, make_first_key, watch_keys
 from moorage.identity.model import Accounts, Project, User, caller_for
 from moorage.identity.revocations import Revocations
-from moorage.identity.throttle import FailedLogins
+from moorage.identity.throttle import LoginThrottle
 from moorage.identity.tokens import Claims, TokenSigner
-from moorage.identity.users import UsersFile, check_new_password, hash_password, password_fits
-from moorage.identity.watched_files import Watched
+from moorage.identity.users import UsersFile, check_new_password, hash_password, password_matches
+from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class EmbeddedIdentity:
         self,
         state: Path,
         users: UsersFile,
-        keys: Watched[TokenSigner],
+        keys: WatchedFiles[TokenSigner],
         revocations: Revocations,
         clock: Clock,
         hosts: HostRegistry,
@@ -94,7 +94,7 @@ class EmbeddedIdentity:
         self._service_user = service_user
         self._keys = keys
         self._revocations = revocations
-        self._failed_logins = FailedLogins(clock)
+        self._failed_logins = LoginThrottle(clock)
         self._clock = clock
         self.hosts = hosts
         self._lifetime = token_lifetime
@@ -113,7 +113,7 @@ class EmbeddedIdentity:
         """
         account = user.id if user else f"?{named}"
         self._failed_logins.begin(account, address)
-        if not password_fits(user, password, self.accounts().bcrypt_rounds) or user is None:
+        if not password_matches(user, password, self.accounts().bcrypt_rounds) or user is None:
             self._failed_logins.failed(account, address)
             raise Unauthorized("user name or password is wrong", code="identity.password")
         self._failed_logins.succeeded(account, address)
@@ -134,9 +134,9 @@ class EmbeddedIdentity:
                 code="identity.service_user",
             )
         changed = hash_password(new, self._rounds)
-        with _alone(self._state):
+        with _exclusive_lock(self._state):
             self._users.set_password(user, changed)
-            _forget_note(self._state / "credentials.json", user.name)
+            _delete_first_password(self._state / "credentials.json", user.name)
         log.info("a user has a new password", extra={"user": user.id})
 
     def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, AuthenticatedCaller]:
@@ -147,7 +147,7 @@ class EmbeddedIdentity:
     def issue_for_host(self, name: str, host: HostIdentity) -> tuple[str, AuthenticatedCaller]:
         """A token for the agent of a host that was checked."""
         expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
-        return self._sign(_standing_for(name, host), None, ("host",), expires_at=expires_at, host=name)
+        return self._sign(_user_for_host(name, host), None, ("host",), expires_at=expires_at, host=name)
 
     def rescope(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
         """A token for another project; it ends when the one it came from ends."""
@@ -187,7 +187,7 @@ class EmbeddedIdentity:
         if found is None:
             raise Unauthorized("the token's host was revoked, or enrolled anew", code="identity.host_changed")
         name, host = found
-        return AuthenticatedCaller(claims, _standing_for(name, host), None, name)
+        return AuthenticatedCaller(claims, _user_for_host(name, host), None, name)
 
     def _sign(
         self,
@@ -208,13 +208,13 @@ class EmbeddedIdentity:
             issued_at=self._clock.now().replace(microsecond=0),
             expires_at=expires_at,
             methods=methods,
-            audit_id=_text(self._random_bytes(16)),
+            audit_id=_url_safe(self._random_bytes(16)),
             chain_id=chain_id,
         )
         return self._keys.value().sign(claims), AuthenticatedCaller(claims, user, project, host)
 
 
-def open_or_create(
+def open_or_create_identity(
     state: Path,
     *,
     clock: Clock,
@@ -228,16 +228,16 @@ def open_or_create(
     """The identity kept in `state`; made there at the first start. Raises `StartError` for files that cannot be used."""
     users_file = users_file or state / "users.yaml"
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with _alone(state):
+    with _exclusive_lock(state):
         if not users_file.exists():
             _make_first_accounts(state / "credentials.json", users_file, ids, random_bytes, bcrypt_rounds)
-        make_first(state, random_bytes)
+        make_first_key(state, random_bytes)
     users = UsersFile(users_file, clock)
     return EmbeddedIdentity(
         state,
         users,
-        watched(state, clock),
-        Revocations(state / "revoked_tokens", clock, partial(_alone, state)),
+        watch_keys(state, clock),
+        Revocations(state / "revoked_tokens", clock, partial(_exclusive_lock, state)),
         clock,
         HostRegistry(state / "hosts.json", clock, ids),
         token_lifetime=token_lifetime,
@@ -247,11 +247,11 @@ def open_or_create(
     )
 
 
-def _standing_for(name: str, host: HostIdentity) -> User:
+def _user_for_host(name: str, host: HostIdentity) -> User:
     return User(id=host.id, name=f"{ID_PREFIX}{name}", password_hash="", roles={})
 
 
-def credentials(state: Path, user: str) -> tuple[str, str]:
+def first_credentials(state: Path, user: str) -> tuple[str, str]:
     """(password, project) that the first start noted for `user`. Raises `StartError` where there is no such note."""
     path = state / "credentials.json"
     try:
@@ -264,7 +264,7 @@ def credentials(state: Path, user: str) -> tuple[str, str]:
         ) from error
 
 
-def _forget_note(path: Path, user: str) -> None:
+def _delete_first_password(path: Path, user: str) -> None:
     """What was noted of a password that is none any more; the new one is the user's alone."""
     try:
         notes = orjson.loads(path.read_bytes())
@@ -278,13 +278,13 @@ def _make_first_accounts(
     credentials_file: Path, users_file: Path, ids: Ids, random_bytes: RandomBytes, rounds: int
 ) -> None:
     """The passwords first: a crash between the two files leaves no users file, so that both are made again."""
-    passwords = {name: _password(random_bytes(24)) for name in FIRST_USERS}
+    passwords = {name: _random_password(random_bytes(24)) for name in FIRST_USERS}
     notes = {name: {"password": passwords[name], "project": next(iter(roles))} for name, roles in FIRST_USERS.items()}
     document = {
-        "projects": {name: {"id": _plain(ids)} for name in FIRST_PROJECTS},
+        "projects": {name: {"id": _id_without_dashes(ids)} for name in FIRST_PROJECTS},
         "users": {
             name: {
-                "id": _plain(ids),
+                "id": _id_without_dashes(ids),
                 "password": hash_password(passwords[name], rounds),
                 "default_project": next(iter(roles)),
                 "roles": {project: list(held) for project, held in roles.items()},
@@ -296,22 +296,22 @@ def _make_first_accounts(
     write_durably(users_file, (_HEADER + yaml.safe_dump(document, sort_keys=False)).encode())
 
 
-def _plain(ids: Ids) -> str:
+def _id_without_dashes(ids: Ids) -> str:
     """Keystone's ids are UUIDs without dashes."""
     return ids.uuid().replace("-", "")
 
 
-def _password(raw: bytes) -> str:
+def _random_password(raw: bytes) -> str:
     """Without dashes: a command line takes a value that begins with a dash for an option."""
     return base64.b64encode(raw, altchars=b"_.").rstrip(b"=").decode()
 
 
-def _text(raw: bytes) -> str:
+def _url_safe(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
 @contextmanager
-def _alone(state: Path) -> Iterator[None]:
+def _exclusive_lock(state: Path) -> Iterator[None]:
     """One process writes at a time. Of several that start at once, one makes the files and the others find them."""
     with (state / ".identity.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

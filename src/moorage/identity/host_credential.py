@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: A secret that is older is replaced at the next login.
-ROTATED_EACH = timedelta(days=7)
+ROTATION_PERIOD = timedelta(days=7)
 
 
 class Credential(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Credential(msgspec.Struct, frozen=True):
     next_secret: str = ""  #: the service may know it already
 
 
-def read(path: Path, host: str) -> Credential | None:
+def read_credential(path: Path, host: str) -> Credential | None:
     """None where there is no such file. Raises `StartError` for one that others may read, or that is another host's."""
     try:
         if path.stat().st_mode & 0o077:
@@ -57,7 +57,7 @@ def read(path: Path, host: str) -> Credential | None:
     return found
 
 
-def join(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> None:
+def enrol_host(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> None:
     """Exchange a one-time token for a credential, which is kept in `path`. Raises `Unauthorized` for a token that does
     not count. After an `Unavailable` the same call may be made again, with the same token.
     """
@@ -65,12 +65,12 @@ def join(path: Path, host: str, token: str, transport: Transport, clock: Clock) 
     draft = path.with_name(f"{path.name}.joining")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # The answer to an exchange may be lost: the same token is then shown again with the same secret.
-    before = read(draft, host)
+    before = read_credential(draft, host)
     if before is not None and before.next_secret == digest_of(token):
         secret = before.secret
     write_durably(draft, msgspec.json.encode(Credential(host, secret, clock.now(), digest_of(token))))
     body = {"token": token, "secret_sha256": digest_of(secret)}
-    _ask(transport, clock, "POST", host, "credential", body)
+    _send_request(transport, clock, "POST", host, "credential", body)
     write_durably(path, msgspec.json.encode(Credential(host, secret, clock.now())))
     draft.unlink(missing_ok=True)
 
@@ -85,14 +85,14 @@ class HostTokens(RenewedTokens):
         self._transport = transport
 
     def _fetch(self) -> Token:
-        credential = read(self._path, self._host)
+        credential = read_credential(self._path, self._host)
         if credential is None:
             raise Unauthorized(f"host {self._host} has no credential: {self._path} is gone", code="identity.host")
         if credential.next_secret:
             credential, token = self._moved_on(credential)
         else:
             token = self._login(credential.secret)
-        if self._clock.now() - credential.since >= ROTATED_EACH:
+        if self._clock.now() - credential.since >= ROTATION_PERIOD:
             self._rotate(credential)
         return token
 
@@ -114,12 +114,12 @@ class HostTokens(RenewedTokens):
             self._write(msgspec.structs.replace(credential, next_secret=next_secret))
             # An access token is not enough: who steals one must not make itself a secret that lasts.
             body = {"secret": credential.secret, "secret_sha256": digest_of(next_secret)}
-            _ask(self._transport, self._clock, "PUT", self._host, "credential", body)
+            _send_request(self._transport, self._clock, "PUT", self._host, "credential", body)
         except (MoorageError, OSError) as error:
             log.warning("the credential of this host was not rotated", extra={"host": self._host, "why": str(error)})
 
     def _login(self, secret: str) -> Token:
-        answer = _ask(self._transport, self._clock, "POST", self._host, "tokens", {"secret": secret})
+        answer = _send_request(self._transport, self._clock, "POST", self._host, "tokens", {"secret": secret})
         now = self._clock.now()
         expires_at = datetime.fromisoformat(answer["expires_at"])
         return Token(answer["token"], expires_at, renew_at(expires_at, now), "", None, frozenset(), {})
@@ -128,7 +128,7 @@ class HostTokens(RenewedTokens):
         write_durably(self._path, msgspec.json.encode(credential))
 
 
-class OwnHostTokens(RenewedTokens):
+class InProcessHostTokens(RenewedTokens):
     """Of a host whose agent runs in the process that has the key of the tokens."""
 
     def __init__(self, identity: "EmbeddedIdentity", host: str, clock: Clock) -> None:
@@ -145,7 +145,9 @@ class OwnHostTokens(RenewedTokens):
         return Token(text, expires_at, renew_at(expires_at, self._clock.now()), "", None, frozenset(), {})
 
 
-def _ask(transport: Transport, clock: Clock, method: str, host: str, what: str, body: object) -> dict[str, str]:
+def _send_request(
+    transport: Transport, clock: Clock, method: str, host: str, what: str, body: object
+) -> dict[str, str]:
     """Raises `Unauthorized` saying what to do, `Unavailable`, `RemoteError`."""
     http = ServiceClient(transport, service_type="identity", credentials=NoCredentials(), clock=clock)
     path = f"/moorage/v1/hosts/{quote(host, safe='')}/{what}"

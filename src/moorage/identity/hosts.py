@@ -33,14 +33,14 @@ from moorage.core.errors import Conflict, Invalid, NotFound, StartError, Unautho
 from moorage.core.ids import Ids
 from moorage.core.names import check_host_name
 from moorage.durable import write_durably
-from moorage.identity.watched_files import Watched
+from moorage.identity.watched_files import WatchedFiles
 
 #: What the ids of hosts begin with; no user of the users file has such an id.
 ID_PREFIX = "host:"
 
 #: How long a one-time token is good, unless the operator says otherwise.
-INVITATION_S = 3600
-LONGEST_INVITATION_S = 30 * 24 * 3600
+DEFAULT_INVITATION_S = 3600
+MAX_INVITATION_S = 30 * 24 * 3600
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class HostRegistry:
         self._path = path
         self._clock = clock
         self._ids = ids
-        self._watched = Watched("hosts' file", [path], lambda: _read(path), clock)
+        self._watched = WatchedFiles("hosts' file", [path], lambda: _read_hosts(path), clock)
 
     def hosts(self) -> Hosts:
         """By name, as of one second ago at most."""
@@ -93,16 +93,16 @@ class HostRegistry:
 
     # ------------------------------------------------------------------------------------- operators
 
-    def invite(self, name: str, lifetime_s: float = INVITATION_S) -> tuple[str, datetime]:
+    def invite(self, name: str, lifetime_s: float = DEFAULT_INVITATION_S) -> tuple[str, datetime]:
         """(one-time token, when it expires). One that was not used yet is replaced; a credential stays in force until
         the token is used. Raises `Invalid` for a name that no host can have, `Conflict` for one too close to another's.
         """
         check_host_name(name)
-        token = _secret()
+        token = _new_secret()
         expires_at = self._clock.now() + timedelta(seconds=lifetime_s)
 
         def change(hosts: dict[str, HostIdentity]) -> None:
-            _refuse_neighbours(name, hosts)
+            _check_provider_names(name, hosts)
             host = hosts.get(name) or HostIdentity(self._new_id())
             invitation = Invitation(digest_of(token), expires_at)
             hosts[name] = msgspec.structs.replace(host, invitation=invitation)
@@ -147,7 +147,7 @@ class HostRegistry:
             if is_repeated(hosts.get(name)):
                 return
             if not is_invited(hosts.get(name)):
-                raise _refused(name)
+                raise _host_refused(name)
             hosts[name] = HostIdentity(
                 self._new_id(), enrolled_at=now, secret=secret_digest, used_token=given, rotated_at=now
             )
@@ -155,7 +155,7 @@ class HostRegistry:
         # Nobody takes the lock who has nothing to show.
         host = self._present(name)
         if not (is_repeated(host) or is_invited(host)):
-            raise _refused(name)
+            raise _host_refused(name)
         self._change(change)
 
     def check(self, name: str, secret: str) -> HostIdentity:
@@ -166,14 +166,14 @@ class HostRegistry:
         given = digest_of(secret)
         host = self._present(name)
         if host is None or not host.may_call or given not in (host.secret, host.next_secret):
-            raise _refused(name)
+            raise _host_refused(name)
         if host.secret == given:
             return host
 
         def change(hosts: dict[str, HostIdentity]) -> None:
             host = hosts.get(name)
             if host is None or not host.may_call or given not in (host.secret, host.next_secret):
-                raise _refused(name)
+                raise _host_refused(name)
             if host.secret != given:
                 hosts[name] = msgspec.structs.replace(
                     host, secret=given, next_secret="", used_token="", rotated_at=self._clock.now()
@@ -192,7 +192,7 @@ class HostRegistry:
         def change(hosts: dict[str, HostIdentity]) -> None:
             present = hosts.get(name)
             if present is None or (present.id, present.secret) != (host.id, host.secret):
-                raise _refused(name)
+                raise _host_refused(name)
             hosts[name] = msgspec.structs.replace(present, next_secret=next_digest)
 
         self._change(change)
@@ -230,8 +230,8 @@ class HostRegistry:
 
     def _change(self, change: Callable[[dict[str, HostIdentity]], None]) -> None:
         """Durable, and known to this process, when this returns. Raises `StartError` for a file that cannot be read."""
-        with _alone(self._path):
-            before = _read(self._path).hosts
+        with _exclusive_lock(self._path):
+            before = _read_hosts(self._path).hosts
             hosts = dict(before)
             change(hosts)
             if hosts != before:
@@ -240,32 +240,32 @@ class HostRegistry:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _LoadedHosts:
     hosts: Hosts
     by_id: Mapping[str, str]  #: id -> name
 
 
-def _read(path: Path) -> _Known:
+def _read_hosts(path: Path) -> _LoadedHosts:
     try:
         if path.stat().st_mode & 0o077:
             raise StartError(f"{path} can be read by others; chmod 0600 {path}")
         hosts = msgspec.json.decode(path.read_bytes(), type=dict[str, HostIdentity])
     except FileNotFoundError:
-        return _Known({}, {})
+        return _LoadedHosts({}, {})
     except (OSError, msgspec.DecodeError) as error:
         raise StartError(f"the hosts' file {path} cannot be read: {error}; restore it from a backup") from error
-    return _Known(hosts, {host.id: name for name, host in hosts.items()})
+    return _LoadedHosts(hosts, {host.id: name for name, host in hosts.items()})
 
 
 def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _secret() -> str:
+def _new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def _refused(name: str) -> Unauthorized:
+def _host_refused(name: str) -> Unauthorized:
     return Unauthorized(
         f"host {name} does not exist, or what it presents is wrong, used up, expired or revoked: enrol it anew "
         f"(moorage host enrol {name})",
@@ -273,7 +273,7 @@ def _refused(name: str) -> Unauthorized:
     )
 
 
-def _refuse_neighbours(name: str, hosts: Hosts) -> None:
+def _check_provider_names(name: str, hosts: Hosts) -> None:
     """The providers of a host are named after it, ``compute-1_NUMA_0``: no other host may be called like one of them."""
     for other in hosts:
         if name != other and (name.startswith(f"{other}_") or other.startswith(f"{name}_")):
@@ -281,7 +281,7 @@ def _refuse_neighbours(name: str, hosts: Hosts) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _exclusive_lock(path: Path) -> Iterator[None]:
     """Against other processes with the same state directory."""
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

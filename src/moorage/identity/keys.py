@@ -1,4 +1,4 @@
-"""The keys that sign tokens, in files: made at the first start, changed by `rotate`, read again while processes run.
+"""The keys that sign tokens, in files: made at the first start, changed by `rotate_key`, read again while processes run.
 
 ``token.key`` is 32 random bytes, the key that signs. ``token.key.others`` has a line for each other key whose tokens are
 taken, too: ``<until, in seconds since 1970> <base64>``. Those are the ones that signed before, until their last token is over.
@@ -17,9 +17,9 @@ from pathlib import Path
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
-from moorage.identity.model import SERVICE_GRACE
+from moorage.identity.model import SERVICE_TOKEN_GRACE
 from moorage.identity.tokens import LEEWAY, TokenSigner
-from moorage.identity.watched_files import RELOAD_PERIOD, Watched
+from moorage.identity.watched_files import RELOAD_PERIOD, WatchedFiles
 
 RandomBytes = Callable[[int], bytes]
 
@@ -33,20 +33,22 @@ class Rotation:
     until: datetime | None
 
 
-def make_first(state: Path, random_bytes: RandomBytes) -> None:
+def make_first_key(state: Path, random_bytes: RandomBytes) -> None:
     """Whoever removed the key wants no token of it to count: the others go, too."""
     if not (state / "token.key").exists():
         (state / "token.key.others").unlink(missing_ok=True)
         write_durably(state / "token.key", random_bytes(_BYTES))
 
 
-def watched(state: Path, clock: Clock) -> Watched[TokenSigner]:
+def watch_keys(state: Path, clock: Clock) -> WatchedFiles[TokenSigner]:
     """The keys in `state`, as of one second ago at most. Raises `StartError` for files that cannot be used."""
     paths = [state / "token.key", state / "token.key.others"]
-    return Watched("token keys", paths, lambda: TokenSigner(_key(paths[0]), _others(paths[1])), clock)
+    return WatchedFiles(
+        "token keys", paths, lambda: TokenSigner(_read_key(paths[0]), _read_other_keys(paths[1])), clock
+    )
 
 
-def rotate(
+def rotate_key(
     state: Path, clock: Clock, random_bytes: RandomBytes, *, lifetime: timedelta, at_once: bool = False
 ) -> Rotation:
     """A new key signs from now on. Tokens of the ones before stay good until they are over; with `at_once` none does.
@@ -64,19 +66,19 @@ def rotate(
             write_durably(key_path, new)
             others_path.unlink(missing_ok=True)
             return Rotation(None)
-        before, now = _key(key_path), clock.now()
+        before, now = _read_key(key_path), clock.now()
         # Some process signs with the one before for another second after it was replaced.
-        until = now + 4 * RELOAD_PERIOD + lifetime + SERVICE_GRACE + LEEWAY
-        others = [(key, end) for key, end in _others(others_path) if end > now and key != before]
-        write_durably(others_path, _lines([*others, (before, until), (new, until)]))
+        until = now + 4 * RELOAD_PERIOD + lifetime + SERVICE_TOKEN_GRACE + LEEWAY
+        others = [(key, end) for key, end in _read_other_keys(others_path) if end > now and key != before]
+        write_durably(others_path, _format_other_keys([*others, (before, until), (new, until)]))
         clock.sleep(2 * RELOAD_PERIOD.total_seconds())
         write_durably(key_path, new)
-        write_durably(others_path, _lines([*others, (before, until)]))
+        write_durably(others_path, _format_other_keys([*others, (before, until)]))
         return Rotation(until)
 
 
-def _key(path: Path) -> bytes:
-    key = _private(path)
+def _read_key(path: Path) -> bytes:
+    key = _read_private_file(path)
     if key is None:
         raise StartError(f"the key of the tokens {path} is not there")
     if len(key) < _BYTES:
@@ -84,9 +86,9 @@ def _key(path: Path) -> bytes:
     return key
 
 
-def _others(path: Path) -> Sequence[tuple[bytes, datetime]]:
+def _read_other_keys(path: Path) -> Sequence[tuple[bytes, datetime]]:
     found = []
-    for number, line in enumerate((_private(path) or b"").splitlines(), 1):
+    for number, line in enumerate((_read_private_file(path) or b"").splitlines(), 1):
         try:
             until, _, key = line.decode().partition(" ")
             found.append((base64.b64decode(key, validate=True), datetime.fromtimestamp(int(until), UTC)))
@@ -97,11 +99,11 @@ def _others(path: Path) -> Sequence[tuple[bytes, datetime]]:
     return found
 
 
-def _lines(others: Sequence[tuple[bytes, datetime]]) -> bytes:
+def _format_other_keys(others: Sequence[tuple[bytes, datetime]]) -> bytes:
     return b"".join(b"%d %s\n" % (int(until.timestamp()), base64.b64encode(key)) for key, until in others)
 
 
-def _private(path: Path) -> bytes | None:
+def _read_private_file(path: Path) -> bytes | None:
     """The content; None where there is no file. Raises `StartError` where others can read it."""
     try:
         if path.stat().st_mode & 0o077:

@@ -17,9 +17,9 @@ from moorage.identity.authenticators import REQUIRED
 from moorage.wire.app import WsgiApp
 
 #: Without the prefix ``HTTP_`` no client can set it.
-_PASSED = "moorage.keystone"
+_PASSED_KEY = "moorage.keystone"
 #: What `KeystoneTokens.identify` has the middleware call it back with.
-_FOUND = "moorage.keystone.found"
+_RESULT_KEY = "moorage.keystone.found"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class HostUsers:
         return host if is_one and host else None
 
 
-def host_users(text: str, domain_id: str, where: str) -> HostUsers:
+def parse_host_users(text: str, domain_id: str, where: str) -> HostUsers:
     """From ``agent-{host}`` and ``USER=HOST``, comma separated. Raises `StartError` naming `where`."""
     pattern, named = None, {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
@@ -111,7 +111,7 @@ class KeystoneTokens:
             ) from error
 
         def marked(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-            environ[_PASSED] = True
+            environ[_PASSED_KEY] = True
             return app(environ, start_response)
 
         protocol: WsgiApp = auth_token.AuthProtocol(marked, dict(self._options))
@@ -123,7 +123,7 @@ class KeystoneTokens:
         found: list[Caller | Unauthorized] = []
         if self._identifying is not None:
             # The middleware wants to know what it could read; nobody reads the body here.
-            self._identifying({**environ, "wsgi.input": io.BytesIO(), _FOUND: found}, lambda *_: None)
+            self._identifying({**environ, "wsgi.input": io.BytesIO(), _RESULT_KEY: found}, lambda *_: None)
         caller = found[0] if found else Unauthorized(REQUIRED, code="identity.no_token")
         if isinstance(caller, Unauthorized):
             raise caller
@@ -131,14 +131,14 @@ class KeystoneTokens:
 
     def _found(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         try:
-            environ[_FOUND].append(self.authenticate({}, {**environ, _PASSED: True}))
+            environ[_RESULT_KEY].append(self.authenticate({}, {**environ, _PASSED_KEY: True}))
         except Unauthorized as error:
-            environ[_FOUND].append(error)
+            environ[_RESULT_KEY].append(error)
         start_response("204 No Content", [])
         return []
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
-        if environ.get(_PASSED) is not True:
+        if environ.get(_PASSED_KEY) is not True:
             raise Unauthorized("this service was set up without keystonemiddleware; nobody can be recognised")
 
         def said(name: str) -> str:
@@ -151,7 +151,7 @@ class KeystoneTokens:
             raise Unauthorized("the token is not in force" if given else REQUIRED, code="identity.token")
         host = self._hosts.host_of(said("X_USER_NAME"), said("X_USER_DOMAIN_ID"))
         if host is not None:
-            return _agent(host, said("X_USER_ID"), said("X_USER_NAME"))
+            return _agent_caller(host, said("X_USER_ID"), said("X_USER_NAME"))
         return Caller(
             user_id=said("X_USER_ID"),
             user_name=said("X_USER_NAME"),
@@ -164,7 +164,7 @@ class KeystoneTokens:
         )
 
 
-def _agent(host: str, user_id: str, user_name: str) -> Caller:
+def _agent_caller(host: str, user_id: str, user_name: str) -> Caller:
     """Whatever roles its user has: here it is one host, and nothing else."""
     try:
         check_host_name(host)

@@ -11,7 +11,7 @@ DOMAIN_ID = "default"
 DOMAIN_NAME = "Default"
 
 #: How long a token whose time is over is still good together with a service token, as in Keystone.
-SERVICE_GRACE = timedelta(hours=48)
+SERVICE_TOKEN_GRACE = timedelta(hours=48)
 
 
 @dataclass(frozen=True, slots=True)

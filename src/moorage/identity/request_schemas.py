@@ -4,7 +4,7 @@ Source: Identity API v3 reference ("Password authentication", "Token authenticat
 of ``/moorage/v1/hosts`` are ours.
 """
 
-from moorage.identity.hosts import LONGEST_INVITATION_S
+from moorage.identity.hosts import MAX_INVITATION_S
 from moorage.wire.body import Schema
 
 _DOMAIN = {
@@ -94,7 +94,7 @@ def _body(**fields: object) -> Schema:
     )
 
 
-INVITE = _body(expires_s={"type": "integer", "minimum": 1, "maximum": LONGEST_INVITATION_S})
+INVITE = _body(expires_s={"type": "integer", "minimum": 1, "maximum": MAX_INVITATION_S})
 ENROL = _body(token=_SECRET, secret_sha256=_DIGEST)
 ROTATE = _body(secret=_SECRET, secret_sha256=_DIGEST)
 HOST_LOGIN = _body(secret=_SECRET)

@@ -7,7 +7,7 @@ One line for each revocation, appended and on the disk before the answer; times 
     user <until> <user id> <before>                 every token of the user that was issued before `before`
 
 A line counts until nobody would take the token any more, by itself or beside a service token. Lines whose time is over are
-dropped when they are half of the file. Of one user there are `MOST_OF_A_USER` at most: the next revocation makes them one
+dropped when they are half of the file. Of one user there are `MAX_LINES_PER_USER` at most: the next revocation makes them one
 line of the kind ``user``, which ends the user's other old tokens, too.
 
 Not here: what a token says (`tokens`), and tokens that end with their user, password or key.
@@ -26,21 +26,21 @@ from pathlib import Path
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
-from moorage.identity.model import SERVICE_GRACE
+from moorage.identity.model import SERVICE_TOKEN_GRACE
 from moorage.identity.tokens import LEEWAY, Claims
-from moorage.identity.watched_files import Watched
+from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
 #: Somebody who makes and revokes tokens in a loop fills no disk: 10,000 lines are 1.2 MB.
-MOST_OF_A_USER = 10_000
+MAX_LINES_PER_USER = 10_000
 
 #: A file with fewer lines is not made shorter.
-_FEW = 100
+_MIN_LINES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _Revocation:
     kind: str  #: ``token``, ``chain`` or ``user``
     until: int
     name: str  #: audit id, or user id where all tokens of a user are meant
@@ -53,10 +53,10 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Revoked:
+class _RevokedTokens:
     """All of a file, by what is asked for at each request."""
 
-    lines: tuple[_Line, ...] = ()
+    lines: tuple[_Revocation, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  #: audit id -> until
     chains: Mapping[str, int] = field(default_factory=dict)  #: audit id of the first -> until
     users: Mapping[str, int] = field(default_factory=dict)  #: user id -> tokens issued before this moment
@@ -69,7 +69,7 @@ class Revocations:
         self._path = path
         self._clock = clock
         self._alone = alone
-        self._watched = Watched("revoked tokens", [path], lambda: _read(path), clock)
+        self._watched = WatchedFiles("revoked tokens", [path], lambda: _read_revocations(path), clock)
 
     def cover(self, claims: Claims) -> bool:
         """Whether the token is revoked; in every process within `RELOAD_PERIOD`, in the one that revoked it at once."""
@@ -82,25 +82,25 @@ class Revocations:
 
     def add(self, claims: Claims, *, with_descendants: bool) -> None:
         """Durable, and known to this process, when this returns. Doing it twice is harmless."""
-        until = claims.expires_at + SERVICE_GRACE + LEEWAY
+        until = claims.expires_at + SERVICE_TOKEN_GRACE + LEEWAY
         kind = "chain" if with_descendants else "token"
-        line = _Line(kind, _s(until), claims.audit_id, claims.user_id, _s(claims.issued_at))
+        line = _Revocation(kind, _seconds(until), claims.audit_id, claims.user_id, _seconds(claims.issued_at))
         with self._alone():
             self._write(line, self._clock.now())
         self._watched.look_now()
 
-    def _write(self, line: _Line, now: datetime) -> None:
-        there = _read(self._path).lines
-        kept = [one for one in there if one.until > _s(now)]
-        if Counter(one.user_id for one in kept)[line.user_id] >= MOST_OF_A_USER:
-            kept = _made_one(kept, line.user_id, _s(now))
-        elif len(there) < _FEW or len(kept) * 2 > len(there):
+    def _write(self, line: _Revocation, now: datetime) -> None:
+        there = _read_revocations(self._path).lines
+        kept = [one for one in there if one.until > _seconds(now)]
+        if Counter(one.user_id for one in kept)[line.user_id] >= MAX_LINES_PER_USER:
+            kept = _compacted(kept, line.user_id, _seconds(now))
+        elif len(there) < _MIN_LINES or len(kept) * 2 > len(there):
             _append(self._path, str(line))
             return
         write_durably(self._path, "".join(map(str, (*kept, line))).encode())
 
 
-def _made_one(lines: Iterable[_Line], user_id: str, now: int) -> list[_Line]:
+def _compacted(lines: Iterable[_Revocation], user_id: str, now: int) -> list[_Revocation]:
     """`lines` with one for all tokens of the user that were issued before this second."""
     old = {line for line in lines if line.user_id == user_id and (line.kind == "user" or line.moment < now)}
     log.warning(
@@ -108,7 +108,7 @@ def _made_one(lines: Iterable[_Line], user_id: str, now: int) -> list[_Line]:
         extra={"user": user_id, "revoked": len(old)},
     )
     longest = max((line.until - line.moment for line in old), default=0)
-    return [line for line in lines if line not in old] + [_Line("user", now + longest, user_id, user_id, now)]
+    return [line for line in lines if line not in old] + [_Revocation("user", now + longest, user_id, user_id, now)]
 
 
 def _append(path: Path, text: str) -> None:
@@ -125,21 +125,21 @@ def _append(path: Path, text: str) -> None:
         os.close(descriptor)
 
 
-def _read(path: Path) -> _Revoked:
+def _read_revocations(path: Path) -> _RevokedTokens:
     """Empty where there is no file. Raises `StartError` where it cannot be read."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:
-        return _Revoked()
+        return _RevokedTokens()
     except OSError as error:
         raise StartError(f"the revoked tokens in {path} cannot be read: {error.strerror}") from error
     lines = []
     for row in text.splitlines():
-        if line := _line(row):
+        if line := _parse_line(row):
             lines.append(line)
         elif row:
             log.error("a line of the revoked tokens cannot be read", extra={"file": str(path), "bytes": len(row)})
-    return _Revoked(
+    return _RevokedTokens(
         tuple(lines),
         {line.name: line.until for line in lines if line.kind != "user"},
         {line.name: line.until for line in lines if line.kind == "chain"},
@@ -147,15 +147,15 @@ def _read(path: Path) -> _Revoked:
     )
 
 
-def _line(row: str) -> _Line | None:
+def _parse_line(row: str) -> _Revocation | None:
     match row.split(" "):
         case ["token" | "chain" as kind, until, audit_id, user_id, issued] if until.isdecimal() and issued.isdecimal():
-            return _Line(kind, int(until), audit_id, user_id, int(issued))
+            return _Revocation(kind, int(until), audit_id, user_id, int(issued))
         case ["user", until, user_id, before] if until.isdecimal() and before.isdecimal():
-            return _Line("user", int(until), user_id, user_id, int(before))
+            return _Revocation("user", int(until), user_id, user_id, int(before))
         case _:
             return None
 
 
-def _s(moment: datetime) -> int:
+def _seconds(moment: datetime) -> int:
     return int(moment.timestamp())

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, NotFound, Unauthorized
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
-from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_GRACE, Project, User
+from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_TOKEN_GRACE, Project, User
 
 #: What `openstack catalog list` shows beside the type: the names that the peers register themselves by.
 SERVICE_NAMES = {
@@ -36,7 +36,7 @@ class DomainRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class NamedEntity:
     """A user or project by id, or by name and domain."""
 
     id: str | None
@@ -49,10 +49,10 @@ class Login:
     """One attempt. Exactly the credentials of `methods` are set; `unscoped` means that no project is wanted."""
 
     methods: tuple[str, ...]
-    user: Named | None = None
+    user: NamedEntity | None = None
     password: str = field(default="", repr=False)
     token: str | None = field(default=None, repr=False)
-    project: Named | None = None
+    project: NamedEntity | None = None
     unscoped: bool = False
     other_scope: bool = False  #: a domain or the whole system, where nobody has a role here
 
@@ -116,7 +116,7 @@ class IdentityService:
     ) -> AuthenticatedCaller:
         """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
-        grace = SERVICE_GRACE if allow_expired and privileged else timedelta(0)
+        grace = SERVICE_TOKEN_GRACE if allow_expired and privileged else timedelta(0)
         held = self._in_force(subject, grace)
         if not (is_own or privileged or held.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:validate_token.")
@@ -186,7 +186,7 @@ class IdentityService:
         except Unauthorized as error:
             raise NotFound(f"This is not a recognized token: {error.message}.", code=error.error_code) from error
 
-    def _find_user(self, wanted: Named) -> User | None:
+    def _find_user(self, wanted: NamedEntity) -> User | None:
         accounts = self._identity.accounts()
         if wanted.id is not None:
             return accounts.users.get(wanted.id)

@@ -1,13 +1,13 @@
 """Failed logins are slowed down: by account and address, and by address alone.
 
-Who guesses wrong too often waits before the next try, twice as long each time, up to `MOST_S`; while it waits nothing is
+Who guesses wrong too often waits before the next try, twice as long each time, up to `MAX_WAIT_S`; while it waits nothing is
 checked, so that guessing costs no work here either. Everything is counted per pair of account and address, so a stranger
 who guesses elsewhere keeps nobody out: a person who comes from another address has a try of its own at once. What strangers
-do to an account only makes this shorter: under attack (`PRESSED` failures) an address from which nobody has signed in to
-the account has one free try instead of `FREE`. An address that fails with many accounts waits, too, except for accounts that
+do to an account only makes this shorter: under attack (`ATTACK_FAILURES` failures) an address from which nobody has signed in to
+the account has one free try instead of `FREE_FAILURES`. An address that fails with many accounts waits, too, except for accounts that
 have signed in from there before.
 
-All of it is in this process's memory, `MOST_KEPT` entries of each kind; the oldest goes first. It is over after `FORGET` without
+All of it is in this process's memory, `MAX_ENTRIES` entries of each kind; the oldest goes first. It is over after `FORGET_AFTER` without
 a failure, and with a restart.
 
 Not here: whether a password is right. Accounts that do not exist are counted as those that do.
@@ -27,44 +27,44 @@ from moorage.core.errors import TooManyRequests
 log = logging.getLogger(__name__)
 
 #: Failures in a row without a wait: of a pair, and of an address with whichever account.
-FREE = 5
-FREE_OF_ADDRESS = 20
+FREE_FAILURES = 5
+FREE_FAILURES_OF_ADDRESS = 20
 
 #: So many failures of an account, from everywhere together, are an attack.
-PRESSED = 50
+ATTACK_FAILURES = 50
 
 #: The longest wait.
-MOST_S = 60.0
+MAX_WAIT_S = 60.0
 
-FORGET = timedelta(minutes=15)
+FORGET_AFTER = timedelta(minutes=15)
 
-MOST_KEPT = 10_000
+MAX_ENTRIES = 10_000
 
 
 @dataclass(slots=True)
-class _Count:
+class _FailureCount:
     failures: int
     last: datetime
     wait_s: float  #: after the last failure
     next_try: datetime
 
 
-class _Counts:
+class _FailureCounts:
     """Failures by key, the last ones; not thread-safe."""
 
     def __init__(self) -> None:
-        self._counts: OrderedDict[bytes, _Count] = OrderedDict()
+        self._counts: OrderedDict[bytes, _FailureCount] = OrderedDict()
 
     def failures(self, key: bytes, now: datetime) -> int:
         count = self._counts.get(key)
         # A clock that was set back must not keep anybody out.
-        return count.failures if count and abs(now - count.last) < FORGET else 0
+        return count.failures if count and abs(now - count.last) < FORGET_AFTER else 0
 
     def wait_s(self, key: bytes, now: datetime) -> float:
         if not self.failures(key, now):
             return 0.0
         wait_s = (self._counts[key].next_try - now).total_seconds()
-        return wait_s if 0 < wait_s <= MOST_S else 0.0
+        return wait_s if 0 < wait_s <= MAX_WAIT_S else 0.0
 
     def begin(self, key: bytes, now: datetime) -> None:
         """Who had to wait has one try, not a hundred at once."""
@@ -74,10 +74,10 @@ class _Counts:
 
     def add(self, key: bytes, now: datetime, free: int) -> None:
         failures = self.failures(key, now) + 1
-        wait_s = min(2.0 ** min(failures - free, 30), MOST_S) if failures >= free else 0.0
-        self._counts[key] = _Count(failures, now, wait_s, now + timedelta(seconds=wait_s))
+        wait_s = min(2.0 ** min(failures - free, 30), MAX_WAIT_S) if failures >= free else 0.0
+        self._counts[key] = _FailureCount(failures, now, wait_s, now + timedelta(seconds=wait_s))
         self._counts.move_to_end(key)
-        if len(self._counts) > MOST_KEPT:
+        if len(self._counts) > MAX_ENTRIES:
             self._counts.popitem(last=False)
 
     def succeeded(self, key: bytes) -> None:
@@ -89,13 +89,13 @@ class _Counts:
         self._counts.pop(key, None)
 
 
-class FailedLogins:
+class LoginThrottle:
     """Of one process. Thread-safe. `address` is "" where it says nothing about who calls."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._pairs, self._accounts, self._addresses = _Counts(), _Counts(), _Counts()
+        self._pairs, self._accounts, self._addresses = _FailureCounts(), _FailureCounts(), _FailureCounts()
         #: pairs that have signed in, the last ones
         self._familiar: OrderedDict[bytes, None] = OrderedDict()
 
@@ -121,11 +121,11 @@ class FailedLogins:
         pair, whose, where, now = _key(account, address), _key(account), _key(address), self._clock.now()
         with self._lock:
             is_familiar = pair in self._familiar
-            is_pressed = self._accounts.failures(whose, now) >= PRESSED
-            self._pairs.add(pair, now, 1 if is_pressed and not is_familiar else FREE)
-            self._accounts.add(whose, now, PRESSED)
+            is_pressed = self._accounts.failures(whose, now) >= ATTACK_FAILURES
+            self._pairs.add(pair, now, 1 if is_pressed and not is_familiar else FREE_FAILURES)
+            self._accounts.add(whose, now, ATTACK_FAILURES)
             if address and not is_familiar:
-                self._addresses.add(where, now, FREE_OF_ADDRESS)
+                self._addresses.add(where, now, FREE_FAILURES_OF_ADDRESS)
 
     def succeeded(self, account: str, address: str) -> None:
         pair = _key(account, address)
@@ -134,7 +134,7 @@ class FailedLogins:
             self._addresses.succeeded(_key(address))
             self._familiar[pair] = None
             self._familiar.move_to_end(pair)
-            if len(self._familiar) > MOST_KEPT:
+            if len(self._familiar) > MAX_ENTRIES:
                 self._familiar.popitem(last=False)
 
 

@@ -34,7 +34,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Conflict, Forbidden, Invalid, StartError
 from moorage.durable import write_durably
 from moorage.identity.model import Accounts, Project, User
-from moorage.identity.watched_files import Watched
+from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class UsersFile:
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
-        self._watched = Watched("users file", [path], lambda: load(path), clock)
+        self._watched = WatchedFiles("users file", [path], lambda: load_accounts(path), clock)
 
     def accounts(self) -> Accounts:
         return self._watched.value()
@@ -106,12 +106,12 @@ class UsersFile:
         and `Conflict` where the password is not written there as text of its own.
         """
         text = _read(self._path)
-        if parse(text, str(self._path)).users.get(user.id) != user:
+        if parse_accounts(text, str(self._path)).users.get(user.id) != user:
             raise ConcurrentUpdate("the user was changed meanwhile; try again")
         # A link stays one, and what it leads to is replaced.
         real = self._path.resolve()
         try:
-            _replace(real, with_password(text, user, password_hash))
+            _replace(real, replace_password_hash(text, user, password_hash))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
@@ -123,12 +123,12 @@ class UsersFile:
         self._watched.look_now()
 
 
-def load(path: Path) -> Accounts:
+def load_accounts(path: Path) -> Accounts:
     """Raises `StartError` naming file, line and remedy."""
-    return parse(_read(path), str(path))
+    return parse_accounts(_read(path), str(path))
 
 
-def parse(text: str, where: str) -> Accounts:
+def parse_accounts(text: str, where: str) -> Accounts:
     """The accounts that `text` describes; `where` names its file in errors."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -137,24 +137,24 @@ def parse(text: str, where: str) -> Accounts:
         mark = getattr(error, "problem_mark", None)
         line = f"{where}:{mark.line + 1}" if mark else where
         raise StartError(f"{line}: this is no YAML: {getattr(error, 'problem', None) or error}") from error
-    _refuse_double_keys(root, where)
+    _check_unique_keys(root, where)
     for fault in _validator().iter_errors(document):
-        raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_worded(fault)}")
+        raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_fault_message(fault)}")
     return _accounts(document, root, where)
 
 
-def with_password(text: str, user: User, password_hash: str) -> str:
+def replace_password_hash(text: str, user: User, password_hash: str) -> str:
     """`text` with another password of the user, and nothing else changed. Raises `Conflict` where that cannot be."""
     node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for step in ("users", user.name, "password"):
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
         node = next((value for key, value in pairs if key.value == step), None)
-    before = parse(text, "users file")
+    before = parse_accounts(text, "users file")
     wanted = {**before.users, user.id: replace(user, password_hash=password_hash)}
     try:
         if node is not None:
             changed = text[: node.start_mark.index] + password_hash + text[node.end_mark.index :]
-            after = parse(changed, "users file")
+            after = parse_accounts(changed, "users file")
             if (after.users, after.projects) == (wanted, before.projects):
                 return changed
     except StartError as error:
@@ -178,7 +178,7 @@ def hash_password(password: str, rounds: int) -> str:
     return bcrypt.hashpw(password.encode(), bcrypt.gensalt(rounds)).decode()
 
 
-def password_fits(user: User | None, password: str, rounds: int) -> bool:
+def password_matches(user: User | None, password: str, rounds: int) -> bool:
     """Whether it is the user's password. Takes as long for a user who does not exist: `rounds` are those of most users."""
     given = password.encode()
     if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
@@ -253,7 +253,7 @@ def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -
     return Accounts(users, projects, costs.most_common(1)[0][0] if costs else Accounts.bcrypt_rounds)
 
 
-def _refuse_double_keys(node: yaml.Node | None, where: str) -> None:
+def _check_unique_keys(node: yaml.Node | None, where: str) -> None:
     """YAML's loader takes the last of several equal keys; here that could hide who is admin."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
@@ -265,10 +265,10 @@ def _refuse_double_keys(node: yaml.Node | None, where: str) -> None:
             if key.value in seen:
                 raise StartError(f"{where}:{key.start_mark.line + 1}: {key.value} is there twice; keep one")
             seen.add(key.value)
-            _refuse_double_keys(value, where)
+            _check_unique_keys(value, where)
     elif isinstance(node, yaml.SequenceNode):
         for value in node.value:
-            _refuse_double_keys(value, where)
+            _check_unique_keys(value, where)
 
 
 def _line(node: yaml.Node | None, path: Iterable[str | int]) -> int:
@@ -286,7 +286,7 @@ def _line(node: yaml.Node | None, path: Iterable[str | int]) -> int:
     return line + 1
 
 
-def _worded(fault: Any) -> str:
+def _fault_message(fault: Any) -> str:
     """The validator's sentence with its place; never the value itself where that may be a password."""
     path: Sequence[str | int] = fault.instance_path
     place = " -> ".join(str(step) for step in path) or "the file"

@@ -21,7 +21,7 @@ RELOAD_PERIOD = timedelta(seconds=1)
 T = TypeVar("T")
 
 
-class Watched(Generic[T]):
+class WatchedFiles(Generic[T]):
     """What `read` makes of `paths`, as of one `RELOAD_PERIOD` ago at most.
 
     A change that `read` refuses (`StartError`) is logged and ignored: what was read last stays in force. `what` names
@@ -69,10 +69,10 @@ class Watched(Generic[T]):
             log.error("changed %s ignored", self._what, extra={"file": where, "reason": error.message})
 
     def _look_at_files(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(_mark(path) for path in self._paths)
+        return tuple(_file_version(path) for path in self._paths)
 
 
-def _mark(path: Path) -> tuple[int, int, int] | None:
+def _file_version(path: Path) -> tuple[int, int, int] | None:
     """What changes when the file does; None while it is not there."""
     try:
         status = path.stat()

@@ -25,7 +25,7 @@ class Visibility(StrEnum):
 
 
 #: An upload that breaks leaves the image queued, so that it can be repeated.
-TRANSITIONS = states.table(
+TRANSITIONS = states.transition_table(
     "Image status",
     {
         ImageStatus.QUEUED: [ImageStatus.SAVING],

@@ -10,7 +10,7 @@ from typing import Any
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid
-from moorage.core.parsing import moment
+from moorage.core.parsing import parse_time
 from moorage.images.model import Image, MemberStatus, Visibility
 
 DEFAULT_LIMIT = 25
@@ -149,7 +149,7 @@ def _time_test(name: str, value: str) -> Test:
     if operator not in _COMPARISONS:
         operator, text = "eq", value
     try:
-        given = moment(text)
+        given = parse_time(text)
     except ValueError as error:
         raise Invalid(f'Bad "{name}" query filter format. Use ISO 8601 DateTime notation.') from error
     compare = _COMPARISONS[operator]

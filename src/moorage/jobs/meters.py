@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Table, func, select
 
 from moorage.jobs.model import OPEN
-from moorage.telemetry.metrics import Family, Sample
+from moorage.telemetry.metrics import GaugeFamily, GaugeSample
 
 #: Alike in each service that has jobs, so each has families of its own with its name in front.
 _TEXTS = {
@@ -15,11 +15,11 @@ _TEXTS = {
 }
 
 
-def families(service: str) -> tuple[Family, ...]:
-    return tuple(Family(f"moorage_{service}_{name}", text, ("state",)) for name, text in _TEXTS.items())
+def families(service: str) -> tuple[GaugeFamily, ...]:
+    return tuple(GaugeFamily(f"moorage_{service}_{name}", text, ("state",)) for name, text in _TEXTS.items())
 
 
-def samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[Sample]:
+def samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[GaugeSample]:
     """Both states are always there; a state without jobs is 0 seconds old."""
     job = table.c
     asked = select(job.state, func.count(), func.min(job.created_at)).where(job.open_queue.is_not(None))

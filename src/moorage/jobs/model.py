@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 
 class JobState(StrEnum):
@@ -20,7 +20,7 @@ class JobState(StrEnum):
 
 
 #: A claim whose lease is over is claimed again: a new epoch of the same state.
-TRANSITIONS = table(
+TRANSITIONS = transition_table(
     "a job",
     {
         JobState.READY: [JobState.CLAIMED, JobState.CANCELLED],

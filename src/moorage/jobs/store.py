@@ -23,7 +23,7 @@ from moorage.core.errors import Conflict, NotFound, RetryableConflict
 from moorage.db.transactions import in_transaction
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking, Path
-from moorage.telemetry.tracing import carried
+from moorage.telemetry.tracing import with_trace
 
 #: What is done, in the claiming transaction, about a job that was given up after its last attempt.
 GivenUp = Callable[[Connection, Job], None]
@@ -58,7 +58,7 @@ class JobStore:
                 "open_queue": job.queue,
                 "kind": job.kind,
                 "serial_key": job.key,
-                "payload": carried(job.payload),
+                "payload": with_trace(job.payload),
                 "state": JobState.READY,
                 "attempt": 0,
                 "epoch": 0,

@@ -44,7 +44,7 @@ from moorage.reservation.steps.plan_builder import Planning
 from moorage.reservation.steps.server_group_steps import GroupSteps
 from moorage.reservation.steps.snapshot_steps import SnapshotSteps
 from moorage.reservation.steps.step_registry import Effects
-from moorage.wire.microversion import Version, parse
+from moorage.wire.microversion import Version, parse_version
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ class ReservationService:
         except Unavailable as error:
             log.warning("Placement was not asked for its version", extra={"reason": error.message})
             return
-        if parse(newest) < PLACEMENT_VERSION:
+        if parse_version(newest) < PLACEMENT_VERSION:
             raise StartError(
                 f"Placement speaks {newest} at most, and reservations need {PLACEMENT_VERSION}: upgrade Placement first"
             )

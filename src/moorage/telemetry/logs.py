@@ -52,7 +52,7 @@ class JsonLines(logging.Formatter):
         return orjson.dumps(line, default=str).decode()
 
 
-def set_up(level: str = "info", stream: IO[str] | None = None) -> None:
+def set_up_logging(level: str = "info", stream: IO[str] | None = None) -> None:
     """Send everything of level `level` and above to `stream` (standard error)."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())

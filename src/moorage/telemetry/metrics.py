@@ -29,13 +29,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from moorage.core.errors import MoorageError, RetryableConflict
-from moorage.db.transactions import read, translate
+from moorage.db.transactions import read, translate_error
 from moorage.telemetry.request_meter import DURATIONS_S, RequestMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
 
 #: From a simulated host to the programming of a large FPGA.
-_JOB_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
+_JOB_BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
 class Metrics:
@@ -96,7 +96,7 @@ class Metrics:
         for sink in ("file", "syslog"):
             self.trail_losses.labels(sink)
         self.agent_jobs = JobMeter(self.registry)
-        self.registry.register(_AtScrape(self._families))
+        self.registry.register(_CollectedAtScrape(self._families))
 
     def requests_of(self, service: str) -> RequestMeter:
         return self._requests.setdefault(service, RequestMeter())
@@ -110,7 +110,7 @@ class Metrics:
         @event.listens_for(engine, "handle_error")
         def count(context: ExceptionContext) -> None:
             error = context.sqlalchemy_exception
-            ours = translate(error) if isinstance(error, DBAPIError) else None
+            ours = translate_error(error) if isinstance(error, DBAPIError) else None
             kind = "other" if ours is None else "retryable" if isinstance(ours, RetryableConflict) else "unavailable"
             self._database_errors.labels(service, kind).inc()
 
@@ -141,7 +141,7 @@ class Metrics:
         for service, meter in sorted(self._requests.items()):
             in_flight.add_metric([service], meter.in_flight)
             for (method, route, status), cell in meter.cells():
-                durations.add_metric([service, method, route, str(status)], _cumulated(cell[:-1]), cell[-1])
+                durations.add_metric([service, method, route, str(status)], _cumulative(cell[:-1]), cell[-1])
         yield durations
         yield in_flight
         used = GaugeMetricFamily(
@@ -167,14 +167,14 @@ class JobMeter:
             "Jobs of hosts that an agent of this process worked on, by kind and how they ended: done, failed, lost.",
             ["kind", "outcome"],
             registry=registry,
-            buckets=_JOB_S,
+            buckets=_JOB_BUCKETS_S,
         )
 
     def ended(self, kind: str, outcome: str, seconds: float) -> None:
         self._seconds.labels(kind, outcome).observe(seconds)
 
 
-class _AtScrape(Collector):
+class _CollectedAtScrape(Collector):
     """Families that are made when somebody asks."""
 
     def __init__(self, families: Callable[[], Iterator[HistogramMetricFamily | GaugeMetricFamily]]) -> None:
@@ -184,7 +184,7 @@ class _AtScrape(Collector):
         return self._families()
 
 
-def _cumulated(counts: list[float]) -> list[tuple[str, float]]:
+def _cumulative(counts: list[float]) -> list[tuple[str, float]]:
     """[(upper bound, how many took at most so long)], as Prometheus wants it."""
     bounds = [*(str(bound) for bound in DURATIONS_S), "+Inf"]
     total = 0.0
@@ -196,11 +196,11 @@ def _cumulated(counts: list[float]) -> list[tuple[str, float]]:
 
 
 #: (name of the family, values of its labels in their order, value)
-Sample = tuple[str, tuple[str, ...], float]
+GaugeSample = tuple[str, tuple[str, ...], float]
 
 
 @dataclass(frozen=True)
-class Family:
+class GaugeFamily:
     name: str
     text: str
     labels: tuple[str, ...] = ()
@@ -213,8 +213,8 @@ class DatabaseGauges(Collector):
         self,
         registry: CollectorRegistry,
         engine: Engine,
-        families: Iterable[Family],
-        samples: Callable[[Connection], Iterable[Sample]],
+        families: Iterable[GaugeFamily],
+        samples: Callable[[Connection], Iterable[GaugeSample]],
     ) -> None:
         self._engine = engine
         self._families = tuple(families)

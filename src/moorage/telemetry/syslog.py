@@ -19,7 +19,7 @@ RETRY_S = 1.0
 _TAG = "moorage-trail"
 
 
-class Syslog:
+class SyslogSink:
     """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` for another one.
 
     A Unix socket gets the old form (RFC 3164), which all daemons read there; UDP that of RFC 5424.

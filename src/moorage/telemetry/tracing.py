@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 
 HEADER = "traceparent"
 #: The entry of a job's payload.
-PAYLOAD = "traceparent"
+PAYLOAD_KEY = "traceparent"
 
 Kind = Literal["server", "client", "consumer", "internal"]
 
@@ -42,7 +42,7 @@ class Tracer(Protocol):
     def close(self) -> None: ...
 
 
-class _Nothing:
+class _NoSpan:
     def note(self, **attributes: str | int) -> None:
         return
 
@@ -50,7 +50,7 @@ class _Nothing:
         return
 
 
-_NOTHING = _Nothing()
+_NO_SPAN = _NoSpan()
 
 
 class _Switch:
@@ -59,11 +59,11 @@ class _Switch:
     tracer: Tracer | None = None
 
 
-def switch(tracer: Tracer | None) -> None:
+def set_tracer(tracer: Tracer | None) -> None:
     _Switch.tracer = tracer
 
 
-def tracer() -> Tracer | None:
+def current_tracer() -> Tracer | None:
     return _Switch.tracer
 
 
@@ -72,29 +72,29 @@ def span(name: str, kind: Kind = "internal", **attributes: str | int) -> Iterato
     """A part of the trace that this thread works for; nothing outside of any."""
     active = _Switch.tracer
     if active is None or active.traceparent() is None:
-        yield _NOTHING
+        yield _NO_SPAN
         return
     with active.span(name, kind, None, attributes) as opened:
         yield opened
 
 
 @contextlib.contextmanager
-def job(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> Iterator[Span]:
+def job_span(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> Iterator[Span]:
     """Work on a job, in the trace of the request that it was written for."""
-    active, parent = _Switch.tracer, payload.get(PAYLOAD)
+    active, parent = _Switch.tracer, payload.get(PAYLOAD_KEY)
     if active is None or not isinstance(parent, str):
-        yield _NOTHING
+        yield _NO_SPAN
         return
     with active.span(f"job {kind}", "consumer", parent, attributes) as opened:
         yield opened
 
 
-def carried(payload: dict[str, Any]) -> dict[str, Any]:
+def with_trace(payload: dict[str, Any]) -> dict[str, Any]:
     """The payload of a job that is written now, with the trace that it belongs to; one that it has already stays."""
     active = _Switch.tracer
-    if active is None or PAYLOAD in payload or (parent := active.traceparent()) is None:
+    if active is None or PAYLOAD_KEY in payload or (parent := active.traceparent()) is None:
         return payload
-    return {**payload, PAYLOAD: parent}
+    return {**payload, PAYLOAD_KEY: parent}
 
 
 def trace_id() -> str | None:

@@ -1,6 +1,6 @@
 """The audit trail: one JSON line per change that somebody asked for over an API, and where those lines go.
 
-`Trail` gives an entry its time and its id, keeps it below `MOST_BYTES`, and writes it to each sink. A sink that fails costs
+`Trail` gives an entry its time and its id, keeps it below `MAX_ENTRY_BYTES`, and writes it to each sink. A sink that fails costs
 the entry there, never the request: it is counted and logged. `TrailFile` is a file that several processes append to and
 rotate. What an entry says about a request is `moorage.wire.audit_entries`; reading is `moorage.telemetry.trail_reading`; the other
 sink is `moorage.telemetry.syslog`.
@@ -28,17 +28,17 @@ from moorage.core.errors import StartError, Unavailable
 log = logging.getLogger(__name__)
 
 #: An entry with its newline. What one call appends to a file of a local disk is not mixed with what others append.
-MOST_BYTES = 4096
+MAX_ENTRY_BYTES = 4096
 
 #: Every line begins with it: behind a line that a full disk cut off a reader finds the next entry by it.
-BEGINNING = b'{"eventTime":"'
+ENTRY_PREFIX = b'{"eventTime":"'
 
 #: What CADF calls its events.
 TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"
 
 #: Longest text, and longest list, in an entry; tried one after the other until the line is short enough: of what it was
 #: about, which the caller chose, and only then of all.
-_MOST_CHARACTERS = (255, 60, 12)
+_LENGTH_LIMITS = (255, 60, 12)
 
 Entry = Mapping[str, Any]
 
@@ -136,7 +136,7 @@ class Trail:
         }
         line = _encoded({**head, **entry})
         for shorter in _shortened(entry):
-            if 0 < len(line) <= MOST_BYTES:
+            if 0 < len(line) <= MAX_ENTRY_BYTES:
                 break
             line = _encoded({**head, **shorter})
         return line
@@ -153,9 +153,9 @@ class Trail:
 
 def _shortened(entry: Entry) -> Iterator[Entry]:
     """Who did what stays whole for as long as it can, whatever the caller writes into a path or a query."""
-    for most in _MOST_CHARACTERS:
+    for most in _LENGTH_LIMITS:
         yield {**entry, **({"target": _cut(entry["target"], most)} if "target" in entry else {})}
-    for most in _MOST_CHARACTERS:
+    for most in _LENGTH_LIMITS:
         yield _cut(entry, most)
 
 

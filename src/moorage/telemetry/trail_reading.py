@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import orjson
 
-from moorage.telemetry.trail import BEGINNING
+from moorage.telemetry.trail import ENTRY_PREFIX
 
 #: How often a reader that follows looks, at rotated files too: other processes may still append to them.
 POLL_S = 0.25
@@ -146,7 +146,7 @@ class TrailReader:
         if entry is None:
             self.damaged += 1
             # Behind what was cut off is what was written next.
-            entry = _decoded(line[line.rfind(BEGINNING) :]) if line.rfind(BEGINNING) > 0 else None
+            entry = _decoded(line[line.rfind(ENTRY_PREFIX) :]) if line.rfind(ENTRY_PREFIX) > 0 else None
         if entry is not None and self._wanted.matches(entry):
             yield entry
 

@@ -14,13 +14,13 @@ from moorage.core import errors as e
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.wire.app import ServiceApi
 from moorage.wire.http import Route
-from moorage.wire.server.request_body import Intake
+from moorage.wire.server.request_body import BodyIntake
 
 #: From anybody, to routes that are for everybody.
-PUBLIC_BYTES = 64 * 1024
+MAX_PUBLIC_BYTES = 64 * 1024
 
 #: The last threads are for these: what proxies and people look at, tokens, and hosts that must not count as down.
-_URGENT = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
+_URGENT_TARGET = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
 
 Identify = Callable[[Mapping[str, Any]], Caller]
 
@@ -35,13 +35,13 @@ class Admissions:
         """`identify`: who sent the request with this WSGI environment; raises `MoorageError`."""
         self._services[prefix] = _Service(api, identify)
 
-    def __call__(self, environ: Mapping[str, Any]) -> Intake:
+    def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
         prefix, _, path = environ["PATH_INFO"][1:].partition("/")
         service = self._services.get(f"/{prefix}")
-        return Intake() if service is None else service.intake(environ, f"/{path}")
+        return BodyIntake() if service is None else service.intake(environ, f"/{path}")
 
     def is_urgent(self, target: str) -> bool:
-        return _URGENT.match(target) is not None
+        return _URGENT_TARGET.match(target) is not None
 
 
 class _Service:
@@ -50,21 +50,21 @@ class _Service:
         self._identify = identify
         self._routes = [(route.method, _pattern(route.path), route) for route in api.routes]
 
-    def intake(self, environ: Mapping[str, Any], path: str) -> Intake:
+    def intake(self, environ: Mapping[str, Any], path: str) -> BodyIntake:
         route = self._route(environ["REQUEST_METHOD"], path)
         if route is None or route.reads == "none":
-            return Intake()
+            return BodyIntake()
         if route.rule is None:
-            return Intake(route.max_bytes or PUBLIC_BYTES)
+            return BodyIntake(route.max_bytes or MAX_PUBLIC_BYTES)
         try:
             caller = self._identify(environ)
         except e.MoorageError as error:
-            return Intake(refusal=error)
+            return BodyIntake(refusal=error)
         if caller is ANONYMOUS:
-            return Intake(PUBLIC_BYTES)
+            return BodyIntake(MAX_PUBLIC_BYTES)
         if route.reads == "stream":
-            return Intake(streams=True, owner=caller.project_id, is_known=True)
-        return Intake(route.max_bytes or self._api.max_json_bytes, is_known=True)
+            return BodyIntake(streams=True, owner=caller.project_id, is_known=True)
+        return BodyIntake(route.max_bytes or self._api.max_json_bytes, is_known=True)
 
     def _route(self, method: str, path: str) -> Route[Any] | None:
         """Of several that differ by version the first."""

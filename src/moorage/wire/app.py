@@ -22,10 +22,10 @@ from moorage.telemetry.logs import caller_context, global_request, request_conte
 from moorage.telemetry.request_meter import NO_ROUTE, RequestMeter
 from moorage.telemetry.trail import Trail
 from moorage.wire import forwarded
-from moorage.wire.audit_entries import AuditedChange, ChangeKind, refused_sign_in
-from moorage.wire.body import NUL_REFUSED, Schema, Versioned, decode_json, encode_json
-from moorage.wire.errors import ErrorShape, of_the_disk, problem_of
-from moorage.wire.forwarded import Proxies
+from moorage.wire.audit_entries import AuditedChange, ChangeKind, failed_login_change
+from moorage.wire.body import NUL_REFUSED, Schema, VersionedSchema, decode_json, encode_json
+from moorage.wire.errors import ErrorShape, disk_error, problem_of
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator, Headers, Policy, Query, Request, Response, Route
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
@@ -35,13 +35,13 @@ S = TypeVar("S")
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 #: In the environ after an answer: the template of the path, for who stands around the application.
-ROUTE = "moorage.route"
+ROUTE_KEY = "moorage.route"
 
 #: In the environ after an answer, where the caller has shown who it is.
-KNOWN = "moorage.known"
+AUTHENTICATED_KEY = "moorage.known"
 
 #: In the environ of a request: the `_Served` that answers it.
-_SERVED = "moorage.served"
+_SERVED_KEY = "moorage.served"
 
 #: What a 503 asks a client to wait: databases that were restarted are back sooner.
 RETRY_AFTER_S = 2
@@ -66,22 +66,22 @@ class ServiceApi(Generic[S]):
 
     @cached_property
     def routed(self) -> "falcon.App[falcon.Request, falcon.Response]":
-        """Each request names its service and surroundings by `_SERVED`.
+        """Each request names its service and surroundings by `_SERVED_KEY`.
 
         So routes are compiled once for all services with this API: 40 ms, and tests and simulations start hundreds of them.
         """
-        return _routed(self)
+        return _falcon_app(self)
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class AppContext:
     """What every service of a plane shares."""
 
     authenticator: Authenticator
     policy: Policy
     ids: Ids
     public_url: str | None = None  #: overrides what the request's Host header says
-    proxies: Proxies = field(default_factory=Proxies)  #: whose word counts before the Host header's
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)  #: whose word counts before the Host header's
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
     trail: Trail | None = None  #: None: no audit trail is kept
@@ -91,22 +91,22 @@ class Surroundings:
 @dataclass(frozen=True)
 class _Served(Generic[S]):
     service: S
-    around: Surroundings
+    around: AppContext
 
 
-def build(api: ServiceApi[S], service: S, around: Surroundings) -> WsgiApp:
+def build_app(api: ServiceApi[S], service: S, around: AppContext) -> WsgiApp:
     """The WSGI application that serves `api` with the use cases in `service`."""
     app, served = api.routed, _Served(service, around)
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        environ[_SERVED] = served
+        environ[_SERVED_KEY] = served
         return app(environ, start_response)
 
     return serve
 
 
-def _routed(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Response]":
-    app: falcon.App[falcon.Request, falcon.Response] = falcon.App(middleware=[_Prepare(api)])
+def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Response]":
+    app: falcon.App[falcon.Request, falcon.Response] = falcon.App(middleware=[_RequestMiddleware(api)])
     # An answer without a body has no content type; Falcon reads None so, its annotation says str.
     app.resp_options.default_media_type = cast(str, None)
     app.req_options.strip_url_path_trailing_slash = False
@@ -125,7 +125,7 @@ def _routed(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Response]"
     return app
 
 
-def mount(services: Mapping[str, WsgiApp]) -> WsgiApp:
+def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
     """Several services on one address, each below its prefix (``/placement``)."""
 
     def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -144,7 +144,7 @@ def mount(services: Mapping[str, WsgiApp]) -> WsgiApp:
     return dispatch
 
 
-class _Prepare(Generic[S]):
+class _RequestMiddleware(Generic[S]):
     """Before routing: request id, caller and version. What is wrong is kept until the route is known.
 
     After the answer is made: what it took.
@@ -155,7 +155,7 @@ class _Prepare(Generic[S]):
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         context = req.context
-        around = _around(req)
+        around = _app_context(req)
         context.began = around.requests.begin()
         context.headers = headers = Headers(req.env)
         context.request_id = around.ids.request_id()
@@ -174,10 +174,10 @@ class _Prepare(Generic[S]):
             context.caller = around.authenticator.authenticate(headers, req.env)
             caller_context.set((context.caller.project_id or "", context.caller.user_id or ""))
             if context.caller is not ANONYMOUS:
-                req.env[KNOWN] = True
+                req.env[AUTHENTICATED_KEY] = True
         except e.MoorageError as error:
             context.refusal = error
-            context.change = refused_sign_in(self._api.name, error.error_code)
+            context.change = failed_login_change(self._api.name, error.error_code)
         try:
             if versions := self._api.versions:
                 legacy = headers.get(versions.legacy_header) if versions.legacy_header else None
@@ -188,42 +188,42 @@ class _Prepare(Generic[S]):
             context.refusal = context.refusal or error
             context.version_refusal = error
         if self._api.strict and context.refusal is None:
-            context.refusal = _unnamed_body(req)
+            context.refusal = _body_header_fault(req)
 
     def process_response(
         self, req: falcon.Request, resp: falcon.Response, _resource: object, _req_succeeded: bool
     ) -> None:
-        req.env[ROUTE] = req.uri_template or NO_ROUTE
+        req.env[ROUTE_KEY] = req.uri_template or NO_ROUTE
         if req.context.change is not None:
-            _note(req, req.context.change, resp.status_code)
+            _write_entry_after(req, req.context.change, resp.status_code)
         method = req.method if req.method in _METHODS else "OTHER"
-        _around(req).requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
+        _app_context(req).requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
 
 
 _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
 
 
-def _announce(req: falcon.Request, change: AuditedChange) -> None:
+def _write_entry_before(req: falcon.Request, change: AuditedChange) -> None:
     """The entry before a change, where the audit trail is required. Raises `Unavailable`."""
-    trail = _around(req).trail
+    trail = _app_context(req).trail
     if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
-        trail.begin(_entry(req, trail, change, None))
+        trail.begin(_audit_entry(req, trail, change, None))
 
 
-def _note(req: falcon.Request, change: AuditedChange, status: int) -> None:
+def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) -> None:
     """The entry after it."""
-    trail = _around(req).trail
+    trail = _app_context(req).trail
     if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
-        trail.write(_entry(req, trail, change, status))
+        trail.write(_audit_entry(req, trail, change, status))
 
 
-def _entry(req: falcon.Request, trail: Trail, change: AuditedChange, status: int | None) -> dict[str, Any]:
-    context, address = req.context, _around(req).proxies.whole_address(req.env)
+def _audit_entry(req: falcon.Request, trail: Trail, change: AuditedChange, status: int | None) -> dict[str, Any]:
+    context, address = req.context, _app_context(req).proxies.whole_address(req.env)
     return change.entry(trail, context.caller, address, req.query_string, context.request_id, status)
 
 
-def _around(req: falcon.Request) -> Surroundings:
-    served: _Served[Any] = req.env[_SERVED]
+def _app_context(req: falcon.Request) -> AppContext:
+    served: _Served[Any] = req.env[_SERVED_KEY]
     return served.around
 
 
@@ -239,11 +239,11 @@ def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> 
             if api.strict and req.context.version_refusal is not None:
                 raise req.context.version_refusal
             route = _route_at(routes, req)
-            request = _decoded(api, req.env[_SERVED], req, route, params)
+            request = _decode_request(api, req.env[_SERVED_KEY], req, route, params)
             if request.change is None:
                 _send(resp, route.handler(request, **params))
                 return
-            _announce(req, request.change)
+            _write_entry_before(req, request.change)
             request.change.response = response = route.handler(request, **params)
             _send(resp, response)
 
@@ -273,7 +273,7 @@ def _route_at(routes: Sequence[Route[S]], req: falcon.Request) -> Route[S]:
     raise req.context.refusal or e.NotFound("The resource could not be found.")
 
 
-def _decoded(
+def _decode_request(
     api: ServiceApi[S],
     served: _Served[S],
     req: falcon.Request,
@@ -298,26 +298,26 @@ def _decoded(
         caller=caller,
         method=req.method,
         path=req.path,
-        query=_query(req),
+        query=_parsed_query(req),
         version=req.context.version,
         request_id=req.context.request_id,
         base_url=_base_url(around, req),
         headers=req.context.headers,
         address=around.proxies.client_address(req.env),
         json=document,
-        stream=_input(req) if route.reads in ("stream", "raw") else io.BytesIO(),
+        stream=_body_stream(req) if route.reads in ("stream", "raw") else io.BytesIO(),
         allowed=lambda rule: around.policy.allows(rule, caller),
         change=change,
     )
     if route.before_schema is not None:
         route.before_schema(request, **params)
-    schema = route.schema.at(req.context.version) if isinstance(route.schema, Versioned) else route.schema
+    schema = route.schema.at(req.context.version) if isinstance(route.schema, VersionedSchema) else route.schema
     if isinstance(schema, Schema):
         schema.check(document, api.word_schema_error)
     return request
 
 
-def _query(req: falcon.Request) -> Query:
+def _parsed_query(req: falcon.Request) -> Query:
     query = Query(req.query_string)
     pairs = query.pairs
     if "\0" in req.path or (pairs and any("\0" in name or "\0" in value for name, value in pairs)):
@@ -330,7 +330,7 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     length = req.content_length or 0
     if length > api.max_json_bytes:
         raise e.TooLarge(f"the body has {length} bytes; at most {api.max_json_bytes} are read here")
-    raw = req.stream.read(length) if length else _input(req).read(api.max_json_bytes + 1)
+    raw = req.stream.read(length) if length else _body_stream(req).read(api.max_json_bytes + 1)
     if len(raw) > api.max_json_bytes:
         raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that are read here")
     if not raw and not wanted:
@@ -347,7 +347,7 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
     return raw or (b"" if api.strict else b"null")
 
 
-def _unnamed_body(req: falcon.Request) -> e.MoorageError | None:
+def _body_header_fault(req: falcon.Request) -> e.MoorageError | None:
     """Placement wants these two right before it looks for the route."""
     length = req.env.get("CONTENT_LENGTH") or "0"
     if not length.isdecimal():
@@ -357,13 +357,13 @@ def _unnamed_body(req: falcon.Request) -> e.MoorageError | None:
     return None
 
 
-def _input(req: falcon.Request) -> IO[bytes]:
+def _body_stream(req: falcon.Request) -> IO[bytes]:
     """The body up to its end. A chunked body has no length; only some servers (ours) know where it ends."""
     ends_by_itself = req.content_length is None and req.env.get("wsgi.input_terminated")
     return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
 
 
-def _base_url(around: Surroundings, req: falcon.Request) -> str:
+def _base_url(around: AppContext, req: falcon.Request) -> str:
     prefix = req.root_path.rstrip("/")
     if around.public_url:
         return around.public_url.rstrip("/") + prefix
@@ -403,10 +403,10 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
         error = e.MethodNotAllowed(f"The method {req.method} is not allowed for this resource.", allowed=allowed)
     elif isinstance(error, falcon.HTTPError):
         error = e.Invalid(error.description or error.title or "the request cannot be read")
-    elif refused := of_the_disk(error):
+    elif refused := disk_error(error):
         log.error("the disk fails", extra={"reason": str(error)})
         error = refused
-    context, around = req.context, _around(req)
+    context, around = req.context, _app_context(req)
     is_operator = around.tells_all or context.caller.is_admin or context.caller.is_service
     accept = req.get_header("Accept") or "*/*"
     problem = problem_of(error, context.request_id, accept, context.version, to_operators=is_operator)
@@ -441,7 +441,7 @@ class _Healthcheck:
     """200 ``{"status": "ok"}``, or 503 with what is wrong; public."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        troubles = dict(_around(req).health())
+        troubles = dict(_app_context(req).health())
         resp.status = 503 if troubles else 200
         resp.content_type = "application/json"
         resp.data = encode_json({"status": "failing" if troubles else "ok", "troubles": troubles})

@@ -18,13 +18,13 @@ from moorage.telemetry.trail import Trail
 from moorage.wire.http import Response, Route
 
 #: Ids of one entry, and parts of a body that are looked at for them.
-MOST_IDS = 20
-_MOST_LOOKED_AT = 1000
+MAX_IDS = 20
+_MAX_SEARCHED = 1000
 
-_MOST_ROLES = 16
+_MAX_ROLES = 16
 
 #: Of refusals that are entries whatever was asked for, with their status: a wrong password in an Authorization header.
-_SIGN_IN_REFUSED = {"identity.password": 401, "identity.too_many": 429}
+_FAILED_LOGINS = {"identity.password": 401, "identity.too_many": 429}
 
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -37,7 +37,7 @@ _IDS = ("id", "uuid", "server_uuid", "name")
 
 
 #: Parameters of a query whose words are names, too. Of others only UUIDs are written.
-_NAMING = frozenset({"value"})
+_NAME_PARAMETERS = frozenset({"value"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class AuditedChange:
             who["project_id"] = caller.project_id
             if caller.project_name:
                 who["project_name"] = caller.project_name
-            who["roles"] = sorted(caller.roles)[:_MOST_ROLES]
+            who["roles"] = sorted(caller.roles)[:_MAX_ROLES]
             if trail.knows_services and (caller.by_service or caller.is_service):
                 who["is_service"] = True
         who |= self._who
@@ -137,37 +137,37 @@ class AuditedChange:
 
     def _target(self, query: str, status: int | None) -> dict[str, Any]:
         target: dict[str, Any] = {"typeURI": self.kind.target_type}
-        ids = list(self.params.values()) or list(islice(self._ids(query, status), MOST_IDS + 1))
+        ids = list(self.params.values()) or list(islice(self._ids(query, status), MAX_IDS + 1))
         if ids:
             target["id"] = ids[0]
         if len(ids) > 1:
             if self.params:
                 target["part"] = "/".join(ids[1:])
             else:
-                target["ids"] = ids[:MOST_IDS]
-                if len(ids) > MOST_IDS:
+                target["ids"] = ids[:MAX_IDS]
+                if len(ids) > MAX_IDS:
                     target["has_more"] = True
         return target
 
     def _ids(self, query: str, status: int | None) -> Iterator[str]:
         """Of what a request without an id in its path was about: what it made, or what body and query name."""
-        made = [] if self.response is None or status is None or status >= 400 else _made(self.response)
+        made = [] if self.response is None or status is None or status >= 400 else _created_ids(self.response)
         if made:
             return iter(made)
-        named = _keys(self._document)
-        return iter(named or _of_query(query, self.kind.ids_in_query))
+        named = _uuid_keys(self._document)
+        return iter(named or _query_ids(query, self.kind.ids_in_query))
 
 
-def refused_sign_in(service: str, code: str) -> AuditedChange | None:
+def failed_login_change(service: str, code: str) -> AuditedChange | None:
     """Of a request that is refused for its password, whatever it asks for; None for other refusals."""
-    if code not in _SIGN_IN_REFUSED:
+    if code not in _FAILED_LOGINS:
         return None
     change = AuditedChange(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
-    change.code, change.status = code, _SIGN_IN_REFUSED[code]  # what is public is answered all the same
+    change.code, change.status = code, _FAILED_LOGINS[code]  # what is public is answered all the same
     return change
 
 
-def _made(response: Response) -> list[str]:
+def _created_ids(response: Response) -> list[str]:
     body = response.body
     if isinstance(body, dict):
         if found := _id_of(body):
@@ -176,7 +176,7 @@ def _made(response: Response) -> list[str]:
             if isinstance(value, dict) and (found := _id_of(value)):
                 return [found]
             if isinstance(value, list):
-                rows = [_id_of(row) for row in value[: MOST_IDS + 1] if isinstance(row, dict)]
+                rows = [_id_of(row) for row in value[: MAX_IDS + 1] if isinstance(row, dict)]
                 if ids := [row for row in rows if row]:
                     return ids
     location = response.headers.get("location", "") if response.status < 300 else ""
@@ -188,21 +188,21 @@ def _id_of(row: Mapping[str, object]) -> str:
     return next((str(row[name]) for name in _IDS if isinstance(row.get(name), str | int) and row[name] != ""), "")
 
 
-def _keys(document: object) -> list[str]:
+def _uuid_keys(document: object) -> list[str]:
     """``{consumer: {...}}``, ``{"allocations": {consumer: ...}}``: keys of a body that are UUIDs, on its first two levels."""
     if not isinstance(document, dict):
         return []
     below: Iterable[object] = (key for value in document.values() if isinstance(value, dict) for key in value)
-    return _uuids(document) or _uuids(islice(below, _MOST_LOOKED_AT))
+    return _uuids(document) or _uuids(islice(below, _MAX_SEARCHED))
 
 
 def _uuids(values: Iterable[object]) -> list[str]:
-    found = (value for value in islice(values, _MOST_LOOKED_AT) if isinstance(value, str) and _UUID.match(value))
-    return list(islice(found, MOST_IDS + 1))
+    found = (value for value in islice(values, _MAX_SEARCHED) if isinstance(value, str) and _UUID.match(value))
+    return list(islice(found, MAX_IDS + 1))
 
 
-def _of_query(query: str, naming: Sequence[str]) -> list[str]:
+def _query_ids(query: str, naming: Sequence[str]) -> list[str]:
     """Of the parameters that the route reads: what else a caller writes there must not stand before them."""
     pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query and naming else ()
     words = ((name, word) for name, value in pairs if name in naming for word in value.split(","))
-    return list(islice((word for name, word in words if name in _NAMING or _UUID.match(word)), MOST_IDS + 1))
+    return list(islice((word for name, word in words if name in _NAME_PARAMETERS or _UUID.match(word)), MAX_IDS + 1))

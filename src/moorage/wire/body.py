@@ -45,13 +45,13 @@ class Schema:
             return
         import jsonschema  # 80 ms to import: paid by the first bad request, not by every start
 
-        if (size := _size(instance)) > _MOST_PRINTED:
+        if (size := _size(instance)) > _MAX_PRINTED_SIZE:
             raise Invalid(word(self._brief(instance, size)), code=self._code)
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
             register: Any = checker.checks(name)
-            register(_of_texts(check))
+            register(_text_check(check))
         validator = validator_class(self.document, format_checker=checker)
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
@@ -63,29 +63,31 @@ class Schema:
         """
         import jsonschema
 
-        if size > _MOST_SEARCHED:
-            return jsonschema.ValidationError("does not fit; it is too large to say where", instance=_LARGE)
+        if size > _MAX_SEARCHED_SIZE:
+            return jsonschema.ValidationError("does not fit; it is too large to say where", instance=_LARGE_DOCUMENT)
         masked = jsonschema_rs.validator_for(
-            dict(self.document), validate_formats=True, formats=self._formats, mask=_LARGE
+            dict(self.document), validate_formats=True, formats=self._formats, mask=_LARGE_DOCUMENT
         )
         error = next(masked.iter_errors(instance))
-        words = error.message if len(error.message) <= _MOST_WORDS else f"{error.message[:_MOST_WORDS]} ..."
-        return jsonschema.ValidationError(words, path=error.instance_path, instance=_LARGE)
+        words = (
+            error.message if len(error.message) <= _MAX_MESSAGE_LENGTH else f"{error.message[:_MAX_MESSAGE_LENGTH]} ..."
+        )
+        return jsonschema.ValidationError(words, path=error.instance_path, instance=_LARGE_DOCUMENT)
 
 
 #: Stands in a refusal for what is too large to be printed.
-_LARGE = "(a large document)"
-_MOST_WORDS = 1000
+_LARGE_DOCUMENT = "(a large document)"
+_MAX_MESSAGE_LENGTH = 1000
 #: By `_size`: what is printed as a whole, and what is searched again for its fault.
-_MOST_PRINTED = 5_000
-_MOST_SEARCHED = 100_000
+_MAX_PRINTED_SIZE = 5_000
+_MAX_SEARCHED_SIZE = 100_000
 _CHARACTERS_PER_VALUE = 40
 
 
 def _size(instance: Any) -> int:
     """Values in a document, a long text counting for several. Stops counting when it is more than is searched."""
     size, waiting = 0, [instance]
-    while waiting and size <= _MOST_SEARCHED:
+    while waiting and size <= _MAX_SEARCHED_SIZE:
         one = waiting.pop()
         size += 1
         match one:
@@ -93,20 +95,20 @@ def _size(instance: Any) -> int:
                 size += len(one) // _CHARACTERS_PER_VALUE
             case list():
                 size += len(one)
-                waiting += one[:_MOST_SEARCHED]
+                waiting += one[:_MAX_SEARCHED_SIZE]
             case dict():
                 size += len(one)
-                waiting += [*islice(one, _MOST_SEARCHED), *islice(one.values(), _MOST_SEARCHED)]
+                waiting += [*islice(one, _MAX_SEARCHED_SIZE), *islice(one.values(), _MAX_SEARCHED_SIZE)]
     return size
 
 
-def _of_texts(check: Callable[[str], bool]) -> Callable[[object], bool]:
+def _text_check(check: Callable[[str], bool]) -> Callable[[object], bool]:
     """A format says nothing about what is no text; jsonschema asks about that too."""
     return lambda value: not isinstance(value, str) or check(value)
 
 
 @dataclass(frozen=True)
-class Versioned:
+class VersionedSchema:
     """Schemas by the microversion they came with; the newest that is not newer than the request applies."""
 
     rows: Sequence[tuple[Version, Schema | None]]
@@ -133,7 +135,7 @@ def decode_json(raw: bytes) -> Any:
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        raise Invalid(f"Malformed JSON: {_fault_in_json(raw) or error}", code="moorage.json") from error
+        raise Invalid(f"Malformed JSON: {_json_fault(raw) or error}", code="moorage.json") from error
     # Nothing is nested deeper than it has brackets: most bodies need no closer look.
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(document):
         raise Invalid(f"Malformed JSON: nested more than {MAX_DEPTH} levels deep", code="moorage.json")
@@ -156,7 +158,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
     return [value for value in values if isinstance(value, list | dict)]
 
 
-def _fault_in_json(raw: bytes) -> str | None:
+def _json_fault(raw: bytes) -> str | None:
     """What the peers say is wrong with `raw`; None where their decoder is content (with NaN, for example)."""
     try:
         json.loads(raw)

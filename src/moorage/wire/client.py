@@ -14,7 +14,7 @@ import orjson
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.wire.microversion import HEADER
-from moorage.wire.transports import ClientResponse, Transport, passed_on
+from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
 #: Pauses before the 2nd, 3rd and 4th try of a request that may be repeated.
 RETRY_PAUSES_S = (0.1, 0.4, 1.6)
@@ -40,7 +40,7 @@ class NoCredentials:
         return {}
 
 
-class OnBehalf:
+class OnBehalfOf:
     """A user's credentials, as they came, with our own token beside them: as whom a service works on a user's request.
 
     Where the user has none (nobody is asked who calls) nothing is sent: never our own rights in place of the user's.
@@ -86,7 +86,7 @@ class ServiceClient:
             self._transport,
             service_type=self._service_type,
             version=self._version,
-            credentials=OnBehalf(user, self._credentials),
+            credentials=OnBehalfOf(user, self._credentials),
             clock=self._clock,
         )
 
@@ -110,7 +110,7 @@ class ServiceClient:
         Raises `NotFound` for 404, `RemoteError` for other refusals, `Unavailable` when nobody answers or the
         service says 503, after the repeats.
         """
-        return decode(self.answer(method, path, json=json, params=params, version=version, headers=headers,
+        return decode_body(self.answer(method, path, json=json, params=params, version=version, headers=headers,
                                   repeatable=repeatable))  # fmt: skip
 
     def answer(
@@ -163,7 +163,7 @@ class ServiceClient:
         """Send a body that is not JSON. Not repeated: the chunks can be read once only."""
         headers = self._headers(None, {"content-type": content_type, **(headers or {})}, None)
         headers |= dict(self._credentials.headers())
-        with naming(self._service_type):
+        with naming_peer(self._service_type):
             answer = self._transport.send(method, path, headers, chunks)
         if not 200 <= answer.status < 300:
             raise self._refusal(method, path, answer)
@@ -175,7 +175,7 @@ class ServiceClient:
         for renew in (False, True):
             own = headers | dict(self._credentials.headers(renew=renew))
             with (
-                naming(self._service_type),
+                naming_peer(self._service_type),
                 self._transport.stream("GET", path, own) as (status, answer_headers, chunks),
             ):
                 if status == 200:
@@ -192,7 +192,7 @@ class ServiceClient:
         renewed = False
         for pause in (*pauses, None):
             try:
-                with naming(self._service_type):
+                with naming_peer(self._service_type):
                     answer = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
                     if answer.status == 401 and not renewed:
                         renewed = True
@@ -213,12 +213,12 @@ class ServiceClient:
             headers["content-type"] = "application/json"
         if wanted := version or self._version:
             headers[HEADER] = f"{self._service_type} {wanted}"
-        if request_id := passed_on():
+        if request_id := outgoing_request_id():
             headers["x-openstack-request-id"] = request_id
         return headers | dict(extra or {})
 
     def _refusal(self, method: str, path: str, answer: ClientResponse) -> NotFound | RemoteError | Unavailable:
-        message, code = refusal_of(answer)
+        message, code = error_of_response(answer)
         where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
         if answer.status == 404:
             return NotFound(where, code=code, detail=message, peer=self._service_type)
@@ -228,7 +228,7 @@ class ServiceClient:
 
 
 @contextmanager
-def naming(service_type: str) -> Iterator[None]:
+def naming_peer(service_type: str) -> Iterator[None]:
     """A transport's error gets the name of the service that did not answer: a transport knows only the address."""
     try:
         yield
@@ -244,11 +244,11 @@ def with_query(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]])
     return f"{path}?{query}" if query else path
 
 
-def decode(answer: ClientResponse) -> Any:
+def decode_body(answer: ClientResponse) -> Any:
     return orjson.loads(answer.body) if answer.body else None
 
 
-def refusal_of(answer: ClientResponse) -> tuple[str, str | None]:
+def error_of_response(answer: ClientResponse) -> tuple[str, str | None]:
     """(message, code) from any of the four peers' error bodies; the raw text where it is none of them."""
     try:
         document = orjson.loads(answer.body)

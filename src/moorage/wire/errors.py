@@ -32,7 +32,7 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
 
 
 #: What a disk says that is no bug of ours, and may be otherwise later.
-_DISK = {
+_DISK_ERRORS = {
     errno.ENOSPC: "is full: make room there",
     errno.EDQUOT: "has no more room for this user: raise the quota or make room",
     errno.EROFS: "only reads now: look why it was mounted so",
@@ -66,7 +66,7 @@ def problem_of(
 ) -> Problem:
     """Others than `to_operators` read which service failed, and the request to tell administrators of, and no more."""
     if isinstance(error, e.MoorageError):
-        message = error.message if to_operators else e.for_tenants(error)
+        message = error.message if to_operators else e.message_for_tenants(error)
         status = status_of(error)
         if message != error.message and status >= 500:
             message += f" (the log says more under {request_id})"
@@ -82,9 +82,9 @@ def problem_of(
     )
 
 
-def of_the_disk(error: BaseException) -> e.Unavailable | None:
+def disk_error(error: BaseException) -> e.Unavailable | None:
     """Where a service cannot write its own files. Which file it was is for its log."""
-    if isinstance(error, OSError) and (what := _DISK.get(error.errno or 0)):
+    if isinstance(error, OSError) and (what := _DISK_ERRORS.get(error.errno or 0)):
         return e.Unavailable(f"the disk of this service {what}; the request can be repeated then", code="moorage.disk")
     return None
 

@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, 
 from urllib.parse import parse_qsl
 
 from moorage.core.caller import Caller
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Route(Generic[S]):
     path: str  #: ``/servers/{server_id}/action``; placeholders become keyword arguments of the handler
     handler: Callable[..., Response]
     rule: str | None
-    schema: Schema | Versioned | None = None
+    schema: Schema | VersionedSchema | None = None
     since: Version | None = None
     until: Version | None = None
     #: Called with the request and the path's parameters before the body is held against its schema: Placement answers

@@ -9,7 +9,7 @@ from moorage.wire import forwarded
 from moorage.wire.app import WsgiApp
 
 
-def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
+def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
     """Without credentials, as Prometheus asks by default; from other machines only where `beyond_loopback`.
 
     There are names of services, routes and tasks in it, and no name of a project, user, provider or consumer.
@@ -30,7 +30,7 @@ def scrape_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
 
 def _is_local(environ: dict[str, Any]) -> bool:
     # Whoever comes through a proxy is somewhere else, whatever address the proxy has.
-    if not environ.keys().isdisjoint(forwarded.HEADERS):
+    if not environ.keys().isdisjoint(forwarded.FORWARDING_HEADERS):
         return False
     try:
         return ip_address(environ.get("REMOTE_ADDR", "").partition("%")[0]).is_loopback

@@ -23,7 +23,7 @@ class Version(NamedTuple):
         return f"{self.major}.{self.minor}"
 
 
-def parse(text: str, *, loose: bool = False) -> Version:
+def parse_version(text: str, *, loose: bool = False) -> Version:
     match = (_LOOSE_TEXT if loose else _TEXT).match(text)
     if match is None:
         raise Invalid(f"invalid version string: {text}", code="moorage.microversion")
@@ -70,7 +70,7 @@ class VersionRange:
             return self.minimum
         if wanted == "latest":
             return self.maximum
-        version = parse(wanted, loose=self.loose)
+        version = parse_version(wanted, loose=self.loose)
         if not self.minimum <= version <= self.maximum:
             raise NotAcceptable(
                 f"Unacceptable version header: {wanted}. Version {wanted} is not supported by the API. "

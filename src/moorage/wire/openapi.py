@@ -11,7 +11,7 @@ from functools import cache
 from re import match, sub
 from typing import Any
 
-from moorage.wire.body import Schema, Versioned, encode_json
+from moorage.wire.body import Schema, VersionedSchema, encode_json
 from moorage.wire.http import Request, Response, Route, S
 from moorage.wire.microversion import HEADER, Version, VersionRange
 
@@ -19,7 +19,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 AUTH_HEADER = "X-Auth-Token"
 
 Json = dict[str, Any]
-AnySchema = Schema | Versioned | None
+AnySchema = Schema | VersionedSchema | None
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class OperationDoc:
 
 
 @dataclass(frozen=True)
-class About:
+class ServiceDoc:
     """The words of one service."""
 
     title: str
@@ -58,7 +58,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class _Span:
+class _VersionSpan:
     """Microversions from `since` to `until`, both included; None for a service without any."""
 
     since: Version | None
@@ -67,20 +67,20 @@ class _Span:
     def __str__(self) -> str:
         return f"{self.since}" if self.since == self.until else f"{self.since} to {self.until}"
 
-    def cut(self, since: Version | None, until: Version | None) -> "_Span | None":
+    def cut(self, since: Version | None, until: Version | None) -> "_VersionSpan | None":
         """The part of it between these two; None where nothing is left."""
         if self.since is None or self.until is None:
             return self
         later, earlier = max(self.since, since or self.since), min(self.until, until or self.until)
-        return _Span(later, earlier) if later <= earlier else None
+        return _VersionSpan(later, earlier) if later <= earlier else None
 
 
 def document(
-    routes: Iterable[Route[S]], about: About, versions: VersionRange | None, only: Version | None = None
+    routes: Iterable[Route[S]], about: ServiceDoc, versions: VersionRange | None, only: Version | None = None
 ) -> Json:
     """The OpenAPI document; with `only`, of this microversion alone."""
-    whole = _Span(only, only) if only or versions is None else _Span(versions.minimum, versions.maximum)
-    operations: dict[str, dict[str, list[tuple[_Span, Route[S]]]]] = {}
+    whole = _VersionSpan(only, only) if only or versions is None else _VersionSpan(versions.minimum, versions.maximum)
+    operations: dict[str, dict[str, list[tuple[_VersionSpan, Route[S]]]]] = {}
     for route in routes:
         if span := whole.cut(route.since, route.until):
             operations.setdefault(route.path, {}).setdefault(route.method, []).append((span, route))
@@ -109,7 +109,7 @@ def document(
     }
 
 
-def publish(path: str, routes: Sequence[Route[S]], about: About, versions: VersionRange | None) -> Route[S]:
+def openapi_route(path: str, routes: Sequence[Route[S]], about: ServiceDoc, versions: VersionRange | None) -> Route[S]:
     """A public route that answers with the document of `routes`, to which it may be appended itself.
 
     Who names a microversion gets the document of that one, who does not that of all. Each is made once, when it is
@@ -141,7 +141,11 @@ def _microversion(versions: VersionRange, only: Version | None) -> Json:
 
 
 def _operation(
-    about: About, versions: VersionRange | None, path: str, method: str, spans: Sequence[tuple[_Span, Route[S]]]
+    about: ServiceDoc,
+    versions: VersionRange | None,
+    path: str,
+    method: str,
+    spans: Sequence[tuple[_VersionSpan, Route[S]]],
 ) -> Json:
     words = about.operations[f"{method} {path}"]
     placeholders = [name for part in path.split("/") if (name := part.strip("{}")) != part]
@@ -163,7 +167,7 @@ def _operation(
     if versions is not None:
         operation["x-openstack-microversions"] = [str(span) for span, _ in spans]
     if bodies:
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _any(bodies)}}}
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": _any_of(bodies)}}}
     elif any(route.reads in ("stream", "raw") for _, route in spans):
         operation["requestBody"] = {"required": True, "content": {"application/octet-stream": {}}}
     if all(route.rule is None for _, route in spans):
@@ -171,8 +175,10 @@ def _operation(
     return operation
 
 
-def _responses(words: OperationDoc, spans: Sequence[tuple[_Span, Route[S]]], *, has_body: bool, may_miss: bool) -> Json:
-    span = _whole([span for span, _ in spans])
+def _responses(
+    words: OperationDoc, spans: Sequence[tuple[_VersionSpan, Route[S]]], *, has_body: bool, may_miss: bool
+) -> Json:
+    span = _enclosing_span([span for span, _ in spans])
     successes = {
         str(status): _response(answer.says, answer.body, span, answer.content_type)
         for status, answer in sorted(words.answers.items())
@@ -189,42 +195,42 @@ def _responses(words: OperationDoc, spans: Sequence[tuple[_Span, Route[S]]], *, 
     return successes | {str(status): {"$ref": "#/components/responses/Refusal"} for status in sorted(statuses)}
 
 
-def _response(says: str, schema: AnySchema, span: _Span, content_type: str = "application/json") -> Json:
+def _response(says: str, schema: AnySchema, span: _VersionSpan, content_type: str = "application/json") -> Json:
     parts = list(_by_version(schema, span))
-    return {"description": says} | ({"content": {content_type: {"schema": _any(parts)}}} if parts else {})
+    return {"description": says} | ({"content": {content_type: {"schema": _any_of(parts)}}} if parts else {})
 
 
-def _whole(spans: Sequence[_Span]) -> _Span:
+def _enclosing_span(spans: Sequence[_VersionSpan]) -> _VersionSpan:
     """From the first to the last."""
-    return _Span(
+    return _VersionSpan(
         min((span.since for span in spans if span.since), default=None),
         max((span.until for span in spans if span.until), default=None),
     )
 
 
-def _by_version(schema: AnySchema, span: _Span) -> Iterator[tuple[_Span, Json]]:
+def _by_version(schema: AnySchema, span: _VersionSpan) -> Iterator[tuple[_VersionSpan, Json]]:
     """Each schema that applies somewhere in `span`, with where."""
     if isinstance(schema, Schema):
         yield span, dict(schema.document)
-    elif isinstance(schema, Versioned) and span.since is None:
+    elif isinstance(schema, VersionedSchema) and span.since is None:
         yield from _by_version(schema.at(None), span)
-    elif isinstance(schema, Versioned):
+    elif isinstance(schema, VersionedSchema):
         ends = [Version(since.major, since.minor - 1) for since, _ in schema.rows[1:]]
         for (since, one), end in zip(schema.rows, [*ends, None], strict=True):
             if one is not None and (part := span.cut(since, end)):
                 yield part, dict(one.document)
 
 
-def _any(parts: Sequence[tuple[_Span, Json]]) -> Json:
+def _any_of(parts: Sequence[tuple[_VersionSpan, Json]]) -> Json:
     if len(parts) == 1:
         return parts[0][1]
     return {"anyOf": [{"title": str(span)} | schema for span, schema in parts]}
 
 
-def _query(words: OperationDoc, spans: Sequence[_Span]) -> Iterator[Json]:
+def _query(words: OperationDoc, spans: Sequence[_VersionSpan]) -> Iterator[Json]:
     """The query's parameters. Those named by a pattern are one parameter, an object, whose properties they are."""
     parts = [part for span in spans for part in _by_version(words.query, span)]
-    named: dict[str, list[tuple[_Span, Json]]] = {}
+    named: dict[str, list[tuple[_VersionSpan, Json]]] = {}
     patterns: Json = {}
     for span, schema in parts:
         for name, one in schema.get("properties", {}).items():
@@ -236,10 +242,10 @@ def _query(words: OperationDoc, spans: Sequence[_Span]) -> Iterator[Json]:
             "name": name,
             "in": "query",
             "required": all(name in schema.get("required", ()) for _, schema in parts),
-            "schema": _any(different),
+            "schema": _any_of(different),
         }
         if schemas[0][0].since != parts[0][0].since or schemas[-1][0].until != parts[-1][0].until:
-            parameter["description"] = f"In {_Span(schemas[0][0].since, schemas[-1][0].until)}."
+            parameter["description"] = f"In {_VersionSpan(schemas[0][0].since, schemas[-1][0].until)}."
         if name in words.example:
             parameter["example"] = words.example[name]
         yield parameter

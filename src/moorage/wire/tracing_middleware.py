@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from moorage.telemetry.tracing import HEADER, Tracer
-from moorage.wire.app import ROUTE, WsgiApp
+from moorage.wire.app import ROUTE_KEY, WsgiApp
 from moorage.wire.transports import ClientResponse, Transport
 
 #: What a service sends that works for no request: its trace is not kept, neither here nor there.
-_NOBODYS = "00-00000000000000000000000000000001-0000000000000001-00"
+_UNSAMPLED = "00-00000000000000000000000000000001-0000000000000001-00"
 
 
 def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
@@ -26,7 +26,7 @@ def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
 
         with tracer.span(f"{method} {service}", "server", environ.get("HTTP_TRACEPARENT"), about) as span:
             answer = app(environ, started)
-            span.note(http__route=str(environ.get(ROUTE, "(none)")), http__response__status_code=status[0])
+            span.note(http__route=str(environ.get(ROUTE_KEY, "(none)")), http__response__status_code=status[0])
             if status[0] >= 500:
                 span.failed(f"answered {status[0]}")
             return answer
@@ -46,7 +46,7 @@ class TracedTransport:
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> ClientResponse:
         if self._tracer.traceparent() is None:
-            return self._inner.send(method, path, {**headers, HEADER: _NOBODYS}, body)
+            return self._inner.send(method, path, {**headers, HEADER: _UNSAMPLED}, body)
         about = {"http.request.method": method, "moorage.peer": self._service}
         with self._tracer.span(f"{method} {self._service}", "client", None, about) as span:
             answer = self._inner.send(method, path, self._named(headers), body)
@@ -63,4 +63,4 @@ class TracedTransport:
             yield answer
 
     def _named(self, headers: Mapping[str, str]) -> dict[str, str]:
-        return {**headers, HEADER: self._tracer.traceparent() or _NOBODYS}
+        return {**headers, HEADER: self._tracer.traceparent() or _UNSAMPLED}

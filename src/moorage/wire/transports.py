@@ -15,13 +15,13 @@ from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 from moorage.telemetry.logs import caller_context, global_request, request_context
 from moorage.wire.app import WsgiApp
-from moorage.wire.forwarded import IN_PROCESS
+from moorage.wire.forwarded import IN_PROCESS_KEY
 
 if TYPE_CHECKING:
     import httpx
 
 
-def passed_on() -> str:
+def outgoing_request_id() -> str:
     """The id that requests to other services carry: the one that came from outside, else our own; empty outside requests."""
     return global_request.get() or request_context.get()[1]
 
@@ -62,7 +62,7 @@ class SocketTransport:
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> ClientResponse:
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         try:
             response = self._http.request(method, self.base_url + path, headers=dict(headers), content=body)
         except self._error as error:
@@ -73,7 +73,7 @@ class SocketTransport:
     def stream(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         try:
             with self._http.stream(method, self.base_url + path, headers=dict(headers)) as response:
                 yield response.status_code, response.headers, response.iter_bytes()
@@ -106,7 +106,7 @@ class InProcessTransport:
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
             "wsgi.input_terminated": True,
-            IN_PROCESS: True,
+            IN_PROCESS_KEY: True,
         }
 
     def send(

@@ -9,25 +9,25 @@ from typing import TypeVar
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.core.ids import Ids
 from moorage.telemetry.trail import Trail
-from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
+from moorage.wire.app import AppContext, ServiceApi, WsgiApp, build_app
 from moorage.wire.errors import Problem
 from moorage.wire.http import Response, Route
 
 S = TypeVar("S")
 
 
-def local_api(name: str, routes: Sequence[Route[S]]) -> ServiceApi[S]:
+def unix_socket_api(name: str, routes: Sequence[Route[S]]) -> ServiceApi[S]:
     return ServiceApi(name, routes, error_shape=_error, word_schema_error=lambda error: error.message)
 
 
-def build_local(api: ServiceApi[S], service: S, ids: Ids, trail: Trail | None = None) -> WsgiApp:
-    everything = _Everything()
-    return build(
-        api, service, Surroundings(authenticator=everything, policy=everything, ids=ids, trail=trail, tells_all=True)
+def build_unix_socket_app(api: ServiceApi[S], service: S, ids: Ids, trail: Trail | None = None) -> WsgiApp:
+    everything = _AllowEverything()
+    return build_app(
+        api, service, AppContext(authenticator=everything, policy=everything, ids=ids, trail=trail, tells_all=True)
     )
 
 
-class _Everything:
+class _AllowEverything:
     """Asks nobody who they are, and allows it."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:

@@ -17,15 +17,15 @@ from moorage.identity.authenticators import (
     EmbeddedTokens,
     HttpBasic,
     NoAuth,
-    Nobody,
+    RejectEveryone,
     TokensOrBasic,
     refuse_beyond_loopback,
 )
 from moorage.identity.client import PasswordTokens
-from moorage.identity.host_credential import HostTokens, OwnHostTokens, read
-from moorage.identity.keystone import KeystoneTokens, host_users
+from moorage.identity.host_credential import HostTokens, InProcessHostTokens, read_credential
+from moorage.identity.keystone import KeystoneTokens, parse_host_users
 from moorage.wire.client import NoCredentials, TokenSource
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.components import Components
@@ -51,9 +51,9 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
             f"{', '.join(sorted(runs - WITHOUT_API))} must run identity too, for tokens are signed with a key in its "
             "state directory; add it to [plane] services, or use mode = keystone"
         )
-    from moorage.identity.embedded import open_or_create
+    from moorage.identity.embedded import open_or_create_identity
 
-    return open_or_create(
+    return open_or_create_identity(
         config.state,
         clock=clock,
         ids=ids,
@@ -63,7 +63,9 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
     )
 
 
-def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: Proxies) -> Authenticator:
+def authenticator_of(
+    config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: TrustedProxies
+) -> Authenticator:
     """Keystone's must also stand around the application (`KeystoneTokens.around`)."""
     identity = config.identity
     if own is not None:
@@ -72,7 +74,7 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
             return tokens
         return TokensOrBasic(tokens, HttpBasic(own, clock, proxies=proxies))
     if identity.mode in ("embedded", "http_basic"):
-        return Nobody()
+        return RejectEveryone()
     if identity.mode == "none":
         if not identity.allow_none_beyond_loopback:
             refuse_beyond_loopback(config.server.address)
@@ -82,7 +84,7 @@ def authenticator_of(config: Config, clock: Clock, own: "EmbeddedIdentity | None
             names={named} if named else set(),
             origins=config.cors_origins,
         )
-    hosts = host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
+    hosts = parse_host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
     if not config.runs <= WITHOUT_API and (host := hosts.host_of(identity.username, hosts.domain_id)):
         raise StartError(
             f"{config.source}: [identity] host_users makes {identity.username}, as whom the services call each other, the "
@@ -105,9 +107,9 @@ def credentials_of(parts: Components) -> TokenSource:
         return NoCredentials()
     password = identity.password
     if not password:
-        from moorage.identity.embedded import credentials
+        from moorage.identity.embedded import first_credentials
 
-        password, _ = credentials(parts.config.state, identity.username)
+        password, _ = first_credentials(parts.config.state, identity.username)
     return _with_password(parts, identity.username, password)
 
 
@@ -118,7 +120,7 @@ def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
         return lambda _host: NoCredentials()
     if own is not None:
         own.hosts.own(config.hosts)
-        return lambda host: OwnHostTokens(own, host, parts.clock)
+        return lambda host: InProcessHostTokens(own, host, parts.clock)
     if config.identity.mode == "keystone":
         if not config.runs <= WITHOUT_API:
             return lambda _host: parts.credentials  # this process has them anyway
@@ -129,7 +131,7 @@ def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
 def _enrolled(parts: Components, host: str) -> TokenSource:
     config = parts.config
     path = config.credential_of(host)
-    if read(path, host) is not None:
+    if read_credential(path, host) is not None:
         return HostTokens(path, host, parts.transport("identity"), parts.clock)
     remedy = (
         f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"

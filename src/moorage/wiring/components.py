@@ -25,9 +25,9 @@ from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.tracing import Tracer
 from moorage.telemetry.trail import Trail
 from moorage.wire.admission import Admissions, Identify
-from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build
+from moorage.wire.app import AppContext, ServiceApi, WsgiApp, build_app
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator, Headers
 from moorage.wire.tracing_middleware import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
@@ -169,7 +169,7 @@ class Components:
     #: who sent a request, by its environment alone; None: the authenticator needs nothing else
     identify: Identify | None = None
     #: in front of this process
-    proxies: Proxies = field(default_factory=Proxies)
+    proxies: TrustedProxies = field(default_factory=TrustedProxies)
     #: None: no traces
     tracer: Tracer | None = None
     #: None: no audit trail
@@ -180,7 +180,7 @@ class Components:
     def serve(
         self, prefix: str, api: ServiceApi[S], service: S, rules: RuleTable, engine: Engine | None = None
     ) -> None:
-        around = Surroundings(
+        around = AppContext(
             authenticator=self.authenticator,
             policy=rules,
             ids=self.ids,
@@ -190,7 +190,7 @@ class Components:
             requests=self.plane.metrics.requests_of(prefix),
             trail=self.trail,
         )
-        app = build(api, service, around)
+        app = build_app(api, service, around)
         self.plane.admission.add(f"/{prefix}", api, self.identify or _by(self.authenticator))
         self.plane.built[prefix] = service
         self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)

@@ -12,12 +12,12 @@ from moorage.jobs.wakeups import Hints, open_hints
 from moorage.rehearsal import routes as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
-from moorage.wire.app import WsgiApp, mount
+from moorage.wire.app import WsgiApp, mount_apps
 from moorage.wire.client import TokenSource
 from moorage.wire.cors import CrossOrigin
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator
-from moorage.wire.metrics_endpoint import scrape_app
+from moorage.wire.metrics_endpoint import metrics_app
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.auth import AGENTS, authenticator_of, credentials_of, host_credentials_of, open_identity
 from moorage.wiring.components import Components, Plane
@@ -91,7 +91,7 @@ def build_plane(
         parts.serve("moorage", rehearsal_routes.API, parts.clock, rehearsal_routes.RULES)
     if config.server.metrics != "off":
         everywhere = config.server.metrics == "everywhere"
-        parts.apps["/metrics"] = scrape_app(plane.metrics, beyond_loopback=everywhere)
+        parts.apps["/metrics"] = metrics_app(plane.metrics, beyond_loopback=everywhere)
     for name, build_part in SERVICES.items():
         if name in config.runs:
             build_part(parts)
@@ -114,7 +114,7 @@ def _parts(
     authenticator: Authenticator | None,
 ) -> Components:
     apps: dict[str, WsgiApp] = {}
-    plane = Plane(mount(apps), clock, wakeups, apps=apps)
+    plane = Plane(mount_apps(apps), clock, wakeups, apps=apps)
     own = None if authenticator else open_identity(config, clock, ids)
     authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
     identify = None
@@ -130,8 +130,8 @@ def _parts(
         carrier = hints(wakeups)
     tracer = open_tracer(config)
     if tracer is not None:
-        tracing.switch(tracer)
-        plane.stops += [tracer.close, lambda: tracing.switch(None)]
+        tracing.set_tracer(tracer)
+        plane.stops += [tracer.close, lambda: tracing.set_tracer(None)]
     trail = open_trail(config, clock, plane.metrics)
     if trail is not None:
         plane.starts.append(trail.start)
@@ -153,9 +153,9 @@ def _parts(
     )
 
 
-def _proxies(config: Config) -> Proxies:
+def _proxies(config: Config) -> TrustedProxies:
     try:
-        return Proxies(word.strip() for word in config.server.proxies.split(",") if word.strip())
+        return TrustedProxies(word.strip() for word in config.server.proxies.split(",") if word.strip())
     except ValueError as error:
         raise StartError(
             f"{config.source}: [server] proxies: {error}; write addresses or networks, 10.0.0.0/8"

@@ -8,7 +8,7 @@ from sqlalchemy import Engine, event
 
 from moorage.config import Config
 from moorage.core.errors import StartError
-from moorage.db.prepared_transactions import run_within
+from moorage.db.prepared_transactions import wrap_statements
 from moorage.telemetry import tracing
 
 
@@ -36,7 +36,7 @@ def trace_statements(engine: Engine, service: str, tracer: tracing.Tracer) -> No
         with tracing.span(f"SQL {service}", "client", **{"db.query.text": text}):
             yield
 
-    run_within(engine, statement_span)
+    wrap_statements(engine, statement_span)
 
     @event.listens_for(engine, "before_cursor_execute")
     def before(_connection: object, cursor: object, statement: str, *_: object) -> None:

@@ -68,7 +68,7 @@ class _Serving:
 
     def __init__(self, service: str) -> None:
         config = _config(service)
-        logs.set_up(config.plane.log_level)
+        logs.set_up_logging(config.plane.log_level)
         self.plane = build_plane(config)
         self.plane.prepare()
         self._ending = threading.Event()

@@ -9,7 +9,7 @@ from moorage.core.errors import MoorageError
 from moorage.core.ids import RandomIds
 from moorage.db.engine import open_engine
 from moorage.db.migrations import upgrade
-from moorage.db.single_reads import Asker
+from moorage.db.single_reads import SingleReads
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.reshaping import NewInventories
@@ -73,7 +73,7 @@ def test_what_is_kept_is_never_told_when_it_has_changed(url, seed, most, monkeyp
     monkeypatch.setattr(allocation_cache, "MOST", most)
     engine = open_engine(url)
     upgrade(engine, "placement")
-    rng, processes, tables = random.Random(seed), [process(url), process(url)], AllocationReads(Asker(engine))
+    rng, processes, tables = random.Random(seed), [process(url), process(url)], AllocationReads(SingleReads(engine))
     done = 0
     for _ in range(STEPS):
         try:

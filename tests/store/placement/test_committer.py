@@ -14,7 +14,7 @@ from sqlalchemy import event
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.db.engine import dialect_name
-from moorage.db.statement_pipelines import Batches
+from moorage.db.statement_pipelines import StatementPipeline
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.reshaping import NewInventories
@@ -49,14 +49,14 @@ class Costs:
         self.runs = []
         self.bytes = 0  #: of their parameters
         self.others = []
-        start = Batches.start
+        start = StatementPipeline.start
 
         def counted(batches, commands, **how):
             self.runs.append(len(commands))
             self.bytes += sum(len(orjson.dumps(rows)) for _, rows in commands if rows)
             return start(batches, commands, **how)
 
-        monkeypatch.setattr(Batches, "start", counted)
+        monkeypatch.setattr(StatementPipeline, "start", counted)
         event.listen(engine, "before_cursor_execute", lambda *given: self.others.append(given[2]))
 
     def of(self, act):

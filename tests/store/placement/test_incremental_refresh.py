@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event, update
 
 from moorage.core.ids import SeededIds
-from moorage.db.single_reads import Asker
+from moorage.db.single_reads import SingleReads
 from moorage.db.transactions import write
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
@@ -50,9 +50,9 @@ def hosts(own):
 def waits(engine, monkeypatch):
     """How the database was asked: "question", or the words of a statement in a transaction."""
     asked = []
-    ask = Asker.ask
+    ask = SingleReads.ask
     monkeypatch.setattr(
-        Asker, "ask", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
+        SingleReads, "ask", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
     )
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     return asked

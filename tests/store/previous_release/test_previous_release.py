@@ -50,7 +50,7 @@ def test_every_statement_of_the_release_before_has_the_same_answer_on_todays_sch
     assert sum(text.lstrip()[:6].upper() in ("INSERT", "UPDATE", "SELECT") for _, text in day) > 10
     old, new = made(feature, tmp_path / "old.db"), made(feature, tmp_path / "new.db")
     engine = open_engine(f"sqlite:///{new}")
-    assert migrations.current(engine, feature) == HEADS[feature]
+    assert migrations.current_revision(engine, feature) == HEADS[feature]
     migrations.upgrade(engine, feature)
     engine.dispose()
     for (text, then), (_, now) in zip(answers(old, day), answers(new, day), strict=True):

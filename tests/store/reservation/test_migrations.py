@@ -107,7 +107,7 @@ def test_everything_works_without_the_columns(engine, ids):
     migrations.upgrade(engine, "reservation", "0099")
     migrations.upgrade(engine, "reservation")
     assert migrations.is_current(engine, "reservation")
-    assert migrations.current(engine, "reservation") == migrations.head("reservation")
+    assert migrations.current_revision(engine, "reservation") == migrations.head_revision("reservation")
     assert not columns(engine).keys() & COLUMNS
     lease = new_lease(ids)
     with write(engine) as connection:

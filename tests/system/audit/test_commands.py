@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.ports import free_port
 from tests.system import planes
 from tests.system.planes import PlaneProcess
@@ -38,7 +38,7 @@ def of(plane: PlaneProcess) -> tuple[str, str]:
 
 
 def os_variables(plane: PlaneProcess) -> dict[str, str]:
-    password, project = credentials(plane.state, "admin")
+    password, project = first_credentials(plane.state, "admin")
     return {
         "OS_AUTH_URL": f"{plane.url}/identity",
         "OS_USERNAME": "admin",

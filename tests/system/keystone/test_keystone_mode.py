@@ -7,7 +7,7 @@ import pytest
 from moorage.core.clock import AdjustableClock, SystemClock
 from moorage.core.errors import NotFound, StartError, Unauthorized
 from moorage.identity.client import PasswordTokens
-from moorage.identity.keystone import KeystoneTokens, host_users
+from moorage.identity.keystone import KeystoneTokens, parse_host_users
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 from moorage.wiring.plane import build_plane
@@ -51,7 +51,7 @@ def tokens(keystone):
         auth_url=f"{keystone.url}/v3",
         username="moorage",
         password=PASSWORD,
-        hosts=host_users("agent-{host}", "default", "here"),
+        hosts=parse_host_users("agent-{host}", "default", "here"),
         more={"token_cache_time": -1},
     )
 

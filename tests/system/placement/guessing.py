@@ -18,7 +18,7 @@ from typing import NamedTuple
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Batches, Command
+from moorage.db.statement_pipelines import Command, StatementPipeline
 from moorage.placement.sync import committer
 from moorage.telemetry import logs
 from tests.plane import InProcessPlane
@@ -56,10 +56,10 @@ def guessing_servers(database_url: str, wary: Sequence[int], directory: Path) ->
 
 
 def _move_database_away() -> None:
-    start = Batches.start
+    start = StatementPipeline.start
 
     def started(
-        batches: Batches, commands: Sequence[Command], *, begin: bool, commit: bool
+        batches: StatementPipeline, commands: Sequence[Command], *, begin: bool, commit: bool
     ) -> Callable[[], list[Rows]]:
         finish = start(batches, commands, begin=begin, commit=commit)
 
@@ -69,12 +69,12 @@ def _move_database_away() -> None:
 
         return finish_later
 
-    Batches.start = started
+    StatementPipeline.start = started
 
 
 def main() -> None:
     port, database_url, wary, directory = sys.argv[1:]
-    logs.set_up("warning")
+    logs.set_up_logging("warning")
     _move_database_away()
     committer.WARY = int(wary)
     database = {"placement": database_url}

@@ -12,7 +12,7 @@ from sqlalchemy import MetaData, select
 from moorage.cli.main import cli
 from moorage.core.errors import Conflict, StartError
 from moorage.core.ids import SeededIds
-from moorage.db.engine import open_engine, open_to_read
+from moorage.db.engine import open_engine, open_read_only_engine
 from moorage.db.migrations import upgrade
 from moorage.db.transactions import read
 from moorage.reservation.importing import blazar_db, importer
@@ -95,7 +95,7 @@ def leases(target):
 
 def everything(url):
     """All rows of a database, table by table."""
-    engine = open_to_read(url)
+    engine = open_read_only_engine(url)
     metadata = MetaData()
     with engine.connect() as connection, connection.begin():
         metadata.reflect(connection)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.core.errors import MoorageError
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.telemetry import logs
 from tests.system.planes import VirtualPlane
 
@@ -25,7 +25,7 @@ def log():
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     stream = io.StringIO()
-    logs.set_up("debug", stream)
+    logs.set_up_logging("debug", stream)
     yield stream
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -64,7 +64,7 @@ def test_a_tour_leaves_no_secret_in_the_log_and_lines_say_whose_they_are(tmp_pat
         plane.reservation.request("POST", "/v1/os-hosts", json={"name": "compute-1"})
         plane.create_lease(start=START + timedelta(hours=1), end=START + timedelta(hours=2), amount=1)
         plane.run_until(START + timedelta(hours=3))
-        passwords = [credentials(tmp_path, user)[0] for user in ("admin", "moorage")]
+        passwords = [first_credentials(tmp_path, user)[0] for user in ("admin", "moorage")]
     written = log.getvalue()
     for secret in (token, SECRET, made.get("adminPass"), (tmp_path / "token.key").read_bytes().hex(), *passwords):
         assert not secret or secret not in written

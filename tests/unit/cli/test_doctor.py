@@ -234,7 +234,7 @@ def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url):
     migrations.upgrade(engine, "placement", "0003")
     severity, words = look()
     assert severity is Severity.WARNING
-    newest = migrations.head("placement")
+    newest = migrations.head_revision("placement")
     assert words[-1].startswith(f"schema 0003 is behind this program's {newest}: `moorage db upgrade --plan`")
     migrations.upgrade(engine, "placement")
     found = list(databases.check(config, SystemClock()))

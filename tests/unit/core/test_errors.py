@@ -92,10 +92,10 @@ def quoting(cause, kind=errors.Conflict):
     ],
 )
 def test_tenants_read_which_service_failed_and_nothing_of_addresses_and_requests(error, told):
-    assert errors.for_tenants(error) == told
+    assert errors.message_for_tenants(error) == told
 
 
 def test_an_error_that_led_to_itself_is_told():
     first, second = errors.Unavailable("http://a:1 does not answer", url="http://a:1"), errors.Unavailable("no image")
     first.__context__, second.__context__ = second, first
-    assert errors.for_tenants(second) == "no image"
+    assert errors.message_for_tenants(second) == "no image"

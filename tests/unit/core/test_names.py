@@ -1,7 +1,7 @@
 import pytest
 from os_resource_classes import normalize_name
 
-from moorage.core.names import custom, is_custom, is_reservation_class, reservation_class
+from moorage.core.names import custom_name, is_custom, is_reservation_class, reservation_class
 
 
 @pytest.mark.parametrize("name", ["CUSTOM_A", "CUSTOM__", "CUSTOM_0", "CUSTOM_" + "A" * 248])
@@ -19,8 +19,8 @@ def test_names_that_are_not_custom(name):
 
 @pytest.mark.parametrize("text", ["baremetal.gold-2", "gold", "a--b", "LLC", "with space", "x_y", "ünï"])
 def test_a_text_becomes_the_name_that_nova_makes_of_it(text):
-    assert custom(text) == normalize_name(text)
-    assert is_custom(custom(text))
+    assert custom_name(text) == normalize_name(text)
+    assert is_custom(custom_name(text))
 
 
 def test_the_class_of_a_reservation_is_found_again():

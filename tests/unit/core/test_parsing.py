@@ -4,17 +4,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.core.parsing import EARLIEST, LATEST, moment, whole
+from moorage.core.parsing import EARLIEST, LATEST, parse_time, parse_whole_number
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1.0", "\u0662", "\u00b2", "9" * 5000])
 def test_what_is_no_whole_number_is_a_value_error(text):
     with pytest.raises(ValueError, match=r"digits"):
-        whole(text)
+        parse_whole_number(text)
 
 
 def test_a_whole_number_has_no_bound_of_bits():
-    assert whole("0" * 9 + str(2**64)) == 2**64
+    assert parse_whole_number("0" * 9 + str(2**64)) == 2**64
 
 
 @pytest.mark.parametrize(
@@ -22,19 +22,19 @@ def test_a_whole_number_has_no_bound_of_bits():
 )
 def test_a_time_that_no_calendar_has_in_utc_is_a_value_error(text):
     with pytest.raises(ValueError, match=r".+"):
-        moment(text)
+        parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59.999999Z"])
 def test_the_ends_of_the_calendar_can_be_reckoned_with(text):
-    found = moment(text)
+    found = parse_time(text)
     assert found in (EARLIEST, LATEST)
     assert found - timedelta(weeks=50) < found < found + timedelta(weeks=50)
 
 
 def test_a_time_is_in_utc_whatever_its_zone():
     noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    assert moment("2026-03-01T14:00:00+02:00") == moment("2026-03-01T14:00:00 02:00") == noon
-    assert moment("2026-03-01 12:00") == noon
+    assert parse_time("2026-03-01T14:00:00+02:00") == parse_time("2026-03-01T14:00:00 02:00") == noon
+    assert parse_time("2026-03-01 12:00") == noon
     with pytest.raises(ValueError, match="no time zone"):
-        moment("2026-03-01 12:00", zone=None)
+        parse_time("2026-03-01 12:00", zone=None)

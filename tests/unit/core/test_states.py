@@ -3,7 +3,7 @@ from enum import StrEnum
 import pytest
 
 from moorage.core.errors import Conflict
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 
 class Boat(StrEnum):
@@ -12,7 +12,7 @@ class Boat(StrEnum):
     SUNK = "sunk"
 
 
-BOAT = table("a boat", {Boat.MOORED: [Boat.SAILING], Boat.SAILING: [Boat.MOORED, Boat.SUNK]})
+BOAT = transition_table("a boat", {Boat.MOORED: [Boat.SAILING], Boat.SAILING: [Boat.MOORED, Boat.SUNK]})
 
 
 def test_an_allowed_transition_gives_the_state_after():

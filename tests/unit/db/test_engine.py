@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.db.engine import dialect_name, open_engine, open_to_read
+from moorage.db.engine import dialect_name, open_engine, open_read_only_engine
 
 
 @pytest.mark.parametrize(
@@ -89,6 +89,6 @@ def test_threads_may_open_a_fresh_file_at_once(tmp_path):
 )
 def test_a_driver_that_is_not_installed_is_named_with_the_remedy(url, module, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
-    for opened in (open_engine, open_to_read):
+    for opened in (open_engine, open_read_only_engine):
         with pytest.raises(StartError, match=re.escape(f"pip install '{extra}'")):
             opened(url)

@@ -4,12 +4,12 @@ import psycopg
 from sqlalchemy.exc import OperationalError
 
 from moorage.core.errors import Unavailable
-from moorage.db.transactions import translate
+from moorage.db.transactions import translate_error
 
 
 def test_a_refused_connection_tells_the_reason_and_not_the_address():
     words = 'connection failed: connection to server at "10.1.2.3", port 5432 failed: FATAL:  sorry, too many clients already'
-    refused = translate(OperationalError("SELECT 1", {}, psycopg.OperationalError(words)))
+    refused = translate_error(OperationalError("SELECT 1", {}, psycopg.OperationalError(words)))
     assert isinstance(refused, Unavailable)
     assert "sorry, too many clients already" in refused.message
     assert "10.1.2.3" not in refused.message

@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.errors import Unavailable
 from moorage.db import timeouts
-from moorage.db.timeouts import _Gate
+from moorage.db.timeouts import _ConnectGate
 
 
 class Gone(Exception):
@@ -48,7 +48,7 @@ def hung(gate, database):
 
 
 def test_while_one_tries_the_others_are_refused_at_once(database):
-    gate = hung(_Gate(list), database)
+    gate = hung(_ConnectGate(list), database)
     got = []
     trying = threading.Thread(target=lambda: got.append(gate.pass_through(database.connect)))
     trying.start()
@@ -65,7 +65,7 @@ def test_while_one_tries_the_others_are_refused_at_once(database):
 
 def test_for_a_while_after_an_attempt_nobody_tries(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
-    gate = hung(_Gate(list), database)
+    gate = hung(_ConnectGate(list), database)
     with pytest.raises(Unavailable):
         gate.pass_through(database.connect)
     assert database.attempts == 1
@@ -75,7 +75,7 @@ def test_a_database_that_refuses_at_once_is_tried_by_everybody(database, monkeyp
     """It may be back a moment later, and trying costs nothing."""
     monkeypatch.setattr(timeouts, "HUNG_S", 1000.0)
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
-    gate = hung(_Gate(list), database)
+    gate = hung(_ConnectGate(list), database)
     database.is_up = True
     database.answer.set()
     assert gate.pass_through(database.connect) == "a connection"
@@ -84,7 +84,7 @@ def test_a_database_that_refuses_at_once_is_tried_by_everybody(database, monkeyp
 def test_when_an_answer_does_not_come_idle_connections_are_forgotten_and_nobody_tries(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
     forgotten = []
-    gate = _Gate(lambda: forgotten.append("all"))
+    gate = _ConnectGate(lambda: forgotten.append("all"))
     gate.shut()
     with pytest.raises(Unavailable):
         gate.pass_through(database.connect)
@@ -93,7 +93,7 @@ def test_when_an_answer_does_not_come_idle_connections_are_forgotten_and_nobody_
 
 def test_an_attempt_of_before_the_database_was_back_refuses_nobody_after_it(database, monkeypatch):
     monkeypatch.setattr(timeouts, "RETRY_AFTER_S", 1000.0)
-    gate = _Gate(list)
+    gate = _ConnectGate(list)
     failed = []
 
     def fail():

@@ -16,7 +16,7 @@ from moorage.identity.authenticators import (
     TokensOrBasic,
     refuse_beyond_loopback,
 )
-from moorage.identity.embedded import credentials, open_or_create
+from moorage.identity.embedded import first_credentials, open_or_create_identity
 from moorage.identity.users import hash_password
 
 
@@ -27,7 +27,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def identity(state, clock, ids):
-    return open_or_create(state, clock=clock, ids=ids, bcrypt_rounds=4)
+    return open_or_create_identity(state, clock=clock, ids=ids, bcrypt_rounds=4)
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ class TestEmbeddedTokens:
 
 class TestHttpBasic:
     def test_the_caller_is_the_user_in_the_default_project(self, identity, state, clock):
-        password, _ = credentials(state, "demo")
+        password, _ = first_credentials(state, "demo")
         caller = HttpBasic(identity, clock).authenticate(basic("demo", password), {})
         assert (caller.user_name, caller.project_name, caller.roles) == ("demo", "demo", {"member"})
         assert caller.credentials == basic("demo", password), "for requests to other services in the user's name"
@@ -126,7 +126,7 @@ class TestHttpBasic:
 
     def test_bcrypt_is_paid_once_in_a_few_seconds(self, identity, state, clock, bcrypts):
         authenticator = HttpBasic(identity, clock, cache_s=5)
-        headers = basic("demo", credentials(state, "demo")[0])
+        headers = basic("demo", first_credentials(state, "demo")[0])
         for _ in range(10):
             authenticator.authenticate(headers, {})
         assert len(bcrypts) == 1
@@ -136,7 +136,7 @@ class TestHttpBasic:
 
     def test_a_wrong_password_is_never_remembered(self, identity, state, clock, bcrypts):
         authenticator = HttpBasic(identity, clock)
-        authenticator.authenticate(basic("demo", credentials(state, "demo")[0]), {})
+        authenticator.authenticate(basic("demo", first_credentials(state, "demo")[0]), {})
         for _ in range(2):
             with pytest.raises(Unauthorized):
                 authenticator.authenticate(basic("demo", "wrong"), {})
@@ -144,7 +144,7 @@ class TestHttpBasic:
 
     def test_a_new_password_counts_at_once_though_the_old_one_was_remembered(self, identity, state, clock):
         authenticator = HttpBasic(identity, clock, cache_s=60)
-        old = basic("demo", credentials(state, "demo")[0])
+        old = basic("demo", first_credentials(state, "demo")[0])
         authenticator.authenticate(old, {})
         path = state / "users.yaml"
         document = yaml.safe_load(path.read_text())
@@ -157,7 +157,7 @@ class TestHttpBasic:
 
     def test_no_password_is_kept(self, identity, state, clock):
         authenticator = HttpBasic(identity, clock)
-        password, _ = credentials(state, "demo")
+        password, _ = first_credentials(state, "demo")
         authenticator.authenticate(basic("demo", password), {})
         assert password not in repr(vars(authenticator))
 
@@ -169,14 +169,14 @@ class TestTokensOrBasicOrder:
 
     def test_each_alone(self, both, state, token):
         assert both.authenticate({"x-auth-token": token("admin")}, {}).user_name == "admin"
-        assert both.authenticate(basic("demo", credentials(state, "demo")[0]), {}).user_name == "demo"
+        assert both.authenticate(basic("demo", first_credentials(state, "demo")[0]), {}).user_name == "demo"
 
     def test_the_token_counts_where_both_are_sent(self, both, state, token):
-        headers = basic("demo", credentials(state, "demo")[0]) | {"x-auth-token": token("admin")}
+        headers = basic("demo", first_credentials(state, "demo")[0]) | {"x-auth-token": token("admin")}
         assert both.authenticate(headers, {}).user_name == "admin"
 
     def test_a_bad_token_is_not_saved_by_good_basic(self, both, state):
-        headers = basic("demo", credentials(state, "demo")[0]) | {"x-auth-token": "nonsense"}
+        headers = basic("demo", first_credentials(state, "demo")[0]) | {"x-auth-token": "nonsense"}
         with pytest.raises(Unauthorized):
             both.authenticate(headers, {})
 
@@ -308,4 +308,7 @@ class TestPeersTestTokens:
 
 
 def test_credentials_of_the_first_start_are_those_of_the_file(identity, state):
-    assert credentials(state, "admin")[0] == json.loads((state / "credentials.json").read_text())["admin"]["password"]
+    assert (
+        first_credentials(state, "admin")[0]
+        == json.loads((state / "credentials.json").read_text())["admin"]["password"]
+    )

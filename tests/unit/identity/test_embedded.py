@@ -8,7 +8,7 @@ import yaml
 
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import credentials, open_or_create
+from moorage.identity.embedded import first_credentials, open_or_create_identity
 from moorage.identity.users import hash_password
 
 
@@ -18,7 +18,7 @@ def state(tmp_path):
 
 
 def start(state, clock, seed=1, **options):
-    return open_or_create(state, clock=clock, ids=SeededIds(seed), bcrypt_rounds=4, **options)
+    return open_or_create_identity(state, clock=clock, ids=SeededIds(seed), bcrypt_rounds=4, **options)
 
 
 def edit(state, change):
@@ -30,7 +30,7 @@ def edit(state, change):
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), credentials(state, name)[0], named=name, address="")
+    user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
     return identity.issue(user, accounts.default_project(user), ("password",))
 
 
@@ -103,7 +103,7 @@ def test_a_users_file_elsewhere_is_used_and_not_touched(state, tmp_path, clock):
     assert elsewhere.read_text() == text
     assert not (tmp_path / "other/credentials.json").exists()
     with pytest.raises(StartError, match="no password of moorage"):
-        credentials(tmp_path / "other", "moorage")
+        first_credentials(tmp_path / "other", "moorage")
 
 
 def test_a_key_that_others_may_read_is_refused(state, clock):
@@ -170,4 +170,4 @@ def test_the_lifetime_is_an_argument(state, clock):
 
 def test_no_first_password_looks_like_an_option_to_a_command_line(state, clock):
     start(state, clock, random_bytes=lambda size: b"\xfb\xef" * (size // 2))
-    assert "-" not in credentials(state, "demo")[0]
+    assert "-" not in first_credentials(state, "demo")[0]

@@ -7,9 +7,9 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.ids import SeededIds
-from moorage.identity.embedded import credentials, open_or_create
-from moorage.identity.keys import rotate
-from moorage.identity.model import SERVICE_GRACE
+from moorage.identity.embedded import first_credentials, open_or_create_identity
+from moorage.identity.keys import rotate_key
+from moorage.identity.model import SERVICE_TOKEN_GRACE
 from tests.conftest import START
 
 HOUR = timedelta(hours=1)
@@ -40,7 +40,7 @@ def state(tmp_path):
 
 @pytest.fixture
 def start(state, clock):
-    return lambda: open_or_create(state, clock=clock, ids=SeededIds(1), token_lifetime=HOUR, bcrypt_rounds=4)
+    return lambda: open_or_create_identity(state, clock=clock, ids=SeededIds(1), token_lifetime=HOUR, bcrypt_rounds=4)
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def change(state, clock):
     chance = SeededIds(7)
 
     def change(**options):
-        return rotate(state, clock, lambda count: (chance.uuid() * 2).encode()[:count], lifetime=HOUR, **options)
+        return rotate_key(state, clock, lambda count: (chance.uuid() * 2).encode()[:count], lifetime=HOUR, **options)
 
     return change
 
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), credentials(state, name)[0], named=name, address="")
+    user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
     return identity.issue(user, accounts.default_project(user), ("password",))[0]
 
 
@@ -80,9 +80,9 @@ def test_a_new_key_signs_and_tokens_of_the_one_before_stay_good_to_their_end(sta
         assert is_good(identity, new)
     clock.sleep(3600)
     assert not is_good(start(), old)
-    assert is_good(start(), old, grace=SERVICE_GRACE)
+    assert is_good(start(), old, grace=SERVICE_TOKEN_GRACE)
     clock.sleep((done.until - clock.now()).total_seconds())
-    assert not is_good(start(), old, grace=SERVICE_GRACE * 2)
+    assert not is_good(start(), old, grace=SERVICE_TOKEN_GRACE * 2)
     for name in ("token.key", "token.key.others"):
         assert (state / name).stat().st_mode & 0o777 == 0o600
 

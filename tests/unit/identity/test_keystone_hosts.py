@@ -4,7 +4,7 @@ import pytest
 
 from moorage.core.errors import StartError, Unauthorized
 from moorage.core.names import QUEUES
-from moorage.identity.keystone import KeystoneTokens, host_users
+from moorage.identity.keystone import KeystoneTokens, parse_host_users
 
 WHERE = "moorage.conf: [identity] host_users"
 
@@ -12,7 +12,7 @@ WHERE = "moorage.conf: [identity] host_users"
 def caller(text, user, *, domain="default", roles="member", own_domain="default", **more):
     """As whom keystonemiddleware's words about a user are taken."""
     tokens = KeystoneTokens(
-        auth_url="http://keystone/v3", username="moorage", password="x", hosts=host_users(text, own_domain, WHERE)
+        auth_url="http://keystone/v3", username="moorage", password="x", hosts=parse_host_users(text, own_domain, WHERE)
     )
     said = {
         "moorage.keystone": True,
@@ -69,4 +69,4 @@ def test_without_the_option_nobody_is_an_agent():
 )
 def test_what_would_make_everybody_or_nobody_a_host_stops_the_start(text):
     with pytest.raises(StartError, match=r"\[identity\] host_users has"):
-        host_users(text, "default", WHERE)
+        parse_host_users(text, "default", WHERE)

@@ -8,7 +8,7 @@ import pytest
 from moorage.core.errors import Unauthorized
 from moorage.core.ids import SeededIds
 from moorage.identity import revocations
-from moorage.identity.embedded import credentials, open_or_create
+from moorage.identity.embedded import first_credentials, open_or_create_identity
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def state(tmp_path):
 @pytest.fixture
 def start(state, clock):
     """Another process with the same state directory."""
-    return lambda: open_or_create(state, clock=clock, ids=SeededIds(1), bcrypt_rounds=4)
+    return lambda: open_or_create_identity(state, clock=clock, ids=SeededIds(1), bcrypt_rounds=4)
 
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), credentials(state, name)[0], named=name, address="")
+    user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
     return identity.issue(user, accounts.default_project(user), ("password",))
 
 
@@ -85,7 +85,7 @@ def test_revocations_go_when_nobody_would_take_the_token_any_more(start, state, 
 
 
 def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clock, monkeypatch):
-    monkeypatch.setattr(revocations, "MOST_OF_A_USER", 20)
+    monkeypatch.setattr(revocations, "MAX_LINES_PER_USER", 20)
     identity = start()
     others, _ = log_in(identity, state, "admin")
     old, first = log_in(identity, state)

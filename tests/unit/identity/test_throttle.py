@@ -6,14 +6,21 @@ import pytest
 
 from moorage.core.errors import TooManyRequests
 from moorage.identity import throttle
-from moorage.identity.throttle import FORGET, FREE, FREE_OF_ADDRESS, MOST_S, PRESSED, FailedLogins
+from moorage.identity.throttle import (
+    ATTACK_FAILURES,
+    FORGET_AFTER,
+    FREE_FAILURES,
+    FREE_FAILURES_OF_ADDRESS,
+    MAX_WAIT_S,
+    LoginThrottle,
+)
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
 
 
 @pytest.fixture
 def logins(clock):
-    return FailedLogins(clock)
+    return LoginThrottle(clock)
 
 
 def wait_s(logins, account="a", address=HERE):
@@ -36,7 +43,7 @@ def stranger(number):
 
 
 def test_each_failure_after_the_first_ones_doubles_the_wait(logins, clock):
-    fail(logins, FREE)
+    fail(logins, FREE_FAILURES)
     waits = []
     for _ in range(9):
         waits.append(wait_s(logins))
@@ -46,14 +53,14 @@ def test_each_failure_after_the_first_ones_doubles_the_wait(logins, clock):
 
 
 def test_asking_while_one_must_wait_makes_nothing_longer(logins, clock):
-    fail(logins, FREE)
+    fail(logins, FREE_FAILURES)
     assert [wait_s(logins) for _ in range(100)] == [1] * 100
     clock.sleep(1)
     assert wait_s(logins) == 0
 
 
 def test_who_had_to_wait_has_one_try_and_not_a_hundred_at_once(logins, clock):
-    fail(logins, FREE)
+    fail(logins, FREE_FAILURES)
     clock.sleep(1)
     assert [wait_s(logins) for _ in range(100)] == [0] + [1] * 99
 
@@ -63,18 +70,18 @@ def test_a_script_that_signs_in_a_hundred_times_at_once_waits_for_nothing(logins
 
 
 def test_a_right_password_ends_it(logins, clock):
-    fail(logins, FREE)
+    fail(logins, FREE_FAILURES)
     clock.sleep(1)
     logins.begin("a", HERE)
     logins.succeeded("a", HERE)
-    fail(logins, FREE - 1)
+    fail(logins, FREE_FAILURES - 1)
     assert wait_s(logins) == 0
 
 
 def test_it_is_forgotten(logins, clock):
-    fail(logins, FREE)
-    clock.sleep(FORGET.total_seconds())
-    fail(logins, FREE - 1)
+    fail(logins, FREE_FAILURES)
+    clock.sleep(FORGET_AFTER.total_seconds())
+    fail(logins, FREE_FAILURES - 1)
     assert wait_s(logins) == 0
 
 
@@ -91,18 +98,18 @@ def test_a_stranger_keeps_nobody_out_who_comes_from_elsewhere(logins, clock):
 def test_under_attack_from_many_places_an_unknown_address_has_one_free_try_and_a_known_one_all(logins):
     logins.begin("a", HERE)
     logins.succeeded("a", HERE)
-    for number in range(PRESSED):
+    for number in range(ATTACK_FAILURES):
         fail(logins, address=stranger(number))
     fail(logins, address=ELSEWHERE)
     assert wait_s(logins, address=ELSEWHERE) == 1
-    fail(logins, FREE - 1)
+    fail(logins, FREE_FAILURES - 1)
     assert wait_s(logins) == 0
 
 
 def test_who_tries_one_password_with_many_accounts_waits(logins):
     logins.begin("mine", HERE)
     logins.succeeded("mine", HERE)
-    for number in range(FREE_OF_ADDRESS):
+    for number in range(FREE_FAILURES_OF_ADDRESS):
         fail(logins, account=f"account {number}")
     assert wait_s(logins, account="another") == 1
     assert wait_s(logins, account="another", address=ELSEWHERE) == 0
@@ -110,21 +117,21 @@ def test_who_tries_one_password_with_many_accounts_waits(logins):
 
 
 def test_an_address_that_says_nothing_is_not_counted(logins):
-    for number in range(FREE_OF_ADDRESS * 2):
+    for number in range(FREE_FAILURES_OF_ADDRESS * 2):
         fail(logins, account=f"account {number}", address="")
     assert wait_s(logins, account="another", address="") == 0
-    fail(logins, FREE, address="")
+    fail(logins, FREE_FAILURES, address="")
     assert wait_s(logins, address="") == 1
 
 
 def test_a_clock_that_is_set_back_keeps_nobody_out(logins, clock):
-    fail(logins, FREE)
+    fail(logins, FREE_FAILURES)
     clock._now -= timedelta(hours=1)
     assert wait_s(logins) == 0
 
 
 def test_it_needs_no_more_memory_however_many_come(logins, monkeypatch):
-    monkeypatch.setattr(throttle, "MOST_KEPT", 100)
+    monkeypatch.setattr(throttle, "MAX_ENTRIES", 100)
     for number in range(1000):
         fail(logins, account="x" * 100_000 + str(number), address=stranger(number))
         logins.begin("a", stranger(number))
@@ -137,7 +144,7 @@ def test_it_needs_no_more_memory_however_many_come(logins, monkeypatch):
 def test_nobody_waits_longer_than_a_minute(logins, clock):
     for _ in range(2000):
         wait = wait_s(logins)
-        assert wait <= MOST_S
+        assert wait <= MAX_WAIT_S
         clock.sleep(wait)
         if wait:
             logins.begin("a", HERE)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moorage.core.errors import StartError
-from moorage.identity.users import UsersFile, hash_password, load, parse, password_fits
+from moorage.identity.users import UsersFile, hash_password, load_accounts, parse_accounts, password_matches
 
 HASH = hash_password("secret", 4)
 
@@ -33,7 +33,7 @@ def write(path: Path, content: str) -> Path:
 
 
 def test_a_users_file_says_who_has_which_role_where():
-    accounts = parse(text(), "users.yaml")
+    accounts = parse_accounts(text(), "users.yaml")
     alice = accounts.user("alice")
     assert alice is accounts.users["u1"]
     assert alice.roles == {"p1": frozenset({"member"})}
@@ -68,14 +68,14 @@ def test_a_users_file_says_who_has_which_role_where():
 )
 def test_a_faulty_file_is_refused_with_its_line(content, place, words):
     with pytest.raises(StartError) as refused:
-        parse(content, "/etc/users.yaml")
+        parse_accounts(content, "/etc/users.yaml")
     assert refused.value.message.startswith(f"/etc/users.yaml{place}:")
     assert words in refused.value.message
 
 
 def test_a_password_in_plain_text_is_not_repeated_in_the_error():
     with pytest.raises(StartError) as refused:
-        parse(text(password="topsecret"), "users.yaml")
+        parse_accounts(text(password="topsecret"), "users.yaml")
     assert "topsecret" not in refused.value.message
 
 
@@ -84,12 +84,12 @@ def test_a_file_that_others_may_write_is_refused_with_the_remedy(tmp_path, mode)
     path = write(tmp_path / "users.yaml", text())
     path.chmod(mode)
     with pytest.raises(StartError, match="chmod go-w"):
-        load(path)
+        load_accounts(path)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(StartError, match="cannot be read"):
-        load(tmp_path / "users.yaml")
+        load_accounts(tmp_path / "users.yaml")
 
 
 def test_an_edit_takes_effect_within_a_second(tmp_path, clock):
@@ -134,16 +134,20 @@ def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, capl
 
 
 def test_passwords():
-    alice = parse(text(), "users.yaml").user("alice")
-    assert password_fits(alice, "secret", 4)
+    alice = parse_accounts(text(), "users.yaml").user("alice")
+    assert password_matches(alice, "secret", 4)
     for wrong in ("Secret", "", "secret\0", "secret" + "x" * 80):
-        assert not password_fits(alice, wrong, 4)
-    assert not password_fits(None, "nobody", 4)
+        assert not password_matches(alice, wrong, 4)
+    assert not password_matches(None, "nobody", 4)
 
 
 def test_a_disabled_user_has_no_password():
-    assert not password_fits(parse(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret", 4)
+    assert not password_matches(
+        parse_accounts(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret", 4
+    )
 
 
 def test_hashes_of_htpasswd_are_understood():
-    assert password_fits(parse(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret", 4)
+    assert password_matches(
+        parse_accounts(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret", 4
+    )

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
-from moorage.telemetry.syslog import Syslog
+from moorage.telemetry.syslog import SyslogSink
 from moorage.telemetry.trail import Trail
 from tests.conftest import START
 
@@ -24,7 +24,7 @@ def unix(tmp_path):
 
 
 def test_a_unix_socket_gets_the_old_form(unix):
-    sink = Syslog(unix.getsockname(), CLOCK)
+    sink = SyslogSink(unix.getsockname(), CLOCK)
     assert Trail([sink], CLOCK, observer="here").write({"action": "a"})
     message = unix.recv(8192).decode()
     head = re.match(r"<85>\w{3} [ \d]\d \d\d:\d\d:\d\d moorage-trail\[(\d+)\]: ", message)
@@ -39,7 +39,7 @@ def test_udp_gets_rfc_5424():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(10)
-        sink = Syslog(f"udp://127.0.0.1:{receiver.getsockname()[1]}", CLOCK)
+        sink = SyslogSink(f"udp://127.0.0.1:{receiver.getsockname()[1]}", CLOCK)
         sink.write(b'{"a":1}\n')
         message = receiver.recv(8192).decode()
         sink.close()
@@ -48,7 +48,7 @@ def test_udp_gets_rfc_5424():
 
 def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
     lost = []
-    trail = Trail([Syslog(unix.getsockname(), CLOCK)], CLOCK, observer="here", lost=lost.append)
+    trail = Trail([SyslogSink(unix.getsockname(), CLOCK)], CLOCK, observer="here", lost=lost.append)
     taken = [trail.write({"action": "x" * 1000}) for _ in range(5000)]
     assert taken[0]
     assert lost == ["syslog"] * taken.count(False)
@@ -58,7 +58,7 @@ def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
 def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypatch):
     monkeypatch.setattr("moorage.telemetry.syslog.RETRY_S", 0.0)
     lost = []
-    trail = Trail([Syslog(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
+    trail = Trail([SyslogSink(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
     assert not trail.write({})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "log"))
@@ -74,9 +74,9 @@ def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypa
 @pytest.mark.parametrize("address", ["log", "tcp://10.0.0.1:514", "udp://10.0.0.1", "udp://:514", "udp://10.0.0.1:x"])
 def test_an_address_that_cannot_be_meant_is_refused_at_the_start(address):
     with pytest.raises(StartError, match="udp://host:514"):
-        Syslog(address, CLOCK)
+        SyslogSink(address, CLOCK)
 
 
 def test_a_name_without_an_address_is_refused_at_the_start():
     with pytest.raises(StartError, match="has no address"):
-        Syslog("udp://nowhere.invalid:514", CLOCK)
+        SyslogSink("udp://nowhere.invalid:514", CLOCK)

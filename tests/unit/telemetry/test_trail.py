@@ -11,7 +11,7 @@ import pytest
 
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unavailable
-from moorage.telemetry.trail import BEGINNING, MOST_BYTES, Trail, TrailFile
+from moorage.telemetry.trail import ENTRY_PREFIX, MAX_ENTRY_BYTES, Trail, TrailFile
 from moorage.telemetry.trail_reading import TrailFilter, TrailReader
 from tests.conftest import START
 
@@ -33,7 +33,7 @@ def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
         assert trail.write({"action": action})
     first, second = lines(tmp_path / "t")
     assert first["eventTime"] == "2026-03-01T09:30:00Z"
-    assert (tmp_path / "t").read_bytes().startswith(BEGINNING)
+    assert (tmp_path / "t").read_bytes().startswith(ENTRY_PREFIX)
     process, _, number = second["id"].rpartition("-")
     assert (first["id"], number) == (f"{process}-1", "2")
 
@@ -59,7 +59,7 @@ def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
     }
     assert trail.write(entry)
     (raw,) = (tmp_path / "t").read_bytes().splitlines(keepends=True)
-    assert len(raw) <= MOST_BYTES
+    assert len(raw) <= MAX_ENTRY_BYTES
     assert json.loads(raw)["id"].endswith("-1")
 
 
@@ -72,7 +72,7 @@ def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
     assert kept == list(range(kept[0], 100)), "in order, without a gap"
     assert 20 < kept[0] < 80
     for path in (tmp_path / "t.1", tmp_path / "t.2"):
-        assert 5000 <= path.stat().st_size < 5000 + MOST_BYTES + 1000
+        assert 5000 <= path.stat().st_size < 5000 + MAX_ENTRY_BYTES + 1000
 
 
 def append(path, worker, count):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.core.errors import Invalid
-from moorage.wire.body import Schema, Versioned, decode_json
+from moorage.wire.body import Schema, VersionedSchema, decode_json
 from moorage.wire.http import Query
 from moorage.wire.microversion import Version
 
@@ -54,7 +54,7 @@ def test_a_refusal_is_in_the_words_of_the_service():
 
 def test_of_several_schemas_the_newest_not_newer_than_the_request_applies():
     old, new = Schema({}), Schema({"type": "object"})
-    rows = Versioned([(Version(1, 2), old), (Version(1, 8), None), (Version(1, 12), new)])
+    rows = VersionedSchema([(Version(1, 2), old), (Version(1, 8), None), (Version(1, 12), new)])
     expected = {1: None, 2: old, 7: old, 8: None, 11: None, 12: new, 39: new}
     assert {minor: rows.at(Version(1, minor)) for minor in expected} == expected
 

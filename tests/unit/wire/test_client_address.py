@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.wire.forwarded import IN_PROCESS, Proxies
+from moorage.wire.forwarded import IN_PROCESS_KEY, TrustedProxies
 
 PROXY = "10.0.0.1"
 
@@ -25,13 +25,13 @@ PROXY = "10.0.0.1"
         ({"REMOTE_ADDR": "::1"}, ""),
         ({"REMOTE_ADDR": ""}, ""),
         ({}, ""),
-        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True}, ""),
-        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True, "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, "192.0.2.7"),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS_KEY: True}, ""),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS_KEY: True, "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, "192.0.2.7"),
         ({"REMOTE_ADDR": "127.0.0.1", "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, ""),
     ],
 )
 def test_the_address_of_the_client(environ, address):
-    assert Proxies([f"{PROXY}/32"]).client_address(environ) == address
+    assert TrustedProxies([f"{PROXY}/32"]).client_address(environ) == address
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_the_address_of_the_client(environ, address):
         ({"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": "198.51.100.1"}, "198.51.100.1"),
         ({"REMOTE_ADDR": PROXY, "HTTP_FORWARDED": 'for="[2001:db8:1:2:3::4]:4711"'}, "2001:db8:1:2:3::4"),
         ({"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": "a secret"}, PROXY),
-        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True, "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, "192.0.2.7"),
-        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS: True}, "127.0.0.1"),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS_KEY: True, "HTTP_X_FORWARDED_FOR": "192.0.2.7"}, "192.0.2.7"),
+        ({"REMOTE_ADDR": "127.0.0.1", IN_PROCESS_KEY: True}, "127.0.0.1"),
         ({}, ""),
     ],
 )
 def test_the_whole_address_that_people_read(environ, address):
-    assert Proxies([f"{PROXY}/32"]).whole_address(environ) == address
+    assert TrustedProxies([f"{PROXY}/32"]).whole_address(environ) == address

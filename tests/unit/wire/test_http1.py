@@ -5,8 +5,16 @@ import io
 import pytest
 
 from moorage.core.errors import Invalid, TooLarge, Unauthorized
-from moorage.wire.server.http1 import MAX_FIELDS, MAX_HEAD_BYTES, Refused, answer_head, head_of, parse, refusal
-from moorage.wire.server.request_body import Chunked, ComingBody, Intake, Sized, UnreadBody
+from moorage.wire.server.http1 import (
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    BadRequestHead,
+    error_response,
+    find_head_end,
+    parse_head,
+    response_head,
+)
+from moorage.wire.server.request_body import BodyIntake, ChunkedBody, RefusedBody, SizedBody, StreamedBody
 
 
 def head(*lines, first="GET /a HTTP/1.1", host="Host: here"):
@@ -14,7 +22,7 @@ def head(*lines, first="GET /a HTTP/1.1", host="Host: here"):
 
 
 def environ(raw, **base):
-    return parse(raw).environ(base)
+    return parse_head(raw).environ(base)
 
 
 # --- heads --------------------------------------------------------------------------------------------------------
@@ -22,27 +30,27 @@ def environ(raw, **base):
 
 def test_a_head_is_whole_with_its_empty_line():
     raw = head("A: b")
-    assert [head_of(raw[:length]) for length in (0, 1, len(raw) - 1, len(raw))] == [0, 0, 0, len(raw)]
-    assert head_of(raw + b"more") == len(raw)
+    assert [find_head_end(raw[:length]) for length in (0, 1, len(raw) - 1, len(raw))] == [0, 0, 0, len(raw)]
+    assert find_head_end(raw + b"more") == len(raw)
 
 
 def test_an_end_that_came_in_two_pieces_is_found():
     raw = head()
     for searched in range(len(raw)):
-        assert head_of(raw, searched if head_of(raw[:searched]) == 0 else 0) == len(raw)
+        assert find_head_end(raw, searched if find_head_end(raw[:searched]) == 0 else 0) == len(raw)
 
 
 def test_a_head_without_an_end_is_refused_when_it_is_too_long():
-    assert head_of(b"G" * MAX_HEAD_BYTES) == 0
-    with pytest.raises(Refused) as refused:
-        head_of(b"G" * (MAX_HEAD_BYTES + 1))
+    assert find_head_end(b"G" * MAX_HEAD_BYTES) == 0
+    with pytest.raises(BadRequestHead) as refused:
+        find_head_end(b"G" * (MAX_HEAD_BYTES + 1))
     assert refused.value.status == 431
 
 
 @pytest.mark.parametrize("raw", [b"\x16\x03\x01", b"\0", b" GET", b"\n"])
 def test_what_cannot_become_a_request_is_not_waited_for(raw):
-    with pytest.raises(Refused):
-        head_of(raw)
+    with pytest.raises(BadRequestHead):
+        find_head_end(raw)
 
 
 def test_the_environment_is_that_of_the_gateway_interface():
@@ -80,7 +88,7 @@ def test_names_with_underscores_are_nobodys():
 
 
 def test_a_length_in_a_name_with_underscores_is_no_length():
-    assert parse(head("Content_Length: 7")).fields.length is None
+    assert parse_head(head("Content_Length: 7")).fields.length is None
 
 
 @pytest.mark.parametrize(
@@ -119,29 +127,29 @@ def test_a_length_in_a_name_with_underscores_is_no_length():
     ],
 )
 def test_what_two_readers_could_understand_differently_is_refused(raw):
-    with pytest.raises(Refused) as refused:
-        parse(raw)
-    assert refusal(refused.value).startswith(f"HTTP/1.1 {refused.value.status} ".encode())
+    with pytest.raises(BadRequestHead) as refused:
+        parse_head(raw)
+    assert error_response(refused.value).startswith(f"HTTP/1.1 {refused.value.status} ".encode())
     assert 400 <= refused.value.status < 500
 
 
 def test_who_says_so_or_speaks_an_old_version_gets_one_answer():
-    assert parse(head()).may_stay
-    assert not parse(head("Connection: Keep-Alive, Close")).may_stay
-    assert not parse(head(first="GET /a HTTP/1.0", host="")).may_stay
+    assert parse_head(head()).may_stay
+    assert not parse_head(head("Connection: Keep-Alive, Close")).may_stay
+    assert not parse_head(head(first="GET /a HTTP/1.0", host="")).may_stay
 
 
 # --- answers ------------------------------------------------------------------------------------------------------
 
 
 def test_the_head_of_an_answer_ends_with_an_empty_line():
-    assert answer_head("200 OK", [("a", "b")], ["c: d"]) == b"HTTP/1.1 200 OK\r\na: b\r\nc: d\r\n\r\n"
+    assert response_head("200 OK", [("a", "b")], ["c: d"]) == b"HTTP/1.1 200 OK\r\na: b\r\nc: d\r\n\r\n"
 
 
 @pytest.mark.parametrize("value", ["b\r\nset-cookie: c", "b\nc", "b\rc", "b\0", "\u0142"])
 def test_a_value_cannot_begin_another_line(value):
     with pytest.raises(ValueError):
-        answer_head("200 OK", [("a", value)], ())
+        response_head("200 OK", [("a", value)], ())
 
 
 # --- bodies -------------------------------------------------------------------------------------------------------
@@ -161,25 +169,25 @@ def fed(decoder, raw, size):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_chunks_are_joined_however_they_come(size):
-    assert fed(Chunked(), CHUNKED, size) == (b"hello 0123456789", b"NEXT")
+    assert fed(ChunkedBody(), CHUNKED, size) == (b"hello 0123456789", b"NEXT")
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_a_sized_body_leaves_what_comes_behind_it(size):
-    assert fed(Sized(5), b"helloNEXT", size) == (b"hello", b"NEXT")
+    assert fed(SizedBody(5), b"helloNEXT", size) == (b"hello", b"NEXT")
 
 
 def read(decoder, raw, size, ahead=0):
     """As an application does it while it comes."""
     rest = io.BytesIO(raw[ahead:])
-    return io.BufferedReader(ComingBody(decoder, raw[:ahead], lambda: rest.read(size))).read()
+    return io.BufferedReader(StreamedBody(decoder, raw[:ahead], lambda: rest.read(size))).read()
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("ahead", [0, 1, 9, len(CHUNKED)])
 def test_a_body_is_read_while_it_comes(size, ahead):
-    assert read(Chunked(), CHUNKED, size, ahead) == b"hello 0123456789"
-    assert read(Sized(5), b"helloNEXT", size, min(ahead, 9)) == b"hello"
+    assert read(ChunkedBody(), CHUNKED, size, ahead) == b"hello 0123456789"
+    assert read(SizedBody(5), b"helloNEXT", size, min(ahead, 9)) == b"hello"
 
 
 @pytest.mark.parametrize(
@@ -190,10 +198,12 @@ def test_a_body_is_read_while_it_comes(size, ahead):
 @pytest.mark.parametrize("size", [1, 1000])
 def test_a_broken_chunk_is_an_error_of_the_client(raw, size):
     with pytest.raises(Invalid):
-        fed(Chunked(), raw, size)
+        fed(ChunkedBody(), raw, size)
 
 
-@pytest.mark.parametrize(("decoder", "raw"), [(Chunked, b"5\r\nhel"), (Chunked, b""), (lambda: Sized(5), b"hel")])
+@pytest.mark.parametrize(
+    ("decoder", "raw"), [(ChunkedBody, b"5\r\nhel"), (ChunkedBody, b""), (lambda: SizedBody(5), b"hel")]
+)
 def test_a_body_that_ends_early_is_an_error_of_the_client(decoder, raw):
     with pytest.raises(Invalid, match="in the middle"):
         read(decoder(), raw, 2)
@@ -201,6 +211,6 @@ def test_a_body_that_ends_early_is_an_error_of_the_client(decoder, raw):
 
 def test_a_body_that_is_not_read_says_why():
     with pytest.raises(TooLarge, match="7 bytes at most"):
-        UnreadBody(Intake(7)).read()
+        RefusedBody(BodyIntake(7)).read()
     with pytest.raises(Unauthorized):
-        UnreadBody(Intake(refusal=Unauthorized("who?"))).read()
+        RefusedBody(BodyIntake(refusal=Unauthorized("who?"))).read()

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from moorage.core import blocking_hook
-from moorage.wire.server.leader_followers import Wheel
+from moorage.wire.server.leader_followers import LeaderFollowers
 
 PATIENCE_S = 30
 
@@ -32,17 +32,17 @@ class Deputy:
 @pytest.fixture(autouse=True)
 def _nobody_listens():
     yield
-    blocking_hook.tell_of_waiting(None)
+    blocking_hook.set_callback(None)
 
 
 def test_who_waits_gives_the_wheel_to_the_deputy():
-    wheel = Wheel(lambda: True)
+    wheel = LeaderFollowers(lambda: True)
     drive = wheel.take()
     deputy = Deputy(wheel)
     wheel.begin_turn(drive)
     assert not drive.is_over
-    blocking_hook.waits()
-    blocking_hook.waits()  # a second time it has nothing to give
+    blocking_hook.about_to_block()
+    blocking_hook.about_to_block()  # a second time it has nothing to give
     assert drive.is_over
     assert deputy.has_it.wait(PATIENCE_S)
     assert not deputy.drive.is_over
@@ -51,15 +51,15 @@ def test_who_waits_gives_the_wheel_to_the_deputy():
 
 
 def test_who_serves_the_only_client_keeps_it_while_waiting():
-    wheel = Wheel(lambda: False)
+    wheel = LeaderFollowers(lambda: False)
     drive = wheel.take()
     wheel.begin_turn(drive)
-    blocking_hook.waits()
+    blocking_hook.about_to_block()
     assert not drive.is_over
 
 
 def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
-    wheel = Wheel(lambda: False)
+    wheel = LeaderFollowers(lambda: False)
     drive = wheel.take()
     wheel.begin_turn(drive)
     deputy = Deputy(wheel)
@@ -68,20 +68,20 @@ def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
 
 
 def test_also_where_nothing_was_done_for_long_before(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.leader_followers.QUIET_LOOKS", 0)  # sleeps at its first look
-    wheel = Wheel(lambda: False)
+    monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 0)  # sleeps at its first look
+    wheel = LeaderFollowers(lambda: False)
     drive = wheel.take()
     deputy = Deputy(wheel)
     while not wheel._sleeps:
         assert not deputy.has_it.is_set()
-    monkeypatch.setattr("moorage.wire.server.leader_followers.QUIET_LOOKS", 20)
+    monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 20)
     wheel.begin_turn(drive)
     assert deputy.has_it.wait(PATIENCE_S)
 
 
 def test_who_waits_for_requests_keeps_it(monkeypatch):
-    monkeypatch.setattr("moorage.wire.server.leader_followers.LOOK_S", 0.0001)
-    wheel = Wheel(lambda: True)
+    monkeypatch.setattr("moorage.wire.server.leader_followers.CHECK_PERIOD_S", 0.0001)
+    wheel = LeaderFollowers(lambda: True)
     drive = wheel.take()
     wheel.begin_turn(drive)
     wheel.end_turn(drive)
@@ -95,7 +95,7 @@ def test_who_waits_for_requests_keeps_it(monkeypatch):
 
 
 def test_at_the_end_all_are_told():
-    wheel = Wheel(lambda: True)
+    wheel = LeaderFollowers(lambda: True)
     wheel.take()
     deputies = [Deputy(wheel) for _ in range(3)]
     wheel.close()

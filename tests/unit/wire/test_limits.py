@@ -4,8 +4,8 @@ import pytest
 
 from moorage.wire.admission import Admissions, _pattern
 from moorage.wire.server.limits import Pace
-from moorage.wire.server.request_body import Intake
-from moorage.wire.server.thread_slots import Places
+from moorage.wire.server.request_body import BodyIntake
+from moorage.wire.server.thread_slots import ThreadSlots
 
 
 def test_a_silent_client_has_its_allowance_and_no_more():
@@ -46,33 +46,33 @@ def test_a_quick_start_earns_no_longer_rest():
     assert pace.waits(1.0) == 21.0
 
 
-SMALL, UPLOAD = Intake(100), Intake(streams=True, owner="a")
+SMALL, UPLOAD = BodyIntake(100), BodyIntake(streams=True, owner="a")
 
 
 def test_the_last_two_threads_are_for_what_is_urgent():
-    places = Places(8, 4)
+    places = ThreadSlots(8, 4)
     assert [places.enter(SMALL, is_urgent=False) for _ in range(7)] == [True] * 6 + [False]
     assert [places.enter(SMALL, is_urgent=True) for _ in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_with_few_threads_all_are_for_everybody(threads):
-    places = Places(threads, 4)
+    places = ThreadSlots(threads, 4)
     assert [places.enter(SMALL, is_urgent=False) for _ in range(threads + 1)] == [True] * threads + [False]
 
 
 def test_uploads_have_half_of_the_threads_and_a_project_half_of_those():
-    places = Places(16, 100)
+    places = ThreadSlots(16, 100)
     assert [places.enter(UPLOAD, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
-    other = Intake(streams=True, owner="b")
+    other = BodyIntake(streams=True, owner="b")
     assert [places.enter(other, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
-    assert not places.enter(Intake(streams=True, owner="c"), is_urgent=False)
+    assert not places.enter(BodyIntake(streams=True, owner="c"), is_urgent=False)
     assert places.enter(SMALL, is_urgent=False)
 
 
 def test_who_waits_longest_of_those_that_may_is_next():
-    places = Places(4, 2)
-    other = Intake(streams=True, owner="b")
+    places = ThreadSlots(4, 2)
+    other = BodyIntake(streams=True, owner="b")
     assert places.enter(UPLOAD, is_urgent=False)
     assert places.enter(other, is_urgent=False)
     for name, intake in (("first", UPLOAD), ("second", other), ("third", UPLOAD)):
@@ -84,14 +84,14 @@ def test_who_waits_longest_of_those_that_may_is_next():
 
 
 def test_nobody_waits_for_a_place_that_came_free_meanwhile():
-    places = Places(1, 1)
+    places = ThreadSlots(1, 1)
     assert places.enter(SMALL, is_urgent=False)
     places.leave(SMALL)
     assert not places.wait("nobody", SMALL)
 
 
 def test_at_the_end_nobody_waits():
-    places = Places(1, 1)
+    places = ThreadSlots(1, 1)
     places.enter(SMALL, is_urgent=False)
     assert places.wait("first", SMALL)
     assert places.open() == ["first"]

@@ -1,24 +1,24 @@
 import pytest
 
 from moorage.core.errors import Invalid, NotAcceptable
-from moorage.wire.microversion import Version, VersionRange, parse
+from moorage.wire.microversion import Version, VersionRange, parse_version
 
 RANGE = VersionRange("placement", Version(1, 0), Version(1, 39))
 
 
 @pytest.mark.parametrize("text", ["1.0", "1.39", "2.96", "10.100"])
 def test_versions_are_two_numbers(text):
-    assert str(parse(text)) == text
+    assert str(parse_version(text)) == text
 
 
 @pytest.mark.parametrize("text", ["", "1", "1.", ".1", "01.1", "1.01", "0.1", "1.1.1", "v1.1", "1.1\n", "latest"])
 def test_other_texts_are_no_versions(text):
     with pytest.raises(Invalid):
-        parse(text)
+        parse_version(text)
 
 
 def test_versions_compare_as_numbers():
-    assert parse("1.10") > parse("1.9")
+    assert parse_version("1.10") > parse_version("1.9")
 
 
 @pytest.mark.parametrize("header", [None, "", "compute 2.1", "placement", "1.5", "x placement 1.5"])

@@ -11,7 +11,7 @@ from tests.unit.accelerator.rig import Watch
 
 def watched(watch: Watch, setattr_=setattr) -> None:
     """Of all services in this process, from now on. `setattr_` may be that of a monkeypatch."""
-    commit, run = prepared_transactions._Session.commit, prepared_transactions.Database.in_transaction
+    commit, run = prepared_transactions._Session.commit, prepared_transactions.PreparedDatabase.in_transaction
     now = threading.local()
 
     def in_transaction(database, work, **more):
@@ -25,5 +25,5 @@ def watched(watch: Watch, setattr_=setattr) -> None:
         with watch.event("commit", now.name):
             commit(session)
 
-    setattr_(prepared_transactions.Database, "in_transaction", in_transaction)
+    setattr_(prepared_transactions.PreparedDatabase, "in_transaction", in_transaction)
     setattr_(prepared_transactions._Session, "commit", commit_at_a_point)

@@ -1,6 +1,6 @@
 import pytest
 
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.conftest import START
 from tests.plane import InProcessPlane
 from tests.system.planes import VirtualPlane
@@ -42,7 +42,7 @@ def open_site(tmp_path):
         plane = InProcessPlane(directory, services, authenticator=None, credentials=None, **sections)
         planes.append(plane)
         site = Site(plane.plane.app, url)
-        site.password = lambda name: credentials(plane.config.state, name)[0]
+        site.password = lambda name: first_credentials(plane.config.state, name)[0]
         return site
 
     yield opened

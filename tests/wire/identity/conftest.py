@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from moorage.identity.embedded import FIRST_USERS, credentials
+from moorage.identity.embedded import FIRST_USERS, first_credentials
 from tests.plane import InProcessPlane
 
 
@@ -17,7 +17,7 @@ def plane(tmp_path, clock, ids):
 
 @pytest.fixture
 def passwords(plane):
-    return {name: credentials(plane.config.state, name)[0] for name in FIRST_USERS}
+    return {name: first_credentials(plane.config.state, name)[0] for name in FIRST_USERS}
 
 
 class Wire:

@@ -5,7 +5,7 @@ import base64
 import bcrypt
 import pytest
 
-from moorage.identity.throttle import FREE
+from moorage.identity.throttle import FREE_FAILURES
 from tests.plane import InProcessPlane
 
 HERE, ELSEWHERE = "192.0.2.1", "198.51.100.7"
@@ -19,7 +19,7 @@ def log_in(wire, name, password, address=HERE):
 
 @pytest.mark.parametrize("name", ["demo", "nobody"])
 def test_after_a_few_wrong_passwords_one_must_wait_whether_the_user_exists_or_not(wire, name):
-    assert [log_in(wire, name, "wrong")[0] for _ in range(FREE)] == [401] * FREE
+    assert [log_in(wire, name, "wrong")[0] for _ in range(FREE_FAILURES)] == [401] * FREE_FAILURES
     status, headers, document = log_in(wire, name, "wrong")
     assert (status, headers["retry-after"]) == (429, "1")
     assert document["error"] == {
@@ -30,7 +30,7 @@ def test_after_a_few_wrong_passwords_one_must_wait_whether_the_user_exists_or_no
 
 
 def test_while_one_waits_the_right_password_tells_nothing_and_nothing_is_checked(wire, passwords, clock, monkeypatch):
-    for _ in range(FREE):
+    for _ in range(FREE_FAILURES):
         log_in(wire, "demo", "wrong")
     checked = []
     monkeypatch.setattr(bcrypt, "checkpw", lambda *given: checked.append(given))
@@ -53,7 +53,7 @@ def test_an_unknown_user_costs_as_many_rounds_as_most(wire, monkeypatch):
 
 def test_by_id_and_by_name_it_is_one_account(wire):
     user = wire.log_in("demo")[2]["token"]["user"]["id"]
-    for _ in range(FREE):
+    for _ in range(FREE_FAILURES):
         log_in(wire, "demo", "wrong")
     body = {"auth": {"identity": {"methods": ["password"], "password": {"user": {"id": user, "password": "wrong"}}}}}
     assert wire.send("POST", "/v3/auth/tokens", body, x_forwarded_for=HERE)[0] == 429
@@ -63,6 +63,6 @@ def test_guessing_by_http_basic_is_slowed_down_too(tmp_path, clock, ids):
     options = {"identity": {"mode": "http_basic"}, "server": {"proxies": "10.0.0.0/8"}}
     with InProcessPlane(tmp_path, "identity", clock=clock, ids=ids, authenticator=None, **options) as plane:
         guess = {"authorization": "Basic " + base64.b64encode(b"demo:wrong").decode(), "x-forwarded-for": HERE}
-        answers = [plane.transport().send("GET", "/identity/v3/auth/projects", guess) for _ in range(FREE + 1)]
-        assert [answer.status for answer in answers] == [401] * FREE + [429]
+        answers = [plane.transport().send("GET", "/identity/v3/auth/projects", guess) for _ in range(FREE_FAILURES + 1)]
+        assert [answer.status for answer in answers] == [401] * FREE_FAILURES + [429]
         assert answers[-1].headers["retry-after"] == "1"

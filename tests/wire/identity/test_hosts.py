@@ -8,8 +8,8 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError, Unauthorized, Unavailable
 from moorage.core.names import QUEUES
-from moorage.identity.embedded import open_or_create
-from moorage.identity.host_credential import ROTATED_EACH, HostTokens, join
+from moorage.identity.embedded import open_or_create_identity
+from moorage.identity.host_credential import ROTATION_PERIOD, HostTokens, enrol_host
 from moorage.identity.hosts import digest_of
 from tests.conftest import START
 
@@ -65,7 +65,7 @@ def on_host(tmp_path, way, clock, invited):
 
     def enrolled(name="compute-7"):
         path = tmp_path / name / "credential.json"
-        join(path, name, invited(name), way, clock)
+        enrol_host(path, name, invited(name), way, clock)
         return HostTokens(path, name, way, clock)
 
     return enrolled
@@ -79,7 +79,7 @@ def state_of(wire, admin, name):
 @pytest.fixture
 def another(plane, ids):
     """As another process with the same state directory has it."""
-    return lambda: open_or_create(plane.config.state, clock=plane.clock, ids=ids)
+    return lambda: open_or_create_identity(plane.config.state, clock=plane.clock, ids=ids)
 
 
 @pytest.fixture
@@ -127,9 +127,9 @@ def test_only_an_administrator_lets_hosts_in_lists_and_revokes_them(wire, on_hos
 
 def test_a_one_time_token_counts_once(tmp_path, way, clock, invited):
     token = invited("compute-7")
-    join(tmp_path / "first" / "credential.json", "compute-7", token, way, clock)
+    enrol_host(tmp_path / "first" / "credential.json", "compute-7", token, way, clock)
     with pytest.raises(Unauthorized, match=r"enrol it anew \(moorage host enrol compute-7\)"):
-        join(tmp_path / "second" / "credential.json", "compute-7", token, way, clock)
+        enrol_host(tmp_path / "second" / "credential.json", "compute-7", token, way, clock)
     assert not (tmp_path / "second" / "credential.json").exists()
     assert HostTokens(tmp_path / "first" / "credential.json", "compute-7", way, clock).headers()
 
@@ -139,29 +139,29 @@ def test_a_one_time_token_counts_for_its_host_alone_and_not_after_its_time(tmp_p
     path = tmp_path / "credential.json"
     for wrong in (other, token[:-1], "0" * 43):
         with pytest.raises(Unauthorized):
-            join(path, "compute-7", wrong, way, clock)
+            enrol_host(path, "compute-7", wrong, way, clock)
         assert not path.exists()
     clock.sleep(60)
     with pytest.raises(Unauthorized, match="expired"):
-        join(path, "compute-7", token, way, clock)
+        enrol_host(path, "compute-7", token, way, clock)
 
 
 def test_a_new_one_time_token_ends_the_one_before(tmp_path, way, clock, invited):
     before, token = invited("compute-7"), invited("compute-7")
     with pytest.raises(Unauthorized):
-        join(tmp_path / "credential.json", "compute-7", before, way, clock)
-    join(tmp_path / "credential.json", "compute-7", token, way, clock)
+        enrol_host(tmp_path / "credential.json", "compute-7", before, way, clock)
+    enrol_host(tmp_path / "credential.json", "compute-7", token, way, clock)
 
 
 def test_an_exchange_whose_answer_was_lost_is_made_again_by_the_same_host_alone(tmp_path, way, impatient, invited):
     token, path = invited("compute-7"), tmp_path / "mine" / "credential.json"
     way.lost = "POST"
     with pytest.raises(Unavailable):
-        join(path, "compute-7", token, way, impatient)
+        enrol_host(path, "compute-7", token, way, impatient)
     way.lost = ""
     with pytest.raises(Unauthorized):
-        join(tmp_path / "thief" / "credential.json", "compute-7", token, way, impatient)
-    join(path, "compute-7", token, way, impatient)
+        enrol_host(tmp_path / "thief" / "credential.json", "compute-7", token, way, impatient)
+    enrol_host(path, "compute-7", token, way, impatient)
     assert HostTokens(path, "compute-7", way, impatient).headers()
     assert [file.name for file in path.parent.iterdir()] == ["credential.json"]
 
@@ -196,7 +196,7 @@ def test_revoking_ends_a_one_time_token_too(tmp_path, wire, admin, way, clock, i
     token = invited("compute-7")
     wire.send("DELETE", f"{HOSTS}/compute-7", token=admin)
     with pytest.raises(Unauthorized):
-        join(tmp_path / "credential.json", "compute-7", token, way, clock)
+        enrol_host(tmp_path / "credential.json", "compute-7", token, way, clock)
     assert wire.send("DELETE", f"{HOSTS}/compute-8", token=admin)[0] == 404
 
 
@@ -222,7 +222,7 @@ def test_an_access_token_ends_with_its_time_and_is_renewed(whose, clock, on_host
 def test_the_secret_is_rotated_each_week_and_the_old_one_ends(tmp_path, wire, clock, whose, on_host):
     tokens, path = on_host(), tmp_path / "compute-7" / "credential.json"
     first = json.loads(path.read_text())["secret"]
-    clock.sleep(ROTATED_EACH.total_seconds())
+    clock.sleep(ROTATION_PERIOD.total_seconds())
     for _ in range(2):  # the login that asks for it, and the one that begins with it
         assert whose(token_of(tokens)) == "host:compute-7"
         clock.sleep(3600)
@@ -236,7 +236,7 @@ def test_the_secret_is_rotated_each_week_and_the_old_one_ends(tmp_path, wire, cl
 @pytest.mark.parametrize("lost", ["PUT", ""])
 def test_a_rotation_that_is_cut_short_leaves_a_host_that_can_log_in(tmp_path, clock, whose, way, on_host, lost):
     tokens, path = on_host(), tmp_path / "compute-7" / "credential.json"
-    clock.sleep(ROTATED_EACH.total_seconds())
+    clock.sleep(ROTATION_PERIOD.total_seconds())
     way.lost = "PUT"
     assert tokens.headers()
     way.lost = ""

@@ -6,7 +6,7 @@ import os
 import pytest
 import yaml
 
-from moorage.identity.throttle import FREE
+from moorage.identity.throttle import FREE_FAILURES
 from moorage.identity.users import hash_password
 from tests.plane import InProcessPlane
 
@@ -51,7 +51,7 @@ def test_a_wrong_password_and_an_unknown_user_look_the_same_and_are_slowed_down(
     assert [answer[0] for answer in answers] == [401, 401]
     assert answers[0][2] == answers[1][2]
     for user in (wrong, unknown):
-        for _ in range(FREE - 1):
+        for _ in range(FREE_FAILURES - 1):
             change(wire, user, "wrong", "a new one")
         assert change(wire, user, "wrong", "a new one")[0] == 429
 

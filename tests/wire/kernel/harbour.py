@@ -10,10 +10,10 @@ from moorage.core import errors as e
 from moorage.core.caller import Caller
 from moorage.core.ids import RandomIds
 from moorage.identity.policy import RuleTable, admin, anyone
-from moorage.wire.app import ServiceApi, Surroundings, WsgiApp, build, mount
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.app import AppContext, ServiceApi, WsgiApp, build_app, mount_apps
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.errors import Problem
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Request, Response, Route
 from moorage.wire.microversion import Version, VersionRange
 
@@ -125,7 +125,7 @@ API: ServiceApi[None] = ServiceApi(
         Route("GET", "/", root, None),
         Route("GET", "/boats/{name}", show, "boat:show"),
         Route("DELETE", "/boats/{name}", sink, "boat:sink"),
-        Route("POST", "/boats", create, "boat:create", schema=Versioned([(V1_0, BOAT_OLD), (V1_2, BOAT)])),
+        Route("POST", "/boats", create, "boat:create", schema=VersionedSchema([(V1_0, BOAT_OLD), (V1_2, BOAT)])),
         Route("POST", "/echo", echo, "boat:show"),
         Route("PUT", "/quiet", echo, "boat:show", reads="none"),
         Route("GET", "/fail/{how}", fail, "boat:show"),
@@ -145,13 +145,19 @@ troubles: dict[str, str] = {}
 
 def application_of(*routes: Route[None]) -> WsgiApp:
     """The harbour with these routes alone."""
-    return mount({"/harbour": build(replace(API, routes=routes), None, Surroundings(Tokens(), RULES, RandomIds()))})
+    return mount_apps(
+        {"/harbour": build_app(replace(API, routes=routes), None, AppContext(Tokens(), RULES, RandomIds()))}
+    )
 
 
 def application() -> WsgiApp:
     """``/behind`` believes the proxies of this machine."""
-    around = Surroundings(Tokens(), RULES, RandomIds(), health=lambda: troubles)
-    behind = replace(around, proxies=Proxies(["127.0.0.0/8"]))
-    return mount(
-        {"/harbour": build(API, None, around), "/other": build(API, None, around), "/behind": build(API, None, behind)}
+    around = AppContext(Tokens(), RULES, RandomIds(), health=lambda: troubles)
+    behind = replace(around, proxies=TrustedProxies(["127.0.0.0/8"]))
+    return mount_apps(
+        {
+            "/harbour": build_app(API, None, around),
+            "/other": build_app(API, None, around),
+            "/behind": build_app(API, None, behind),
+        }
     )

@@ -21,11 +21,11 @@ from typing import Self
 
 from moorage.core.ids import RandomIds
 from moorage.wire.admission import Admissions
-from moorage.wire.app import Surroundings, build, mount
+from moorage.wire.app import AppContext, build_app, mount_apps
 from moorage.wire.http import Headers, Request, Response, Route
 from moorage.wire.server.http_server import HttpServer
 from moorage.wire.server.limits import ServerLimits
-from moorage.wire.server.process_setup import Signals, open_more_files
+from moorage.wire.server.process_setup import Signals, raise_file_limit
 from tests.ports import free_port
 from tests.wire.kernel import harbour
 
@@ -80,10 +80,10 @@ API = replace(
 
 def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None = None) -> HttpServer:
     """The harbour, with the bodies of its routes taken as a plane takes them."""
-    around = Surroundings(harbour.Tokens(), harbour.RULES, RandomIds())
+    around = AppContext(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
     admissions.add("/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ))
-    app = mount({"/harbour": build(API, None, around)})
+    app = mount_apps({"/harbour": build_app(API, None, around)})
     return HttpServer(app, listener, threads=threads, limits=limits, admission=admissions)
 
 
@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    open_more_files()
+    raise_file_limit()
     if asked.serve:
         signals = Signals()
         one = server(socket.create_server(("127.0.0.1", asked.serve)), threads=32)

@@ -10,7 +10,7 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.telemetry.logs import request_context
-from moorage.wire.client import RETRY_PAUSES_S, ServiceClient, refusal_of, with_query
+from moorage.wire.client import RETRY_PAUSES_S, ServiceClient, error_of_response, with_query
 from moorage.wire.transports import ClientResponse, InProcessTransport, SocketTransport
 from tests.conftest import START
 
@@ -212,7 +212,7 @@ def test_an_upload_is_sent_once(talk):
 )  # fmt: skip
 def test_the_message_is_found_in_the_errors_of_every_peer(peer, body, message, code):
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    assert refusal_of(ClientResponse(418, {}, raw)) == (message, code)
+    assert error_of_response(ClientResponse(418, {}, raw)) == (message, code)
 
 
 def test_a_refusal_names_service_status_and_request(talk):

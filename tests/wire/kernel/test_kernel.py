@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from moorage.telemetry.logs import global_request, request_context
-from moorage.wire.forwarded import Proxies
+from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Response, Route
-from moorage.wire.transports import InProcessTransport, passed_on
+from moorage.wire.transports import InProcessTransport, outgoing_request_id
 from tests.wire.kernel.harbour import MAX_JSON_BYTES, application, application_of
 
 TOKEN = {"x-auth-token": "ada/member"}
@@ -107,13 +107,13 @@ def test_nobody_else_can_say_what_the_base_url_is(send, headers):
     ],
 )
 def test_a_proxy_is_known_by_its_address(address, is_believed):
-    assert Proxies(["10.1.0.0/16", "fd00::/8"]).believes({"REMOTE_ADDR": address}) is is_believed
+    assert TrustedProxies(["10.1.0.0/16", "fd00::/8"]).believes({"REMOTE_ADDR": address}) is is_believed
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example", "10.0.0.0/33"])
 def test_what_is_no_network_is_refused(text):
     with pytest.raises(ValueError):
-        Proxies([text])
+        TrustedProxies([text])
 
 
 def test_an_answer_without_a_body_has_no_content_type(send):
@@ -380,7 +380,7 @@ def test_a_request_id_of_the_client_is_logged_and_passed_on_beside_ours(given, k
     seen = []
 
     def note(request):
-        seen.append((request_context.get()[1] == request.request_id, global_request.get(), passed_on()))
+        seen.append((request_context.get()[1] == request.request_id, global_request.get(), outgoing_request_id()))
         return Response(204)
 
     app = application_of(Route("GET", "/", note, None))

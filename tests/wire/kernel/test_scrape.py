@@ -5,8 +5,8 @@ import pytest
 from moorage.core.clock import VirtualClock
 from moorage.jobs.background_tasks import TaskThreads, Wakeups
 from moorage.telemetry.metrics import Metrics
-from moorage.wire.app import mount
-from moorage.wire.metrics_endpoint import scrape_app
+from moorage.wire.app import mount_apps
+from moorage.wire.metrics_endpoint import metrics_app
 from tests.conftest import START
 from tests.plane import InProcessPlane
 
@@ -21,7 +21,7 @@ def asked(app, path="/metrics", method="GET", address="127.0.0.1", **more):
 
 @pytest.fixture
 def app():
-    return mount({"/metrics": scrape_app(Metrics(), beyond_loopback=False)})
+    return mount_apps({"/metrics": metrics_app(Metrics(), beyond_loopback=False)})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.3.2.1", "::1"])
@@ -45,7 +45,7 @@ def test_who_comes_through_a_proxy_of_this_machine_is_not_this_machine(app, head
 
 
 def test_everybody_reads_it_where_that_is_wanted():
-    app = mount({"/metrics": scrape_app(Metrics(), beyond_loopback=True)})
+    app = mount_apps({"/metrics": metrics_app(Metrics(), beyond_loopback=True)})
     assert asked(app, address="192.0.2.7")[0] == 200
 
 

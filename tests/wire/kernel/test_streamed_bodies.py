@@ -8,7 +8,7 @@ from moorage.core.caller import ANONYMOUS
 from moorage.core.errors import Unauthorized
 from moorage.core.ids import SeededIds
 from moorage.identity.policy import RuleTable, anyone
-from moorage.wire.app import ServiceApi, Surroundings, build
+from moorage.wire.app import AppContext, ServiceApi, build_app
 from moorage.wire.client import ServiceClient
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response, Route
@@ -76,7 +76,7 @@ def store() -> Store:
 
 
 def client(store: Store, token: str = "new") -> ServiceClient:
-    app = build(API, store, Surroundings(FreshTokenOnly(), RuleTable({"file": anyone}), SeededIds(1)))
+    app = build_app(API, store, AppContext(FreshTokenOnly(), RuleTable({"file": anyone}), SeededIds(1)))
     return ServiceClient(InProcessTransport(app), service_type="store", credentials=Tokens(token))
 
 

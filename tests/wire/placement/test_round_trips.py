@@ -5,7 +5,7 @@ the last change where this process knows it.
 import pytest
 from sqlalchemy import event
 
-from moorage.db.single_reads import Asker
+from moorage.db.single_reads import SingleReads
 
 ROOT = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CONSUMER = "00000000-0000-4000-8000-000000000001"
@@ -57,9 +57,9 @@ def host(wire):
 def waits(plane, monkeypatch):
     """Whatever the database was asked, one way or the other."""
     asked = []
-    ask = Asker.ask
+    ask = SingleReads.ask
     monkeypatch.setattr(
-        Asker, "ask", lambda self, sql, parameters: asked.append(sql.text) or ask(self, sql, parameters)
+        SingleReads, "ask", lambda self, sql, parameters: asked.append(sql.text) or ask(self, sql, parameters)
     )
     event.listen(plane.engine("placement"), "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     return asked

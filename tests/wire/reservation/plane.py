@@ -15,7 +15,7 @@ from moorage.core.ids import SeededIds
 from moorage.jobs.wakeups import InProcessHints
 from moorage.placement.client.placement_client import VERSION as NEWEST_PLACEMENT
 from moorage.placement.client.placement_client import Inventory, PlacementClient
-from moorage.wire.client import ServiceClient, decode
+from moorage.wire.client import ServiceClient, decode_body
 from tests.plane import TOKENS, Bearer, InProcessPlane
 from tests.wire.reservation.processes import Process, WatchedProcess
 
@@ -239,7 +239,7 @@ class Plane:
         version = NEWEST_PLACEMENT if service == "placement" else version
         answer = client.answer(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
         text = answer.headers.get("content-type", "").startswith("text/")
-        return answer.status, answer.body.decode() if text else decode(answer)
+        return answer.status, answer.body.decode() if text else decode_body(answer)
 
     def ask(self, method, path, body=None, *, status=200, **who):
         got, document = self.answer(method, path, body, **who)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.wire.client import decode
+from moorage.wire.client import decode_body
 from tests.wire.reservation.plane import instance, lease
 
 SMALL = {"memory_mb": 1, "disk_gb": 0}
@@ -86,7 +86,7 @@ def test_before_1_1_the_query_is_passed_by_and_the_list_is_whole(leased):
         leased.client("reservation").answer("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
     )
     assert plain.body == asked.body
-    assert len(decode(plain)["leases"]) == 5
+    assert len(decode_body(plain)["leases"]) == 5
     assert b"links" not in plain.body
 
 

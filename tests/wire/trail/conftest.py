@@ -3,7 +3,7 @@ import json
 import pytest
 
 from moorage.core.clock import AdjustableClock
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.plane import InProcessPlane
 
 SERVICES = "identity,placement,image,compute,accelerator,reservation,agent,dashboard"
@@ -25,7 +25,7 @@ class Trailed:
         self._tokens = {}
 
     def password(self, user):
-        return credentials(self.plane.config.state, user)[0]
+        return first_credentials(self.plane.config.state, user)[0]
 
     def log_in(self, user, password, project="admin"):
         auth = {

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from tests.plane import InProcessPlane
 from tests.wire.dashboard.site import Site
 
@@ -280,7 +280,7 @@ def test_a_wrong_password_in_a_header_is_an_entry_whatever_it_reads(tmp_path):
             assert answer.status == status
             assert b'"placement:authenticate","outcome":"failure"' in path.read_bytes()[before:]
         before = len(path.read_bytes())
-        good = basic("admin", credentials(tmp_path, "admin")[0])
+        good = basic("admin", first_credentials(tmp_path, "admin")[0])
         assert plane.send("GET", "/placement/traits", who=None, roles=None, headers=good, version="1.39").status == 200
         assert len(path.read_bytes()) == before
 

@@ -23,7 +23,7 @@ from moorage.accelerator.model.devices import (
     RegionState,
     mdev_of,
 )
-from moorage.core.names import custom
+from moorage.core.names import custom_name
 
 #: By PCI vendor id, the word in traits; others are called by their id.
 VENDORS = {"8086": "intel", "10de": "nvidia", "10ee": "xilinx", "1002": "amd", "1bd4": "inspur", "19e5": "huawei"}
@@ -159,7 +159,7 @@ class PciDriver:
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
         vendor = VENDORS.get(function.vendor, function.vendor)
-        shares = {custom(f"{vendor}_{spec.mdev_type}")} if spec.mdev_type else set()
+        shares = {custom_name(f"{vendor}_{spec.mdev_type}")} if spec.mdev_type else set()
         return Device(
             pci_id=function.address,
             type=DeviceType(spec.type),

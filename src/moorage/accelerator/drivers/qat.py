@@ -10,7 +10,7 @@ from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction
 from moorage.accelerator.model.devices import Device, DeviceType, Health
-from moorage.core.names import custom
+from moorage.core.names import custom_name
 
 #: By the id of a card, what it is called. Its virtual functions have ids of their own.
 MODELS = {
@@ -49,5 +49,5 @@ class QatDriver(PciDriver):
             device,
             model=f"QuickAssist {MODELS.get(function.product, function.product)}",
             details=device.details + ((("services", services),) if services else ()),
-            traits=device.traits | {custom(f"QAT_SERVICE_{name}") for name in (services or "").split(";") if name},
+            traits=device.traits | {custom_name(f"QAT_SERVICE_{name}") for name in (services or "").split(";") if name},
         )

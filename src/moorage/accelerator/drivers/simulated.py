@@ -24,7 +24,7 @@ from moorage.accelerator.drivers.base import DriverError, RegionContent
 from moorage.accelerator.model.devices import Bitstream, Deployable, Device, DeviceType, Health, Mdev, RegionState
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
-from moorage.durable import write_durably, write_whole
+from moorage.durable import write_atomically, write_durably
 
 T = TypeVar("T")
 
@@ -205,7 +205,7 @@ class SimulatedAccelerators:
         return _decoded(self._state_path, _State) or _State()
 
     def _write(self, state: _State) -> None:
-        write_whole(self._state_path, msgspec.json.encode(state))
+        write_atomically(self._state_path, msgspec.json.encode(state))
 
 
 def _decoded(path: Path, kind: type[T]) -> T | None:

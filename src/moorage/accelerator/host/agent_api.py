@@ -26,7 +26,7 @@ from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
 from moorage.wire.http import Request, Response, Route
-from moorage.wire.unix_socket_api import build_local, local_api
+from moorage.wire.unix_socket_api import build_unix_socket_app, unix_socket_api
 
 #: An answer to GET /v1/ready takes no longer than this, however long the caller wants to wait.
 MAX_WAIT_S = 30.0
@@ -64,7 +64,7 @@ def _object_with(*names: str) -> Schema:
     return Schema({"type": "object", "required": list(names), "properties": {name: {} for name in names}})
 
 
-API: ServiceApi[AcceleratorAgent] = local_api(
+API: ServiceApi[AcceleratorAgent] = unix_socket_api(
     "accelerator-agent",
     (
         Route("GET", "/v1/ready", ready, rule=None),
@@ -82,7 +82,7 @@ API: ServiceApi[AcceleratorAgent] = local_api(
 
 
 def wsgi_app(agent: AcceleratorAgent, ids: Ids, trail: Trail | None = None) -> WsgiApp:
-    return build_local(API, agent, ids, trail)
+    return build_unix_socket_app(API, agent, ids, trail)
 
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from moorage.accelerator.model.profile import ProgramRequest, function_id_of
 from moorage.accelerator.model.rows import RequestRecord
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class RequestState(StrEnum):
     DELETING = "Deleting"
 
 
-TRANSITIONS = table(
+TRANSITIONS = transition_table(
     "an accelerator request",
     {
         RequestState.INITIAL: [RequestState.BIND_STARTED, RequestState.UNBOUND, RequestState.DELETING],

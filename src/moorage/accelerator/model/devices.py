@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from moorage.core.errors import Invalid
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 
 class DeviceType(StrEnum):
@@ -49,7 +49,7 @@ class HandleState(StrEnum):
 WITHHELD = frozenset({HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED})
 
 #: A claim that never touched the device is given back at once; everything else is cleaned before it is free.
-HANDLE_TRANSITIONS = table(
+HANDLE_TRANSITIONS = transition_table(
     "an attach handle",
     {
         HandleState.FREE: [HandleState.CLAIMED],
@@ -68,7 +68,7 @@ class RegionState(StrEnum):
     UNKNOWN = "unknown"
 
 
-REGION_TRANSITIONS = table(
+REGION_TRANSITIONS = transition_table(
     "a region",
     {
         RegionState.IDLE: [RegionState.PROGRAMMING],

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from moorage.accelerator.model.devices import Deployable, Device, DeviceType, Function
-from moorage.core.names import custom
+from moorage.core.names import custom_name
 
 CLASS_PREFIX = "CUSTOM_ACCELERATOR_"
 
@@ -56,7 +56,7 @@ _CYBORGS = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "V
 
 def resource_class(kind: DeviceType, names: NameScheme = NameScheme.SPEC) -> str:
     if names is NameScheme.CYBORG:
-        return _CYBORGS.get(kind, custom(kind))
+        return _CYBORGS.get(kind, custom_name(kind))
     return f"{CLASS_PREFIX}{kind}"
 
 
@@ -73,18 +73,18 @@ def type_of_class(name: str) -> str | None:
 
 
 def region_trait(vendor: str, region_type: str) -> str:
-    return custom(f"FPGA_{vendor}_REGION_{region_type}")
+    return custom_name(f"FPGA_{vendor}_REGION_{region_type}")
 
 
 def function_trait(vendor: str, function: Function) -> str:
     """By the function's UUID; by its name where it has none."""
-    return custom(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
+    return custom_name(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
 
 
 def function_traits(vendor: str, function: Function) -> frozenset[str]:
     """In the spec's form and in today's Cyborg's."""
     return frozenset(
-        {function_trait(vendor, function), custom(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
+        {function_trait(vendor, function), custom_name(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
     )
 
 
@@ -93,10 +93,10 @@ def traits_of(device: Device, deployable: Deployable, names: NameScheme = NameSc
     or for which nobody vouches.
     """
     vendor, both = device.vendor, names is NameScheme.CYBORG
-    traits = {OWNER_TRAIT, custom(f"{device.type}_{vendor}"), *device.traits}
+    traits = {OWNER_TRAIT, custom_name(f"{device.type}_{vendor}"), *device.traits}
     if deployable.programmable:
         traits.add(region_trait(vendor, deployable.region_type))
-        traits |= {custom(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
+        traits |= {custom_name(f"FPGA_REGION_{vendor}_{deployable.region_type}")} if both else set()
     if deployable.bitstream is not None and deployable.bitstream.is_published:
         for function in deployable.bitstream.functions:
             traits |= function_traits(vendor, function) if both else {function_trait(vendor, function)}

@@ -18,7 +18,7 @@ from moorage.accelerator.store import tables as t
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, NotFound
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.store import JobStore
 
@@ -40,7 +40,7 @@ class EventsTask:
     def __init__(self, engine: Engine, clock: Clock, compute: ComputeClient, *, worker: str, poll_s: float) -> None:
         self.name = f"accelerator events by {worker}"
         self.listens_to = (EVENTS_QUEUE,)
-        self._database = Database(engine)
+        self._database = PreparedDatabase(engine)
         self._clock = clock
         self._compute = compute
         self._worker = worker

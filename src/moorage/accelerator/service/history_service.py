@@ -15,13 +15,13 @@ from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilte
 from moorage.accelerator.store import accelerator_store, history_store
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 
 _LARGEST = (1 << 63) - 1
 
 
 class DeviceHistoryService:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: PreparedDatabase) -> None:
         self._database = database
 
     def write(self, host: str, records: Sequence[HistoryRecord]) -> None:

@@ -14,8 +14,8 @@ from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.errors import NotFound
 from moorage.core.ids import Ids
-from moorage.core.names import check_no_queue
-from moorage.db.prepared_transactions import Database
+from moorage.core.names import check_not_queue_name
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import JobStore
@@ -50,7 +50,7 @@ def jobs_topic(host: str) -> str:
 
 
 class HostJobs:
-    def __init__(self, database: Database, clock: Clock, ids: Ids, hints: Hints) -> None:
+    def __init__(self, database: PreparedDatabase, clock: Clock, ids: Ids, hints: Hints) -> None:
         self._database = database
         self._clock = clock
         self._ids = ids
@@ -84,7 +84,7 @@ class HostJobs:
 
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
-        check_no_queue(host)
+        check_not_queue_name(host)
         told: list[str] = []
 
         def work(connection: Connection) -> list[Job]:

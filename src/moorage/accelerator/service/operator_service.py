@@ -32,7 +32,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import is_custom
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 class OperatorService:
-    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+    def __init__(self, database: PreparedDatabase, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
         self._database = database
         self._clock = clock
         self._ids = ids
@@ -216,7 +216,7 @@ class Loadable:
 class BitstreamService:
     """`images`: None where the service cannot ask for any."""
 
-    def __init__(self, database: Database, images: ImageSource | None) -> None:
+    def __init__(self, database: PreparedDatabase, images: ImageSource | None) -> None:
         self._database = database
         self._images = images
 

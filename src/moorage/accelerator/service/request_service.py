@@ -36,7 +36,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
 from moorage.core.ids import Ids
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job
 
@@ -46,7 +46,9 @@ log = logging.getLogger(__name__)
 
 
 class RequestService:
-    def __init__(self, database: Database, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED) -> None:
+    def __init__(
+        self, database: PreparedDatabase, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED
+    ) -> None:
         """`quota`: requests that a project may have."""
         self._database = database
         self._quota = quota

@@ -35,7 +35,7 @@ from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.images.base import ImageSource
 from moorage.images.for_hosts import HostImages
 from moorage.jobs.wakeups import Hints
@@ -59,7 +59,7 @@ class AcceleratorService:
         *,
         quota_requests: int = UNLIMITED,
     ) -> None:
-        self._database = Database(engine)
+        self._database = PreparedDatabase(engine)
         self.jobs = HostJobs(self._database, clock, ids, hints)
         self.requests = RequestService(self._database, clock, ids, self.jobs, quota=quota_requests)
         self.operator = OperatorService(self._database, clock, ids, self.jobs)

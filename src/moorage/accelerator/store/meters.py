@@ -13,21 +13,21 @@ from moorage.accelerator.model.devices import HandleState, Health
 from moorage.accelerator.store.tables import accelerator_requests, deployables, devices, jobs
 from moorage.core.clock import Clock
 from moorage.jobs import meters as job_meters
-from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 _DEVICES, _HANDLES = "moorage_accelerator_devices", "moorage_accelerator_handles"
 _REQUESTS = "moorage_accelerator_requests"
 
 _FAMILIES = (
-    Family(_DEVICES, "Devices, by the health that their host reported.", ("health",)),
-    Family(_HANDLES, "Attach handles: what a server gets one of, by its state.", ("state",)),
-    Family(_REQUESTS, "Accelerator requests, by their state.", ("state",)),
+    GaugeFamily(_DEVICES, "Devices, by the health that their host reported.", ("health",)),
+    GaugeFamily(_HANDLES, "Attach handles: what a server gets one of, by its state.", ("state",)),
+    GaugeFamily(_REQUESTS, "Accelerator requests, by their state.", ("state",)),
     *job_meters.families("accelerator"),
 )
 
 
 def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
-    def samples(connection: Connection) -> Iterator[Sample]:
+    def samples(connection: Connection) -> Iterator[GaugeSample]:
         of_health = select(devices.c.health, func.count().label("number")).group_by(devices.c.health)
         yield from _counted(_DEVICES, Health, {row.health: row.number for row in connection.execute(of_health)})
         handles = Counter(
@@ -42,7 +42,7 @@ def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> Non
     DatabaseGauges(registry, engine, _FAMILIES, samples)
 
 
-def _counted(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[Sample]:
+def _counted(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:
     """0 for a value that nothing has: an alert on what is absent would be silent."""
     for value in dict.fromkeys([*known, *sorted(found)]):
         yield family, (value,), found.get(value, 0)

@@ -32,7 +32,7 @@ from moorage.telemetry.trail import Trail
 from moorage.wire.app import ServiceApi, WsgiApp
 from moorage.wire.body import Schema
 from moorage.wire.http import Request, Response, Route
-from moorage.wire.unix_socket_api import build_local, local_api
+from moorage.wire.unix_socket_api import build_unix_socket_app, unix_socket_api
 
 Document = dict[str, object]
 
@@ -143,7 +143,7 @@ def _named(control: HostControl, consumer: str) -> str | None:
 
 _FILES = {"type": "object", "additionalProperties": {"type": "string"}}
 
-API: ServiceApi[HostControl] = local_api(
+API: ServiceApi[HostControl] = unix_socket_api(
     "host-agent",
     (
         Route("GET", "/v1/provider-config", show, rule=None),
@@ -167,7 +167,7 @@ API: ServiceApi[HostControl] = local_api(
 
 
 def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
-    return build_local(API, control, ids, trail)
+    return build_unix_socket_app(API, control, ids, trail)
 
 
 Result = dict[str, Any]

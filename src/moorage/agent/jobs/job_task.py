@@ -97,7 +97,7 @@ class JobsTask:
         log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
         began, outcome = time.perf_counter(), "lost"
         try:
-            with tracing.job(job.kind, job.payload, host=self._host):
+            with tracing.job_span(job.kind, job.payload, host=self._host):
                 outcome, result = self._outcome(job)
                 return self._report(job, outcome, result)
         except JobLost as lost:

@@ -24,7 +24,7 @@ from moorage.agent.model import config_drive
 from moorage.agent.model.config_drive import Guest
 from moorage.agent.model.job_payloads import BuildOrder, RebuildOrder, ServerOrder, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
-from moorage.core.errors import MoorageError, for_tenants
+from moorage.core.errors import MoorageError, message_for_tenants
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ def told(error: Exception) -> tuple[str, str]:
     path, a URL, a secret. The owner has a number of it, and the log of this host has what happened under the same number.
     """
     if isinstance(error, MoorageError):
-        if (said := for_tenants(error)) != error.message:
+        if (said := message_for_tenants(error)) != error.message:
             log.warning("another service failed", extra={"why": error.message})
         return said, error.error_code
     message, code = getattr(error, "message", None), getattr(error, "code", None)

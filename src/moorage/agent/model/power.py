@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from moorage.core.errors import Conflict
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 
 class DomainPowerState(StrEnum):
@@ -40,7 +40,7 @@ REACHED = {
     PowerAction.RESUME: DomainPowerState.RUNNING,
 }
 
-POWER = table(
+POWER = transition_table(
     "a domain",
     {
         DomainPowerState.RUNNING: [

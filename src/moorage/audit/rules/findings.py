@@ -24,7 +24,7 @@ from moorage.audit.model import (
 from moorage.audit.rules.devices import device_findings
 from moorage.audit.rules.leases import lease_findings
 from moorage.audit.rules.servers import disagreements, stuck_work
-from moorage.core.inventories import Inventory, faults_of
+from moorage.core.inventories import Inventory, inventory_faults
 from moorage.core.names import (
     is_accelerator_class,
     is_bitstream_trait,
@@ -179,7 +179,7 @@ def _inventory_findings(picture: AuditSnapshot, provider: AuditedProvider) -> It
             resource_class=name,
         )
     for name, inventory in sorted(provider.inventories.items()):
-        faults = list(faults_of(inventory))
+        faults = list(inventory_faults(inventory))
         if faults:
             yield Finding(
                 FindingKind.IMPOSSIBLE_INVENTORY,

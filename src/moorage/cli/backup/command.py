@@ -228,7 +228,7 @@ def _make(directory: Path) -> None:
 def _described(config: Config, service: str, path: Path) -> dict[str, object]:
     engine = open_engine(config.database_url(service))
     try:
-        revision = migrations.current(engine, service)
+        revision = migrations.current_revision(engine, service)
     finally:
         engine.dispose()
     return {"file": path.name, "bytes": path.stat().st_size, "sha256": files.digest(path), "revision": revision}
@@ -290,10 +290,10 @@ def _read(directory: Path) -> dict[str, Any]:
         path = directory / one["file"]
         if not path.is_file() or files.digest(path) != one["sha256"]:
             raise StartError(f"{path} is not what was backed up of {service}; take another backup")
-        if one["revision"] is not None and one["revision"] > migrations.head(service):
+        if one["revision"] is not None and one["revision"] > migrations.head_revision(service):
             raise StartError(
                 f"the backup of {service} is at revision {one['revision']}, this program knows "
-                f"{migrations.head(service)}: use the program that made it, moorage {manifest['moorage']}, or a newer one"
+                f"{migrations.head_revision(service)}: use the program that made it, moorage {manifest['moorage']}, or a newer one"
             )
     return manifest
 

@@ -15,8 +15,8 @@ from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.migrations import Standing
-from moorage.db.upgrades import Phase, UpgradeStep, plan, run
+from moorage.db.migrations import SchemaState
+from moorage.db.upgrades import Phase, UpgradeStep, plan_upgrade, run_upgrade
 
 #: What is done without being named: nobody has to stop for it.
 ONLINE = (Phase.EXPAND, Phase.MIGRATE)
@@ -59,9 +59,9 @@ def upgrade(
     with progress("upgrading") as tell:
         for service, engine in _engines(config, services):
             if is_plan:
-                shown += [one for one in plan(engine, service) if not one.is_done]
+                shown += [one for one in plan_upgrade(engine, service) if not one.is_done]
             else:
-                shown += run(engine, service, wanted, tell)
+                shown += run_upgrade(engine, service, wanted, tell)
     if as_json:
         click.echo(json.dumps({"plan": is_plan, "steps": [dataclasses.asdict(one) for one in shown]}, indent=2))
     else:
@@ -72,8 +72,8 @@ def upgrade(
 def _opened(config: Config, service: str) -> Iterator[Engine]:
     engine = open_engine(config.database_url(service))
     try:
-        if migrations.standing(engine, service) is Standing.NEWER:
-            now, newest = migrations.current(engine, service), migrations.head(service)
+        if migrations.schema_state(engine, service) is SchemaState.NEWER:
+            now, newest = migrations.current_revision(engine, service), migrations.head_revision(service)
             raise StartError(
                 f"the database of {service} is at revision {now}, this program knows {newest}: use the newer program"
             )

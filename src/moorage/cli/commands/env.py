@@ -10,7 +10,7 @@ from moorage.cli.client import identity_url
 from moorage.cli.output import json_option
 from moorage.cli.state import config_option, open_config
 from moorage.config import DASHBOARD_PATH
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 
 
 @click.command()
@@ -21,7 +21,7 @@ def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
     """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
     config = open_config(config_path)
     auth_url = identity_url(config)
-    password, project = credentials(config.state, user)
+    password, project = first_credentials(config.state, user)
     variables = {
         "OS_AUTH_URL": auth_url,
         "OS_USERNAME": user,

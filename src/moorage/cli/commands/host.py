@@ -14,7 +14,7 @@ from moorage.cli.state import config_option, default_config_path, seconds
 from moorage.config import load
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
-from moorage.identity.host_credential import join as exchange
+from moorage.identity.host_credential import enrol_host as exchange
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import SocketTransport
 

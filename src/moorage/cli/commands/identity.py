@@ -30,10 +30,10 @@ def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> Non
     all processes learn the new key before the first one signs with it.
     """
     config = _with_own_tokens(open_config(config_path))
-    from moorage.identity.keys import rotate
+    from moorage.identity.keys import rotate_key
 
     lifetime = timedelta(seconds=config.identity.token_lifetime_s)
-    done = rotate(config.state, _clock(config), secrets.token_bytes, lifetime=lifetime, at_once=at_once)
+    done = rotate_key(config.state, _clock(config), secrets.token_bytes, lifetime=lifetime, at_once=at_once)
     if as_json:
         until = done.until.isoformat(timespec="seconds") if done.until else None
         click.echo(json.dumps({"previous_key_until": until}, indent=2))

@@ -20,7 +20,7 @@ from moorage.cli.output import console, printable, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
-from moorage.wire.client import ServiceClient, decode
+from moorage.wire.client import ServiceClient, decode_body
 from moorage.wire.transports import SocketTransport
 
 _FINE, _REFUSED, _CANNOT = 0, 1, 2
@@ -206,7 +206,7 @@ class _Agent:
                 "configuration with --config"
             )
         answer = self._http.answer(method, path, json=body, accept=(409,))
-        document: dict[str, Any] = decode(answer)
+        document: dict[str, Any] = decode_body(answer)
         if answer.status == 409:
             raise Conflict(document["error"]["message"], code=document["error"]["code"])
         return document

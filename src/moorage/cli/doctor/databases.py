@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.db import migrations
 from moorage.db.engine import dialect_name, open_engine
-from moorage.db.migrations import Standing
+from moorage.db.migrations import SchemaState
 from moorage.db.transactions import read
 
 #: The oldest that the tests' SQL runs on: SKIP LOCKED, RETURNING where there is.
@@ -133,15 +133,15 @@ def _server_clock(name: str, shown: str, connection: Connection, clock: Clock) -
 
 
 def _schema(name: str, shown: str, engine: Engine, service: str) -> CheckFinding:
-    now, newest = migrations.current(engine, service), migrations.head(service)
-    match migrations.standing(engine, service):
-        case Standing.EMPTY:
+    now, newest = migrations.current_revision(engine, service), migrations.head_revision(service)
+    match migrations.schema_state(engine, service):
+        case SchemaState.EMPTY:
             return fine(name, "the database is empty: the first start makes its tables", shown)
-        case Standing.CURRENT:
+        case SchemaState.CURRENT:
             return fine(name, f"schema {now}, which is this program's", shown)
-        case Standing.AHEAD:
+        case SchemaState.AHEAD:
             return fine(name, f"schema {now}; this program knows {newest} and runs on it", shown)
-        case Standing.BEHIND:
+        case SchemaState.BEHIND:
             remedy = "`moorage db upgrade --plan` says what it takes; a start does it by itself"
             return warning(name, f"schema {now} is behind this program's {newest}", shown, remedy)
     remedy = "start the version of Moorage that wrote it, or a newer one"

@@ -26,8 +26,8 @@ from moorage.compute.store import action_store, host_store, move_store, server_s
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
-from moorage.core.names import check_no_queue
-from moorage.db.single_reads import Asker
+from moorage.core.names import check_not_queue_name
+from moorage.db.single_reads import SingleReads
 from moorage.db.transactions import in_transaction
 from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
@@ -65,8 +65,8 @@ class AgentService:
         self._hints = hints
         self._lease_s = job_lease_s
         self._beats = Heartbeats(engine, clock)
-        self._open_jobs = Asker(engine).question(server_store.HOST_JOBS.any_open)
-        self._is_left = Asker(engine).question(move_store.LEAVING)
+        self._open_jobs = SingleReads(engine).question(server_store.HOST_JOBS.any_open)
+        self._is_left = SingleReads(engine).question(move_store.LEAVING)
         self._offload_after_s = offload_after_s
         self._placement = placement
         self._moves = MoveProgress(clock, ids)
@@ -78,7 +78,7 @@ class AgentService:
 
         A host that servers are evacuated from stays down until it has cleaned up what is left of them.
         """
-        check_no_queue(report.name)
+        check_not_queue_name(report.name)
         if self._is_left(of_host=report.name):
             return False
         if self._beats.knows(report) and self._beats.heard(report.name):
@@ -107,7 +107,7 @@ class AgentService:
 
     def claim(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on. Also a sign of life."""
-        check_no_queue(host)
+        check_not_queue_name(host)
         # What was evacuated from this host goes before anything else is done on it, and before it counts as up.
         is_left = self._is_left(of_host=host)
         if not is_left and not self._beats.heard(host):

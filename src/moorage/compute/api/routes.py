@@ -48,7 +48,7 @@ from moorage.images.for_hosts import HostImages, image_routes
 from moorage.jobs import job_api
 from moorage.jobs.job_api import agent_route
 from moorage.wire.app import ServiceApi
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
 
@@ -60,7 +60,7 @@ def _route(
     path: str,
     handler: Callable[..., Response],
     rule: str,
-    schema: Schema | Versioned | None = None,
+    schema: Schema | VersionedSchema | None = None,
     *,
     since: int | None = None,
     until: int | None = None,

@@ -12,14 +12,14 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
-from moorage.db.prepared_transactions import Database
+from moorage.db.prepared_transactions import PreparedDatabase
 from moorage.scheduler.flavor_resources import request_for
 from moorage.scheduler.known_specs import check_known
 
 
 class FlavorService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
-        self._database = Database(engine)
+        self._database = PreparedDatabase(engine)
         self._clock = clock
         self._ids = ids
 

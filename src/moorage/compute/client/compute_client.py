@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.job_api import HostJobsClient
-from moorage.wire.client import decode
+from moorage.wire.client import decode_body
 
 #: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
 _WITH_CAPACITY = "2.87"
@@ -157,7 +157,7 @@ class ComputeClient(HostJobsClient):
         """The flavor of this id, or else of exactly this name."""
         answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
-            return _flavor(decode(answer)["flavor"])
+            return _flavor(decode_body(answer)["flavor"])
         return next((one for one in self.flavors() if one.name == name_or_id), None)
 
     def flavors(self) -> Iterator[Flavor]:
@@ -209,7 +209,7 @@ class ComputeClient(HostJobsClient):
         """Projects that may use a flavor that is not public; none where there is no such flavor."""
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/os-flavor-access"
         answer = self._http.answer("GET", path, accept=(404,))
-        return set() if answer.status == 404 else {row["tenant_id"] for row in decode(answer)["flavor_access"]}
+        return set() if answer.status == 404 else {row["tenant_id"] for row in decode_body(answer)["flavor_access"]}
 
     def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
         """Access that the project has already is fine."""
@@ -265,7 +265,7 @@ class ComputeClient(HostJobsClient):
 
     def _server_row(self, server_id: str, version: str = _EVERYWHERE) -> Mapping[str, Any] | None:
         answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=version, accept=(404,))
-        return None if answer.status == 404 else decode(answer)["server"]
+        return None if answer.status == 404 else decode_body(answer)["server"]
 
     def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
         """Migrations are consumers while they last; a compute service that does not migrate has none.
@@ -334,7 +334,7 @@ class ComputeClient(HostJobsClient):
         answer = self._http.answer("GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,))
         if answer.status == 404:
             return
-        for host in decode(answer)["aggregate"]["hosts"]:
+        for host in decode_body(answer)["aggregate"]["hosts"]:
             self.remove_host(aggregate_id, host)
         self._delete(f"/v2.1/os-aggregates/{aggregate_id}")
 
@@ -401,7 +401,7 @@ class ComputeClient(HostJobsClient):
         answer = self._http.answer("GET", path, accept=(404,))
         if answer.status == 404:
             return None
-        row = decode(answer)["server"]
+        row = decode_body(answer)["server"]
         return ServerHere(row["name"], row["status"])
 
     def reboot_here(self, host: str, server_id: str) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from moorage.compute.model.servers import Locker, PowerState, TaskState, VmState
 from moorage.core.caller import Caller
 from moorage.core.errors import Conflict, Forbidden
-from moorage.core.states import table
+from moorage.core.states import transition_table
 
 
 class AcceleratorAction(StrEnum):
@@ -235,7 +235,7 @@ OPERATIONS = (
 BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS if operation.kind}
 
 #: What the operations above, and an administrator's os-resetState, make of a server.
-SERVER_STATES = table(
+SERVER_STATES = transition_table(
     "a server",
     {
         state: {operation.after(state) for operation in OPERATIONS if state in operation.allowed}

@@ -26,7 +26,7 @@ from moorage.db.transactions import in_transaction
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.telemetry import tracing
-from moorage.telemetry.tracing import PAYLOAD
+from moorage.telemetry.tracing import PAYLOAD_KEY
 
 log = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ def waits_for_host(server: Server) -> bool:
 def _host_job(order: BuildOrder, server: Server, place: Selection) -> NewJob:
     ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
     if (
-        PAYLOAD in order.job.payload and tracing.tracer() is not None
+        PAYLOAD_KEY in order.job.payload and tracing.current_tracer() is not None
     ):  # also where orders of several are written together
-        ids[PAYLOAD] = order.job.payload[PAYLOAD]
+        ids[PAYLOAD_KEY] = order.job.payload[PAYLOAD_KEY]
     made = build_job(server, place.placed, place.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {
         "alternates": build_retries.to_documents(place.alternates),

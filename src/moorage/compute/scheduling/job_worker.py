@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.store import server_store
 from moorage.core.clock import Clock
-from moorage.core.errors import MoorageError, for_tenants
+from moorage.core.errors import MoorageError, message_for_tenants
 from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import FENCED_CODE, Job, JobState
 from moorage.telemetry import tracing
@@ -52,13 +52,13 @@ class OwnJobs:
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
-            with tracing.job(job.kind, job.payload):
+            with tracing.job_span(job.kind, job.payload):
                 work()
         except MoorageError as error:
             if error.error_code == FENCED_CODE:
                 log.warning("somebody else has this job by now", extra={"job": job.id, "epoch": job.epoch})
             else:
-                failed(job, error.message, for_tenants(error))
+                failed(job, error.message, message_for_tenants(error))
         except Exception as error:  # the top of a job: one that always fails must not stand before all others
             log.exception("job failed", extra={"job": job.id, "kind": job.kind})
             reason = f"{type(error).__name__}, see the log of the compute service"

@@ -15,13 +15,13 @@ from moorage.compute.store.tables import hosts, jobs, servers
 from moorage.core.clock import Clock
 from moorage.jobs import meters as job_meters
 from moorage.scheduler.reasons import Reasons
-from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 _HOSTS, _SERVERS = "moorage_compute_hosts", "moorage_compute_servers"
 
 _FAMILIES = (
-    Family(_HOSTS, "Hosts: up and enabled, down (silent, or said to be), or disabled by somebody.", ("state",)),
-    Family(_SERVERS, "Servers that are not deleted, by their state.", ("state",)),
+    GaugeFamily(_HOSTS, "Hosts: up and enabled, down (silent, or said to be), or disabled by somebody.", ("state",)),
+    GaugeFamily(_SERVERS, "Servers that are not deleted, by their state.", ("state",)),
     *job_meters.families("compute"),
 )
 
@@ -65,7 +65,7 @@ class ComputeMeters:
 def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_window_s: float) -> None:
     """`up_window_s`: a host that was silent for longer is down."""
 
-    def samples(connection: Connection) -> Iterator[Sample]:
+    def samples(connection: Connection) -> Iterator[GaugeSample]:
         now = clock.now()
         yield from _host_samples(connection, now - timedelta(seconds=up_window_s))
         yield from _server_samples(connection)
@@ -74,7 +74,7 @@ def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_
     DatabaseGauges(registry, engine, _FAMILIES, samples)
 
 
-def _host_samples(connection: Connection, silent_since: datetime) -> Iterator[Sample]:
+def _host_samples(connection: Connection, silent_since: datetime) -> Iterator[GaugeSample]:
     is_down = or_(hosts.c.forced_down, hosts.c.heartbeat_at < silent_since)
     state = case((is_down, "down"), (hosts.c.is_enabled, "up"), else_="disabled").label("state")
     found = {
@@ -84,7 +84,7 @@ def _host_samples(connection: Connection, silent_since: datetime) -> Iterator[Sa
         yield _HOSTS, (name,), found.get(name, 0)
 
 
-def _server_samples(connection: Connection) -> Iterator[Sample]:
+def _server_samples(connection: Connection) -> Iterator[GaugeSample]:
     of_state = select(servers.c.vm_state, func.count().label("number")).group_by(servers.c.vm_state)
     found = {row.vm_state: row.number for row in connection.execute(of_state)}
     for state in VmState:

@@ -74,7 +74,7 @@ def tree(visit: Visit, uuid: str) -> Page:
 def moment(text: str) -> datetime:
     """As a form sends it, in UTC: ``2026-03-01T09:30``, or with a blank. Raises `Invalid`."""
     try:
-        return parsing.moment(text)
+        return parsing.parse_time(text)
     except ValueError as error:
         raise Invalid(f"{text!r} is no time; write it like 2026-03-01 09:30, in UTC") from error
 

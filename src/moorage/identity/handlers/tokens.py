@@ -9,7 +9,7 @@ from moorage.identity.embedded import AuthenticatedCaller
 from moorage.identity.handlers.accounts import project_document
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME
 from moorage.identity.policy import with_implied
-from moorage.identity.service import INTERFACES, DomainRef, Endpoint, IdentityService, Login, Named
+from moorage.identity.service import INTERFACES, DomainRef, Endpoint, IdentityService, Login, NamedEntity
 from moorage.wire.http import Request, Response
 
 _SUBJECT = "x-subject-token"
@@ -97,9 +97,9 @@ def _login(auth: dict[str, Any]) -> Login:
     )
 
 
-def _named(row: dict[str, Any]) -> Named:
+def _named(row: dict[str, Any]) -> NamedEntity:
     domain = row.get("domain", {})
-    return Named(row.get("id"), row.get("name"), DomainRef(domain.get("id"), domain.get("name")))
+    return NamedEntity(row.get("id"), row.get("name"), DomainRef(domain.get("id"), domain.get("name")))
 
 
 def _subject(request: Request[IdentityService]) -> str:

@@ -2,7 +2,7 @@
 
 from moorage.placement.api.schemas import allocation, answers, candidate, cloud_summary, event, names, provider
 from moorage.placement.api.schemas.common import TEXT, UUID
-from moorage.wire.openapi import About, OperationDoc, ResponseDoc
+from moorage.wire.openapi import OperationDoc, ResponseDoc, ServiceDoc
 
 _GONE = {204: ResponseDoc("Done; no body.")}
 _REPEATED = (
@@ -253,7 +253,7 @@ _OURS = {
 #: Where our own routes begin; the peer has none there.
 DOCUMENT_PATH = "/moorage/v1/openapi.json"
 
-ABOUT = About(
+ABOUT = ServiceDoc(
     title="Placement",
     description="Resource providers and what they offer, consumers and what they hold: OpenStack's Placement API, "
     "1.0 to 1.39, as Moorage speaks it, and its own routes under `/moorage/v1`.",

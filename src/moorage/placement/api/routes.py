@@ -33,7 +33,7 @@ from moorage.placement.service.service import PlacementService
 from moorage.wire.app import ServiceApi
 from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
-from moorage.wire.openapi import publish
+from moorage.wire.openapi import openapi_route
 
 
 def _get(path: str, handler: Callable[..., Response], rule: str, minor: int = 0) -> Route[PlacementService]:
@@ -191,7 +191,7 @@ ROUTES: list[Route[PlacementService]] = [
     _get("/moorage/v1/history/consumers/{consumer_uuid}", history.consumer, "history:show"),
     _get("/moorage/v1/history/consumers/{consumer_uuid}/changes", history.consumer_entries, "history:show"),
 ]
-ROUTES.append(publish(DOCUMENT_PATH, ROUTES, ABOUT, root.VERSIONS))
+ROUTES.append(openapi_route(DOCUMENT_PATH, ROUTES, ABOUT, root.VERSIONS))
 
 API: ServiceApi[PlacementService] = ServiceApi(
     name="placement",

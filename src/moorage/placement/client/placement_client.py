@@ -14,7 +14,7 @@ from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, candidates_of
 from moorage.placement.client.explanation import Explanation, explanation_of
 from moorage.placement.client.values import Consumer, Provider, ProviderState, Resources, provider_of, tree_states_of
-from moorage.wire.client import ServiceClient, decode
+from moorage.wire.client import ServiceClient, decode_body
 
 __all__ = [
     "MOVE_TYPE",
@@ -230,7 +230,7 @@ class PlacementClient:
             answer = self._http.answer("GET", f"/allocations/{consumer}", version=VERSION)
         except RemoteError as error:
             raise _refusal(error) from error
-        document = decode(answer)
+        document = decode_body(answer)
         if not document["allocations"]:
             return None
         return Consumer(

@@ -15,7 +15,7 @@ import os_traits
 from sqlalchemy import Engine
 
 from moorage.core.import_findings import ImportFinding, ImportOutcome
-from moorage.db.importing import BATCH, ImportReceipt, Ledger, Noted, Progress, batches
+from moorage.db.importing import INSERT_ROWS, FindingCallback, ImportLedger, ImportReceipt, ProgressCallback, batched
 from moorage.db.transactions import write
 from moorage.placement.forest.model import Inventory
 from moorage.placement.importing import rules
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def import_into(
-    target: Engine, peer: PlacementDatabase, now: datetime, *, noted: Noted, progress: Progress
+    target: Engine, peer: PlacementDatabase, now: datetime, *, noted: FindingCallback, progress: ProgressCallback
 ) -> ImportReceipt:
     """Everything of `peer`. Schema and standard names are there already (`PlacementService.start`).
 
@@ -37,16 +37,18 @@ def import_into(
         return _Run(peer, ImportTarget(connection, now), noted, progress).receipt()
 
 
-def rehearse(peer: PlacementDatabase, *, noted: Noted, progress: Progress) -> ImportReceipt:
+def rehearse(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
     """What `import_into` would do and tell; nothing is written."""
     return _Run(peer, Rehearsal(), noted, progress).receipt()
 
 
 class _Run:
-    def __init__(self, peer: PlacementDatabase, sink: ImportSink, noted: Noted, progress: Progress) -> None:
+    def __init__(
+        self, peer: PlacementDatabase, sink: ImportSink, noted: FindingCallback, progress: ProgressCallback
+    ) -> None:
         self._peer = peer
         self._sink = sink
-        self._ledger = Ledger(peer.counts(), noted, progress)
+        self._ledger = ImportLedger(peer.counts(), noted, progress)
         self._note, self._count = self._ledger.note, self._ledger.count
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
@@ -98,12 +100,12 @@ class _Run:
                 taken.append(one)
         self._provider_names = {one.id: one.name for one in taken}
         for _, level in groupby(taken, key=lambda one: one.depth):
-            for batch in batches(level):
+            for batch in batched(level):
                 self._sink.add_providers(batch)
                 self._count("resource_providers", len(batch))
 
     def _take_inventories(self) -> None:
-        for batch in batches(self._inventory_rows()):
+        for batch in batched(self._inventory_rows()):
             self._sink.add_inventories(batch)
             self._count("inventories", len(batch))
 
@@ -132,7 +134,7 @@ class _Run:
         table = "resource_provider_traits"
         rows = ((provider, trait, trait if trait in self._trait_ids else None)
                 for provider, trait in self._peer.provider_traits())  # fmt: skip
-        for batch in batches(self._known(table, "trait", rows)):
+        for batch in batched(self._known(table, "trait", rows)):
             self._sink.add_provider_traits(batch)
             self._count(table, len(batch))
 
@@ -141,7 +143,7 @@ class _Run:
         uuids = self._peer.aggregates()
         rows = ((provider, aggregate, uuids.get(aggregate)) for provider, aggregate in self._peer.provider_aggregates())
         used: set[str] = set()
-        for batch in batches(self._known(table, "aggregate", rows)):
+        for batch in batched(self._known(table, "aggregate", rows)):
             used |= {aggregate for _, aggregate in batch}
             self._sink.add_aggregates(batch)
             self._count(table, len(batch))
@@ -179,7 +181,7 @@ class _Run:
             self._count("consumers", len(taken))
 
     def _take_without_consumer(self) -> None:
-        for batch in batches(self._peer.without_consumer(), BATCH // 10):
+        for batch in batched(self._peer.without_consumer(), INSERT_ROWS // 10):
             taken: list[tuple[TakenConsumer, Holdings]] = []
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)

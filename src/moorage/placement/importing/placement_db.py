@@ -31,7 +31,7 @@ from moorage.placement.importing.rules import PeerAllocation, PeerConsumer, Peer
 REVISIONS = ("b4ed3a175331", "611cd6dffd7b", "b5c396305c25", "422ece571366", "a082b8bb98d0")
 
 #: Consumers per page; their allocations come with them.
-PAGE = importing.PAGE
+PAGE = importing.FETCH_ROWS
 
 _metadata = MetaData()
 
@@ -138,8 +138,8 @@ _SCHEMA = PeerSchema(
 
 
 def reading(url: str, now: datetime) -> AbstractContextManager["PlacementDatabase"]:
-    """See `moorage.db.importing.reading`."""
-    return importing.reading(url, lambda connection: PlacementDatabase(connection, _SCHEMA, now))
+    """See `moorage.db.importing.open_peer_database`."""
+    return importing.open_peer_database(url, lambda connection: PlacementDatabase(connection, _SCHEMA, now))
 
 
 class PlacementDatabase(importing.PeerDatabase):

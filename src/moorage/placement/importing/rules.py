@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutcome
-from moorage.core.inventories import MAX_INT, faults_of
+from moorage.core.inventories import MAX_INT, inventory_faults
 from moorage.placement.forest.model import Inventory
 
 #: Owner of allocations that were written before 1.8, when nobody said. The peer's default, too.
@@ -203,7 +203,7 @@ def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding |
 
 def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[ImportFinding]:
     """`provider` is a name to be read, as is `name` of the class."""
-    for fault in faults_of(inventory):
+    for fault in inventory_faults(inventory):
         yield ImportFinding(ImportFindingKind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
 
 

@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.core.ids import Ids
 from moorage.core.names import is_reservation_class
-from moorage.db.single_reads import Asker
+from moorage.db.single_reads import SingleReads
 from moorage.db.transactions import in_transaction, read
 from moorage.placement.forest import change_documents
 from moorage.placement.service.allocation_service import AllocationService
@@ -58,7 +58,7 @@ class PlacementService:
         self._engine = engine
         self.clock = clock
         meters = PlacementMeters(registry or CollectorRegistry())
-        asker = Asker(engine)
+        asker = SingleReads(engine)
         self._lease = WriterLease(secrets.token_hex(8), length_s=lease_s)
         self.writer_lease_task = WriterLeaseTask(engine, clock, self._lease)
         snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)

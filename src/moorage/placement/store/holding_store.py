@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
 
-from moorage.db.single_reads import Asker
+from moorage.db.single_reads import SingleReads
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.store.tables import allocations, consumers, providers, resource_classes
 
@@ -101,7 +101,7 @@ _OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
 
 
 class AllocationReads:
-    def __init__(self, asker: Asker) -> None:
+    def __init__(self, asker: SingleReads) -> None:
         self._of_project = asker.question(_OF_PROJECT)
         self._of_project_and_user = asker.question(_OF_PROJECT_AND_USER)
         self._of_consumer = asker.question(_OF_CONSUMER)

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import boot_time
 from moorage.core.errors import MoorageError, Unavailable
-from moorage.db.statement_pipelines import FoundOtherwise
+from moorage.db.statement_pipelines import PreconditionFailed
 
 #: The part of a lease's length that its holder does not reckon with.
 MARGIN = 0.1
@@ -204,4 +204,4 @@ def _is_known_to_have_failed(error: BaseException) -> bool:
     """Nothing was written, and nothing will be."""
     if isinstance(error, MoorageError):
         return not isinstance(error, Unavailable)
-    return isinstance(error, FoundOtherwise | IntegrityError)
+    return isinstance(error, PreconditionFailed | IntegrityError)

@@ -1,7 +1,7 @@
 """SQL of the lease: its row, and changing it where nobody else has."""
 
 from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Batches, Command, Statement
+from moorage.db.statement_pipelines import Command, Statement, StatementPipeline
 from moorage.placement.store.writer_lease import LeaseRow, Row
 
 _ROW = Statement(
@@ -37,7 +37,7 @@ def row_of(answer: Rows) -> Row:
     return Row(last, holder, length_ms / 1000, version, visitor)
 
 
-def exchange(batches: Batches, wish: LeaseRow | None) -> Row:
+def exchange(batches: StatementPipeline, wish: LeaseRow | None) -> Row:
     """Change the row, if there is something to change, and see what it is now: in one round trip."""
     with batches.transaction() as transaction:
         return row_of(transaction.commit(*([change(wish)] if wish is not None else []), look())[-1])

@@ -22,8 +22,8 @@ from sqlalchemy.exc import IntegrityError
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
 from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Batches, Command, FoundOtherwise, Transaction
-from moorage.db.transactions import in_transaction, is_over
+from moorage.db.statement_pipelines import Command, PipelinedTransaction, PreconditionFailed, StatementPipeline
+from moorage.db.transactions import in_transaction, retry_time_is_over
 from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
@@ -80,7 +80,7 @@ class Committer:
         self._lease = lease
         self._clock = clock
         self._meters = meters
-        self._batches = Batches(engine)
+        self._batches = StatementPipeline(engine)
         self._wary = 0
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
@@ -126,7 +126,7 @@ class Committer:
             try:
                 return self._attempt(orders, early)
             except RetryableConflict:
-                if is_over(began):
+                if retry_time_is_over(began):
                     raise
                 self._meters.repeats.inc()
                 early = None
@@ -141,7 +141,7 @@ class Committer:
                 if guess is early:
                     self._meters.early_groups.inc()
                 return outcomes
-            except (FoundOtherwise, IntegrityError):
+            except (PreconditionFailed, IntegrityError):
                 self._wary = WARY
             except RetryableConflict:
                 raise
@@ -231,7 +231,7 @@ class Committer:
                 return outcomes
             return self._commit(transaction, draft, outcomes)
 
-    def _commit(self, transaction: Transaction, draft: WriteSet, outcomes: list[Any]) -> list[Any]:
+    def _commit(self, transaction: PipelinedTransaction, draft: WriteSet, outcomes: list[Any]) -> list[Any]:
         """Write what was decided."""
         commands = write_set_sql.create_providers(draft), *write_set_sql.write(draft, draft.forest.sequence + 1)
         with self._lease.writing():
@@ -247,7 +247,7 @@ class Committer:
         self._snapshot.wrote(sequence, draft, after)
         return outcomes
 
-    def _begin(self, transaction: Transaction, orders: Sequence[WriteRequest[Any]]) -> WriteSet:
+    def _begin(self, transaction: PipelinedTransaction, orders: Sequence[WriteRequest[Any]]) -> WriteSet:
         """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
         consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
         names = [name for order in orders for name in order.names]
@@ -260,7 +260,7 @@ class Committer:
         forest = self._exact(sequence - 1)
         return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
 
-    def _wait_for_the_lease(self, transaction: Transaction) -> None:
+    def _wait_for_the_lease(self, transaction: PipelinedTransaction) -> None:
         """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
         self._meters.lease_waits.inc()
         row = writer_lease_store.row_of(transaction.send(writer_lease_store.look())[0])

@@ -116,7 +116,7 @@ class Grouping(Generic[T, R]):
         return True
 
     def _wait(self, mine: _Waiter[T]) -> None:
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         if mine.call.acquire(timeout=PATIENCE_S):
             return
         with self._lock:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Unavailable
-from moorage.db.engine import is_near
-from moorage.db.single_reads import Asker, SharedReader
+from moorage.db.engine import is_in_process
+from moorage.db.single_reads import SharedReader, SingleReads
 from moorage.db.transactions import read_one_state
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
@@ -31,15 +31,15 @@ class Snapshot:
     """Thread-safe: the forest is immutable and replaced under a lock."""
 
     def __init__(
-        self, engine: Engine, asker: Asker, meters: PlacementMeters, lease: WriterLease, *, memory_s: float = 0.0
+        self, engine: Engine, asker: SingleReads, meters: PlacementMeters, lease: WriterLease, *, memory_s: float = 0.0
     ) -> None:
         self._engine = engine
-        self._is_near = is_near(engine)
+        self._is_near = is_in_process(engine)
         self._meters = meters
         self._lease = lease
         ask = asker.question(change_log.LAST).number
         #: Where asking is no round trip, waiting for each other would cost more.
-        self._last = ask if is_near(engine) else SharedReader(ask)
+        self._last = ask if is_in_process(engine) else SharedReader(ask)
         self._since = asker.question(incremental_refresh.SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None

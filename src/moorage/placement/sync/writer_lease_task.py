@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, Unavailable
-from moorage.db.statement_pipelines import Batches
+from moorage.db.statement_pipelines import StatementPipeline
 from moorage.placement.store import writer_lease_store
 from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 
@@ -28,7 +28,7 @@ class WriterLeaseTask:
     name = "placement-lease"
 
     def __init__(self, engine: Engine, clock: Clock, lease: WriterLease) -> None:
-        self._batches = Batches(engine)
+        self._batches = StatementPipeline(engine)
         self._clock = clock
         self._lease = lease
         self._look_at = float("-inf")

@@ -5,7 +5,7 @@ from typing import Any
 from moorage.reservation.api.schemas import calendar, listing
 from moorage.reservation.model import ical
 from moorage.wire.body import Schema
-from moorage.wire.openapi import About, OperationDoc, ResponseDoc
+from moorage.wire.openapi import OperationDoc, ResponseDoc, ServiceDoc
 
 #: Where our own routes begin that belong to no version; the peer has none there.
 DOCUMENT_PATH = "/moorage/v1/openapi.json"
@@ -180,7 +180,7 @@ _OURS = {
 
 _ID = {"type": "string"}
 
-ABOUT = About(
+ABOUT = ServiceDoc(
     title="Reservation",
     description="Leases, the hosts under reservation, and what fits when: the Reservation API as Blazar speaks it in "
     "1.0, and what Moorage adds from 1.1 on. Routes of 1.0 also answer with `.json` behind them.",

@@ -26,11 +26,11 @@ from moorage.reservation.api.schemas import series as series_schema
 from moorage.reservation.api.schemas.common import word
 from moorage.reservation.service import ReservationService
 from moorage.wire.app import ServiceApi
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.errors import Problem
 from moorage.wire.http import Response, Route
 from moorage.wire.microversion import Version
-from moorage.wire.openapi import publish
+from moorage.wire.openapi import openapi_route
 
 RULES = RuleTable(
     {
@@ -64,7 +64,7 @@ def _both(
     path: str,
     handler: Handler,
     rule: str | None,
-    schema: Schema | Versioned | None = None,
+    schema: Schema | VersionedSchema | None = None,
     *,
     since: Version | None = None,
     until: Version | None = None,
@@ -155,7 +155,7 @@ ROUTES: list[Route[ReservationService]] = [
 
 #: All but those that are the same with ``.json`` behind them.
 DOCUMENTED = [route for route in ROUTES if not route.path.endswith(".json")]
-DOCUMENTED.append(publish(DOCUMENT_PATH, DOCUMENTED, ABOUT, root.VERSIONS))
+DOCUMENTED.append(openapi_route(DOCUMENT_PATH, DOCUMENTED, ABOUT, root.VERSIONS))
 ROUTES.append(DOCUMENTED[-1])
 
 #: What the peer refuses before it knows which resource is meant: another shape.

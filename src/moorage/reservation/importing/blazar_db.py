@@ -163,8 +163,8 @@ _SCHEMA = PeerSchema(
 
 
 def reading(url: str, now: datetime) -> AbstractContextManager["BlazarDatabase"]:
-    """See `moorage.db.importing.reading`."""
-    return importing.reading(url, lambda connection: BlazarDatabase(connection, _SCHEMA, now))
+    """See `moorage.db.importing.open_peer_database`."""
+    return importing.open_peer_database(url, lambda connection: BlazarDatabase(connection, _SCHEMA, now))
 
 
 class BlazarDatabase(importing.PeerDatabase):

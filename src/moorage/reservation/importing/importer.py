@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, func, select
 from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
 from moorage.core.import_findings import ImportFinding
-from moorage.db.importing import ImportReceipt, Ledger, Noted, Progress
+from moorage.db.importing import FindingCallback, ImportLedger, ImportReceipt, ProgressCallback
 from moorage.db.transactions import write
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
@@ -59,8 +59,8 @@ def import_into(
     *,
     cleaning_time_s: int,
     has_network: bool,
-    noted: Noted,
-    progress: Progress,
+    noted: FindingCallback,
+    progress: ProgressCallback,
 ) -> ImportReceipt:
     """Everything of `peer`; the tables are there already.
 
@@ -81,8 +81,8 @@ def rehearse(
     *,
     cleaning_time_s: int,
     has_network: bool,
-    noted: Noted,
-    progress: Progress,
+    noted: FindingCallback,
+    progress: ProgressCallback,
 ) -> ImportReceipt:
     """What `import_into` would do and tell; nothing is written."""
     cleaning_time = timedelta(seconds=cleaning_time_s)
@@ -99,8 +99,8 @@ class _Run:
         now: datetime,
         ids: Ids,
         cleaning_time: timedelta,
-        noted: Noted,
-        progress: Progress,
+        noted: FindingCallback,
+        progress: ProgressCallback,
         *,
         has_network: bool,
     ) -> None:
@@ -110,7 +110,7 @@ class _Run:
         self._now = now
         self._ids = ids
         self._cleaning_time = cleaning_time
-        self._ledger = Ledger(peer.counts(), noted, progress)
+        self._ledger = ImportLedger(peer.counts(), noted, progress)
         self._note, self._count = self._ledger.note, self._ledger.count
         self._host_ids: dict[str, int] = {}
         self._host_names: dict[int, str] = {}

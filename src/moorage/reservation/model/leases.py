@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from moorage.core.names import reservation_class
-from moorage.core.states import Transitions, table
+from moorage.core.states import Transitions, transition_table
 from moorage.reservation.model.before_end_actions import EndAction
 from moorage.reservation.model.reservation_requests import ReservationRequest
 
@@ -86,7 +86,7 @@ STABLE = frozenset({LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.TERMINA
 
 # Delete is accepted in every state: it preempts whatever is under way (the peer refuses it while a lease is
 # STARTING, and a lease whose manager died there can never be deleted: D7).
-LEASE_STATES: Transitions[LeaseStatus] = table(
+LEASE_STATES: Transitions[LeaseStatus] = transition_table(
     "lease",
     {
         LeaseStatus.CREATING: [LeaseStatus.PENDING, LeaseStatus.DELETING],
@@ -106,7 +106,7 @@ LEASE_STATES: Transitions[LeaseStatus] = table(
     },
 )
 
-RESERVATION_STATES: Transitions[ReservationStatus] = table(
+RESERVATION_STATES: Transitions[ReservationStatus] = transition_table(
     "reservation",
     {
         ReservationStatus.PENDING: [ReservationStatus.ACTIVE, ReservationStatus.DELETED, ReservationStatus.ERROR],
@@ -115,7 +115,7 @@ RESERVATION_STATES: Transitions[ReservationStatus] = table(
     },
 )
 
-EVENT_STATES: Transitions[EventStatus] = table(
+EVENT_STATES: Transitions[EventStatus] = transition_table(
     "event",
     {
         # Straight to DONE: what nobody will need any more when the lease has ended.

@@ -42,7 +42,7 @@ class MailServer:
 
     def send(self, message: EmailMessage) -> None:
         """Raises `Unavailable`."""
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         try:
             smtp = self._connected()
             try:
@@ -113,7 +113,7 @@ def _post(origin: str, path: str, body: bytes, key: str) -> int:
     url = urlsplit(origin)
     connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = connect(url.hostname or "", url.port, timeout=TIMEOUT_S)
-    blocking_hook.waits()
+    blocking_hook.about_to_block()
     try:
         headers = {"content-type": "application/json", "user-agent": "moorage", "idempotency-key": key}
         connection.request("POST", path, body, headers)

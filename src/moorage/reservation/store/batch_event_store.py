@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
-from moorage.db.engine import among
+from moorage.db.engine import in_list
 from moorage.reservation.model.leases import EVENT_STATES, EventStatus
 from moorage.reservation.model.steps import Step, StepKind
 from moorage.reservation.store.event_store import OPEN, Fenced, StepState
@@ -67,7 +67,7 @@ def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], no
 
 def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind | None = None) -> None:
     """Those of the events that were not, of one kind or of all."""
-    those = among(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
+    those = in_list(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
     if kind is not None:
         those &= steps.c.kind == kind
     connection.execute(update(steps).where(those).values(state=StepState.DONE, last_error=None, updated_at=now))
@@ -88,4 +88,4 @@ def _by_epoch(connection: Connection, held: Held) -> Iterator[ColumnElement[bool
     for event_id, epoch in held.items():
         of_epoch[epoch].append(event_id)
     for epoch, ids in of_epoch.items():
-        yield and_(among(connection, events.c.id, ids), events.c.epoch == epoch)
+        yield and_(in_list(connection, events.c.id, ids), events.c.epoch == epoch)

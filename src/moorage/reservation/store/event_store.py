@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, insert, select, tuple_, update
 
 from moorage.core.errors import Conflict
-from moorage.db.engine import among
+from moorage.db.engine import in_list
 from moorage.db.types import UtcDateTime
 from moorage.reservation.model.event_order import Unfinished
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
@@ -158,7 +158,7 @@ def of_lease(connection: Connection, lease_id: str) -> list[Event]:
 def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Event]]:
     """{lease id: its events}"""
     found: dict[str, list[Event]] = defaultdict(list)
-    for row in connection.execute(_ORDERED.where(among(connection, events.c.lease_id, ids))):
+    for row in connection.execute(_ORDERED.where(in_list(connection, events.c.lease_id, ids))):
         found[row.lease_id].append(_event(row))
     return found
 
@@ -183,7 +183,7 @@ def unfinished(connection: Connection, now: datetime, most: int | None = None) -
     if len(rows) == most:
         last = rows[-1]
         behind = {"last_time": last.time, "last_is_start": int(last.event_type == EventType.START), "last_id": last.id}
-        others = _BEHIND.where(among(connection, events.c.lease_id, of_leases))
+        others = _BEHIND.where(in_list(connection, events.c.lease_id, of_leases))
         rows += connection.execute(others, {"now": now, **behind})
     hosts = _hosts(connection, of_leases)
     return [_unfinished(row, hosts[row.lease_id]) for row in rows]
@@ -392,7 +392,7 @@ def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[i
         statement = (
             select(reservations.c.lease_id, computehost_allocations.c.compute_host_id)
             .join(computehost_allocations, computehost_allocations.c.reservation_id == reservations.c.id)
-            .where(among(connection, reservations.c.lease_id, lease_ids))
+            .where(in_list(connection, reservations.c.lease_id, lease_ids))
             .distinct()
         )
         for row in connection.execute(statement):

@@ -22,7 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from moorage.db.engine import among, inserted_id
+from moorage.db.engine import in_list, inserted_id
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.model.leases import Allocation, RegisteredHost
 from moorage.reservation.model.list_query import HostPage
@@ -160,7 +160,7 @@ def hostnames(connection: Connection, host_ids: Collection[int]) -> dict[int, st
     if not host_ids:
         return {}
     its = computehosts.c
-    rows = connection.execute(select(its.id, its.hypervisor_hostname).where(among(connection, its.id, host_ids)))
+    rows = connection.execute(select(its.id, its.hypervisor_hostname).where(in_list(connection, its.id, host_ids)))
     return {row.id: row.hypervisor_hostname for row in rows}
 
 
@@ -169,7 +169,7 @@ def services(connection: Connection, hostnames: Collection[str]) -> dict[str, st
     if not hostnames:
         return {}
     its = computehosts.c
-    wanted = among(connection, its.hypervisor_hostname, hostnames)
+    wanted = in_list(connection, its.hypervisor_hostname, hostnames)
     rows = connection.execute(select(its.hypervisor_hostname, its.service_name).where(wanted))
     return {row.hypervisor_hostname: row.service_name for row in rows}
 
@@ -282,7 +282,7 @@ def allocations_of(connection: Connection, reservation_ids: Collection[str]) -> 
     if not reservation_ids:
         return []
     rows = connection.execute(
-        _ALLOCATIONS.where(among(connection, computehost_allocations.c.reservation_id, reservation_ids))
+        _ALLOCATIONS.where(in_list(connection, computehost_allocations.c.reservation_id, reservation_ids))
     )
     return [_allocation(row) for row in rows]
 

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
 
 from moorage.core.errors import Conflict
-from moorage.db.engine import among
+from moorage.db.engine import in_list
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import (
     LEASE_STATES,
@@ -95,7 +95,7 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
 def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
     """{lease id: its reservations}; none for those that have none."""
     found: dict[str, list[Reservation]] = defaultdict(list)
-    for row in connection.execute(_RESERVATIONS.where(among(connection, reservations.c.lease_id, ids))):
+    for row in connection.execute(_RESERVATIONS.where(in_list(connection, reservations.c.lease_id, ids))):
         found[row.lease_id].append(_reservation(row))
     return found
 
@@ -126,14 +126,14 @@ def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
     if not ids:
         return {}
     lock_rows(connection, ids)
-    rows = connection.execute(select(leases).where(among(connection, leases.c.id, ids))).all()
+    rows = connection.execute(select(leases).where(in_list(connection, leases.c.id, ids))).all()
     found, events = reservations_of_leases(connection, ids), event_store.of_leases(connection, ids)
     return {row.id: lease_of(row, found[row.id], events[row.id]) for row in rows}
 
 
 def lock_rows(connection: Connection, ids: Collection[str]) -> None:
     """In the order of their ids, as whoever locks several does."""
-    connection.execute(_LOCK_MANY.where(among(connection, leases.c.id, ids)))
+    connection.execute(_LOCK_MANY.where(in_list(connection, leases.c.id, ids)))
 
 
 def move_all(
@@ -141,7 +141,7 @@ def move_all(
 ) -> None:
     """All these leases from one state into another. Raises `Conflict` where one is not in it, and none is to move."""
     LEASE_STATES.check(before, after)
-    moving = update(leases).where(among(connection, leases.c.id, ids), leases.c.status == before)
+    moving = update(leases).where(in_list(connection, leases.c.id, ids), leases.c.status == before)
     if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
         raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
 
@@ -173,7 +173,7 @@ def move_reservations(
     before = RESERVATION_STATES.before(status)
     connection.execute(
         update(reservations)
-        .where(among(connection, reservations.c.lease_id, lease_ids), reservations.c.status.in_(before))
+        .where(in_list(connection, reservations.c.lease_id, lease_ids), reservations.c.status.in_(before))
         .values(status=status, updated_at=now)
     )
 

@@ -12,30 +12,30 @@ from sqlalchemy import Connection, Engine, func, select
 from moorage.core.clock import Clock
 from moorage.reservation.model.leases import EventStatus, EventType, LeaseStatus
 from moorage.reservation.store.tables import events, leases
-from moorage.telemetry.metrics import DatabaseGauges, Family, Sample
+from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 _LEASES, _DEGRADED = "moorage_reservation_leases", "moorage_reservation_leases_degraded"
 _DUE, _LATE = "moorage_reservation_events_due", "moorage_reservation_events_late_seconds"
 
 _FAMILIES = (
-    Family(_LEASES, "Leases, by status.", ("status",)),
-    Family(_DEGRADED, "Leases that lost a host and were not made whole."),
-    Family(_DUE, "Events whose time has come and that are not done.", ("event",)),
-    Family(_LATE, "How long the oldest of those is due.", ("event",)),
+    GaugeFamily(_LEASES, "Leases, by status.", ("status",)),
+    GaugeFamily(_DEGRADED, "Leases that lost a host and were not made whole."),
+    GaugeFamily(_DUE, "Events whose time has come and that are not done.", ("event",)),
+    GaugeFamily(_LATE, "How long the oldest of those is due.", ("event",)),
 )
 
 _OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
 
 
 def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
-    def samples(connection: Connection) -> Iterator[Sample]:
+    def samples(connection: Connection) -> Iterator[GaugeSample]:
         yield from _lease_samples(connection)
         yield from _event_samples(connection, clock.now())
 
     DatabaseGauges(registry, engine, _FAMILIES, samples)
 
 
-def _lease_samples(connection: Connection) -> Iterator[Sample]:
+def _lease_samples(connection: Connection) -> Iterator[GaugeSample]:
     found: dict[str, int] = {}
     degraded = 0
     asked = select(leases.c.status, leases.c.degraded, func.count()).group_by(leases.c.status, leases.c.degraded)
@@ -48,7 +48,7 @@ def _lease_samples(connection: Connection) -> Iterator[Sample]:
     yield _DEGRADED, (), degraded
 
 
-def _event_samples(connection: Connection, now: datetime) -> Iterator[Sample]:
+def _event_samples(connection: Connection, now: datetime) -> Iterator[GaugeSample]:
     event = events.c
     asked = (
         select(event.event_type, func.count(), func.min(event.time))

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, select
 
-from moorage.db.engine import among
+from moorage.db.engine import in_list
 from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.reservation_requests import FPGA
 from moorage.reservation.model.slot_demand import class_of
@@ -36,7 +36,7 @@ def held(connection: Connection, slots: Sequence[Allocation]) -> Regions:
     if not wanted:
         return {}
     hosts = {host for host, _ in wanted}
-    known = _places(connection, among(connection, computehost_resources.c.computehost_id, hosts))
+    known = _places(connection, in_list(connection, computehost_resources.c.computehost_id, hosts))
     found: dict[str, dict[str, bool]] = defaultdict(dict)
     for slot in slots:
         for place in slot.resources:
@@ -67,7 +67,7 @@ def of_others(
     """Those of `fpga_steps` that are at this moment in slots of other reservations."""
     if not regions:
         return frozenset()
-    places = _places(connection, among(connection, computehost_resources.c.provider, set(regions)))
+    places = _places(connection, in_list(connection, computehost_resources.c.provider, set(regions)))
     hosts = {host for host, _ in places}
     used = usages_between(connection, hosts, now, now + timedelta(seconds=1), reservation_ids) if hosts else ()
     taken = {(usage.host, place) for usage in used for place in usage.amounts}

@@ -15,17 +15,17 @@ from typing import IO, Protocol
 from moorage.core import blocking_hook
 from moorage.core.errors import Invalid
 from moorage.wire.server import http1
-from moorage.wire.server.http1 import Refused, RequestHead
+from moorage.wire.server.http1 import BadRequestHead, RequestHead
 from moorage.wire.server.limits import Pace, ServerLimits
 from moorage.wire.server.request_body import (
-    PIECE,
+    READ_BYTES,
     BodyAdmission,
-    Chunked,
-    ComingBody,
-    Decoder,
-    Intake,
-    Sized,
-    UnreadBody,
+    BodyDecoder,
+    BodyIntake,
+    ChunkedBody,
+    RefusedBody,
+    SizedBody,
+    StreamedBody,
 )
 
 #: What a client still sends that was refused is read for so long: else it might not get to read the answer.
@@ -35,14 +35,14 @@ LINGER_S = 2.0
 EAGER_BYTES = 64 * 1024
 _NEVER = float("inf")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_SMALL = Intake(EAGER_BYTES)
+_SMALL = BodyIntake(EAGER_BYTES)
 
 
 class ClientGone(Exception):
     """The client has closed the connection, or does not take its answer."""
 
 
-class Streaming(Protocol):
+class StreamedResponse(Protocol):
     """An answer that is made while it is sent."""
 
     def go_on(self) -> None:
@@ -52,23 +52,23 @@ class Streaming(Protocol):
     def close(self) -> None: ...
 
 
-class Arrived:
+class ReadyRequest:
     """A request whose turn has come: its body is there, or is read while it comes (`intake.streams`)."""
 
     __slots__ = ("body", "intake", "request")
 
-    def __init__(self, request: RequestHead, body: IO[bytes], intake: Intake) -> None:
+    def __init__(self, request: RequestHead, body: IO[bytes], intake: BodyIntake) -> None:
         self.request = request
         self.body = body
         self.intake = intake
 
 
-class _Gathering:
+class _PartialBody:
     """A body that is kept until it is whole."""
 
     __slots__ = ("content", "decoder", "intake", "request")
 
-    def __init__(self, request: RequestHead, intake: Intake, decoder: Decoder) -> None:
+    def __init__(self, request: RequestHead, intake: BodyIntake, decoder: BodyDecoder) -> None:
         self.request = request
         self.intake = intake
         self.decoder = decoder
@@ -94,17 +94,17 @@ class HttpConnection:
         #: The client of the answer that is being given has shown who it is.
         self.is_known = False
         #: An answer that is not made to its end.
-        self.streaming: Streaming | None = None
+        self.streaming: StreamedResponse | None = None
         #: A request that waits for a thread that it may use.
-        self.arrived: Arrived | None = None
+        self.arrived: ReadyRequest | None = None
         self._socket = sock
         self._limits = limits
         self._admission = admission
         self._came = b""
         self._searched = 0
         self._waiting: RequestHead | None = None
-        self._gathering: _Gathering | None = None
-        self._coming: ComingBody | None = None
+        self._gathering: _PartialBody | None = None
+        self._coming: StreamedBody | None = None
         self._is_unread = False
         self._is_late = False
         self._body_pace: Pace | None = None
@@ -116,7 +116,7 @@ class HttpConnection:
     def take(self) -> None:
         """What there is at this moment. Raises `ClientGone` at the end."""
         try:
-            piece = self._socket.recv(PIECE)
+            piece = self._socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
@@ -131,8 +131,8 @@ class HttpConnection:
             self.deadline = _NEVER
         self._came = self._came + piece if self._came else piece
 
-    def next_request(self) -> Arrived | None:
-        """None where more must come first. Raises `moorage.wire.server.http1.Refused`."""
+    def next_request(self) -> ReadyRequest | None:
+        """None where more must come first. Raises `moorage.wire.server.http1.BadRequestHead`."""
         if self.arrived is not None:
             arrived, self.arrived = self.arrived, None
             return arrived
@@ -149,43 +149,43 @@ class HttpConnection:
             self._waiting = request
             return None
         body, self._came = self._came[:length], self._came[length:]
-        return Arrived(request, io.BytesIO(body), _SMALL)
+        return ReadyRequest(request, io.BytesIO(body), _SMALL)
 
     def _next_head(self) -> RequestHead | None:
-        end = http1.head_of(self._came, self._searched)
+        end = http1.find_head_end(self._came, self._searched)
         if not end:
             self._searched = len(self._came)
             return None
         head, self._came, self._searched = self._came[:end], self._came[end:], 0
-        return http1.parse(head)
+        return http1.parse_head(head)
 
-    def _large(self, request: RequestHead) -> Arrived | None:
+    def _large(self, request: RequestHead) -> ReadyRequest | None:
         """Who sends it decides what becomes of the body."""
         fields = request.fields
         intake = self._admission(request.environ(self.environ))
         if (not intake.streams and (fields.length or 0) > intake.most_bytes) or intake.refusal is not None:
             return self._unread(request, intake)
-        decoder: Decoder = Chunked() if fields.is_chunked else Sized(fields.length or 0)
+        decoder: BodyDecoder = ChunkedBody() if fields.is_chunked else SizedBody(fields.length or 0)
         self._body_pace = pace = self._pace(is_known=intake.is_known)
         if intake.streams:
             came, self._came = self._came, b""
             receive = partial(self._continued if fields.expects_continue else self._wait_for, pace)
-            self._coming = ComingBody(decoder, came, receive)
-            return Arrived(request, io.BufferedReader(self._coming, PIECE), intake)
+            self._coming = StreamedBody(decoder, came, receive)
+            return ReadyRequest(request, io.BufferedReader(self._coming, READ_BYTES), intake)
         if fields.expects_continue:
             try:
                 self.send(_CONTINUE)
             except ClientGone:
                 return self._unread(request, intake)
-        self._gathering = _Gathering(request, intake, decoder)
+        self._gathering = _PartialBody(request, intake, decoder)
         return self._gather(self._gathering)
 
-    def _gather(self, gathering: _Gathering) -> Arrived | None:
+    def _gather(self, gathering: _PartialBody) -> ReadyRequest | None:
         piece, self._came = self._came, b""
         try:
             found = gathering.decoder.feed(piece)
         except Invalid as error:
-            raise Refused(400, error.message) from error
+            raise BadRequestHead(400, error.message) from error
         gathering.content += found
         if len(gathering.content) > gathering.intake.most_bytes:
             self._gathering = None
@@ -193,12 +193,12 @@ class HttpConnection:
         if not gathering.decoder.is_over:
             return None
         self._came, self._gathering = gathering.decoder.behind, None
-        return Arrived(gathering.request, io.BytesIO(gathering.content), gathering.intake)
+        return ReadyRequest(gathering.request, io.BytesIO(gathering.content), gathering.intake)
 
-    def _unread(self, request: RequestHead, intake: Intake) -> Arrived:
+    def _unread(self, request: RequestHead, intake: BodyIntake) -> ReadyRequest:
         """The connection ends with the answer: nobody waits for what is left of the body."""
         self._is_unread, self._came = True, b""
-        return Arrived(request, io.BufferedReader(UnreadBody(intake)), intake)
+        return ReadyRequest(request, io.BufferedReader(RefusedBody(intake)), intake)
 
     def _continued(self, pace: Pace) -> bytes:
         """The client sends its body when it is told that somebody reads it."""
@@ -214,7 +214,7 @@ class HttpConnection:
         """In a thread that has nothing else to do meanwhile."""
         while True:
             try:
-                piece = self._socket.recv(PIECE)
+                piece = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 now = time.monotonic()
                 if not self._is_ready(select.POLLIN, pace.waits(now) - now):
@@ -298,7 +298,7 @@ class HttpConnection:
     def _is_ready(self, for_what: int, timeout_s: float) -> bool:
         if timeout_s <= 0:
             return False
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         poll = select.poll()
         poll.register(self.descriptor, for_what)
         return bool(poll.poll(timeout_s * 1e3))
@@ -376,7 +376,7 @@ class HttpConnection:
         """As much as is taken at once."""
         if self._is_late:
             with suppress(OSError):
-                self._socket.send(http1.refusal(Refused(408, "the request came too slowly")))
+                self._socket.send(http1.error_response(BadRequestHead(408, "the request came too slowly")))
 
     def close(self) -> None:
         self._socket.close()

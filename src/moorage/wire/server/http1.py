@@ -26,7 +26,7 @@ _FIRST_BYTES = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZab
 _REMEMBERED_BYTES = 2048
 
 
-class Refused(Exception):
+class BadRequestHead(Exception):
     """No request that can be answered by an application; the connection ends with the answer."""
 
     def __init__(self, status: int, why: str) -> None:
@@ -36,7 +36,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class HeaderFields:
     """The lines of a head below the first one."""
 
     environ: Mapping[str, str]
@@ -51,7 +51,7 @@ class RequestHead:
     method: str
     target: str
     is_old: bool  #: HTTP/1.0
-    fields: Fields
+    fields: HeaderFields
 
     @property
     def has_body(self) -> bool:
@@ -84,80 +84,80 @@ def _parts(target: str) -> tuple[str, str, str]:
     return authority, path or "/", query
 
 
-def head_of(buffer: bytes | bytearray, searched: int = 0) -> int:
+def find_head_end(buffer: bytes | bytearray, searched: int = 0) -> int:
     """Where the head ends that `buffer` begins with, behind its empty line; 0 where it is not whole yet.
 
-    The first `searched` bytes had no end in them. Raises `Refused` for what cannot become one.
+    The first `searched` bytes had no end in them. Raises `BadRequestHead` for what cannot become one.
     """
     if buffer and buffer[0] not in _FIRST_BYTES:
-        raise Refused(400, "this is not HTTP/1.1")
+        raise BadRequestHead(400, "this is not HTTP/1.1")
     end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
     if max(end, len(buffer) if end < 0 else 0) > MAX_HEAD_BYTES:
-        raise Refused(431, f"the head of a request has {MAX_HEAD_BYTES} bytes at most here")
+        raise BadRequestHead(431, f"the head of a request has {MAX_HEAD_BYTES} bytes at most here")
     return end + 4 if end >= 0 else 0
 
 
-def parse(head: bytes) -> RequestHead:
-    """`head` ends with its empty line. Raises `Refused`."""
+def parse_head(head: bytes) -> RequestHead:
+    """`head` ends with its empty line. Raises `BadRequestHead`."""
     first, _, rest = head.partition(b"\r\n")
     line = _REQUEST_LINE.match(first)
     if line is None:
-        raise Refused(400, "the first line is not METHOD TARGET HTTP/1.1")
+        raise BadRequestHead(400, "the first line is not METHOD TARGET HTTP/1.1")
     method, target, minor = line.groups()
-    fields = (_remembered if len(rest) <= _REMEMBERED_BYTES else _fields)(rest)
+    fields = (_cached_fields if len(rest) <= _REMEMBERED_BYTES else _fields)(rest)
     request = RequestHead(method.decode("ascii"), target.decode("latin-1"), minor == b"0", fields)
     if request.is_old and fields.is_chunked:
-        raise Refused(400, "HTTP/1.0 has no transfer codings")
+        raise BadRequestHead(400, "HTTP/1.0 has no transfer codings")
     if not request.is_old and "HTTP_HOST" not in fields.environ:
-        raise Refused(400, "there is no Host")
+        raise BadRequestHead(400, "there is no Host")
     if not request.target.startswith("/") and not _ABSOLUTE.match(request.target) and request.target != "*":
-        raise Refused(400, "the target is neither a path nor a URL")
+        raise BadRequestHead(400, "the target is neither a path nor a URL")
     return request
 
 
-def _fields(block: bytes) -> Fields:
+def _fields(block: bytes) -> HeaderFields:
     """`block`: the lines, each with its end, and the empty one."""
     lines = block[:-2].split(b"\r\n")[:-1]
     if len(lines) > MAX_FIELDS:
-        raise Refused(431, f"a request has {MAX_FIELDS} header fields at most here")
+        raise BadRequestHead(431, f"a request has {MAX_FIELDS} header fields at most here")
     values: dict[str, str] = {}
     for line in lines:
         found = _FIELD.match(line)
         if found is None:
-            raise Refused(400, "a line of the head is not NAME: VALUE")
+            raise BadRequestHead(400, "a line of the head is not NAME: VALUE")
         name, value = found[1].decode("ascii").upper(), found[2].decode("latin-1").rstrip(" \t")
         # To an application "X_Auth" would be the same as "X-Auth"; a proxy that removes the one lets the other pass.
         if "_" in name:
             continue
         if name in values:
             if name in _ONCE:
-                raise Refused(400, f"there are two of {name.title()}")
+                raise BadRequestHead(400, f"there are two of {name.title()}")
             value = f"{values[name]}{';' if name == 'COOKIE' else ','}{value}"
         values[name] = value
-    return _understood(values)
+    return _interpret_fields(values)
 
 
 #: Requests with the same lines come again and again.
-_remembered = lru_cache(maxsize=512)(_fields)
+_cached_fields = lru_cache(maxsize=512)(_fields)
 
 #: Of two values nobody knows which one another reader takes.
 _ONCE = frozenset({"HOST", "CONTENT-LENGTH", "TRANSFER-ENCODING", "CONTENT-TYPE"})
 _BARE = {"CONTENT-TYPE": "CONTENT_TYPE", "CONTENT-LENGTH": "CONTENT_LENGTH"}
 
 
-def _understood(values: dict[str, str]) -> Fields:
+def _interpret_fields(values: dict[str, str]) -> HeaderFields:
     length_text, coding = values.get("CONTENT-LENGTH"), values.get("TRANSFER-ENCODING")
     if length_text is not None and not (length_text.isascii() and length_text.isdigit() and len(length_text) < 19):
-        raise Refused(400, "Content-Length is not a number of bytes")
+        raise BadRequestHead(400, "Content-Length is not a number of bytes")
     if coding is not None and coding.lower() != "chunked":
-        raise Refused(400, "the only transfer coding here is chunked")
+        raise BadRequestHead(400, "the only transfer coding here is chunked")
     if coding is not None and length_text is not None:
-        raise Refused(400, "a body has a Content-Length or is chunked, not both")
+        raise BadRequestHead(400, "a body has a Content-Length or is chunked, not both")
     expected = values.get("EXPECT", "").lower()
     if expected not in ("", "100-continue"):
-        raise Refused(417, "nothing but 100-continue can be expected")
+        raise BadRequestHead(417, "nothing but 100-continue can be expected")
     words = [word.strip() for word in values.get("CONNECTION", "").lower().split(",")]
-    return Fields(
+    return HeaderFields(
         environ={_BARE.get(name) or "HTTP_" + name.replace("-", "_"): value for name, value in values.items()},
         length=None if length_text is None else int(length_text),
         is_chunked=coding is not None,
@@ -174,7 +174,7 @@ def has_no_body(status: str) -> bool:
     return status.startswith(("1", "204", "304"))
 
 
-def answer_head(status: str, headers: Iterable[tuple[str, str]], more: Iterable[str]) -> bytes:
+def response_head(status: str, headers: Iterable[tuple[str, str]], more: Iterable[str]) -> bytes:
     """`more`: whole lines. Raises `ValueError` where a value would begin a line of its own."""
     lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers], *more]
     text = "\r\n".join(lines)
@@ -183,7 +183,7 @@ def answer_head(status: str, headers: Iterable[tuple[str, str]], more: Iterable[
     return f"{text}\r\n\r\n".encode("latin-1")
 
 
-def refusal(refused: Refused) -> bytes:
+def error_response(refused: BadRequestHead) -> bytes:
     """Without a body: this is no answer of the application, whose errors have a form of their own."""
     status = f"{refused.status} {HTTPStatus(refused.status).phrase}: {refused.why}"
-    return answer_head(status, [("content-length", "0"), ("connection", "close")], ())
+    return response_head(status, [("content-length", "0"), ("connection", "close")], ())

@@ -26,13 +26,13 @@ from typing import Any
 
 from moorage.wire.app import WsgiApp
 from moorage.wire.server import http1
-from moorage.wire.server.connection import Arrived, ClientGone, HttpConnection
-from moorage.wire.server.http1 import Refused
-from moorage.wire.server.leader_followers import Drive, Wheel
+from moorage.wire.server.connection import ClientGone, HttpConnection, ReadyRequest
+from moorage.wire.server.http1 import BadRequestHead
+from moorage.wire.server.leader_followers import LeaderFollowers, Leadership
 from moorage.wire.server.limits import ServerLimits
-from moorage.wire.server.request_body import BodyAdmission, Intake
-from moorage.wire.server.thread_slots import Places
-from moorage.wire.server.wsgi_response import answer
+from moorage.wire.server.request_body import BodyAdmission, BodyIntake
+from moorage.wire.server.thread_slots import ThreadSlots
+from moorage.wire.server.wsgi_response import run_application
 
 log = logging.getLogger(__name__)
 
@@ -55,11 +55,11 @@ _READABLE = select.EPOLLIN | select.EPOLLONESHOT
 _WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
 
 
-class Streams:
+class StreamEverything:
     """An `BodyAdmission` for applications that nothing else is known of: they read large bodies as they come."""
 
-    def __call__(self, environ: Mapping[str, Any]) -> Intake:
-        return Intake(streams=True)
+    def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
+        return BodyIntake(streams=True)
 
     def is_urgent(self, target: str) -> bool:
         return False
@@ -79,8 +79,8 @@ class HttpServer:
     ) -> None:
         self._app = app
         self._limits = limits or ServerLimits()
-        self._admission = admission or Streams()
-        self._places = Places(threads, self._limits.uploads)
+        self._admission = admission or StreamEverything()
+        self._places = ThreadSlots(threads, self._limits.uploads)
         self._most_connections = _connections(self._limits.connections)
         #: Bytes kept for clients, by connection and in all; counted when a connection comes to rest.
         self._held: dict[int, int] = {}
@@ -92,7 +92,7 @@ class HttpServer:
         self._epoll = select.epoll()
         self._connections: dict[int, HttpConnection] = {}
         # Who is the only client waits for the answer before asking again; should another one come, the deputy looks.
-        self._wheel = Wheel(lambda: len(self._connections) > 1)
+        self._wheel = LeaderFollowers(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
         self._retires = threading.Event()
         self._wake, self._wakes = socket.socketpair()
@@ -190,7 +190,7 @@ class HttpServer:
         while (drive := self._wheel.take()) is not None:
             self._drive(drive)
 
-    def _drive(self, drive: Drive) -> None:
+    def _drive(self, drive: Leadership) -> None:
         """Until it is over, or the server ends and nothing has come that is not answered."""
         poll, listener = self._epoll.poll, self._listener.fileno()
         while not drive.is_over:
@@ -265,9 +265,9 @@ class HttpServer:
             return connection.streaming is None
         try:
             arrived = connection.next_request()
-        except Refused as refused:
+        except BadRequestHead as refused:
             connection.closes = True
-            connection.send(http1.refusal(refused))
+            connection.send(http1.error_response(refused))
             return False
         if arrived is None:
             return False
@@ -276,13 +276,13 @@ class HttpServer:
             return False
         connection.works()
         try:
-            answer(self._app, connection, arrived, is_last=self._retires.is_set() or self._ends.is_set())
+            run_application(self._app, connection, arrived, is_last=self._retires.is_set() or self._ends.is_set())
         finally:
             for waiting in self._places.leave(arrived.intake):
                 self._wake_up(waiting)
         return connection.has_more
 
-    def _enters_urgently(self, arrived: Arrived) -> bool:
+    def _enters_urgently(self, arrived: ReadyRequest) -> bool:
         is_urgent = self._admission.is_urgent(arrived.request.target)
         return is_urgent and self._places.enter(arrived.intake, is_urgent=True)
 

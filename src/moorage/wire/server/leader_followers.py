@@ -13,12 +13,12 @@ from collections.abc import Callable
 from moorage.core import blocking_hook
 
 #: The deputy looks so often, and takes the wheel away from who is in the same turn as at the last look.
-LOOK_S = 0.005
+CHECK_PERIOD_S = 0.005
 #: After so many looks at which nothing was done the deputy sleeps until there is something.
-QUIET_LOOKS = 20
+IDLE_CHECKS = 20
 
 
-class Drive:
+class Leadership:
     """One thread's time at the wheel."""
 
     __slots__ = ("is_over", "steps")
@@ -29,13 +29,13 @@ class Drive:
         self.steps = 0
 
 
-class Wheel:
+class LeaderFollowers:
     """`is_wanted`: whether anybody could have use of another thread. If not, nobody is called where one waits."""
 
     def __init__(self, is_wanted: Callable[[], bool]) -> None:
         self._is_wanted = is_wanted
         self._mutex = threading.Lock()
-        self._drive: Drive | None = None
+        self._drive: Leadership | None = None
         self._is_closed = False
         self._deputy = threading.Lock()
         #: Released to call the deputy. Not released twice: whoever does has the mutex.
@@ -43,7 +43,7 @@ class Wheel:
         self._call.acquire()
         self._sleeps = False
 
-    def take(self) -> Drive | None:
+    def take(self) -> Leadership | None:
         """Wait for the wheel; None at the end."""
         with self._deputy:
             seen, quiet = -1, 0
@@ -54,30 +54,30 @@ class Wheel:
                         return self._begin(before)
                     quiet = quiet + 1 if before.steps == seen else 0
                     seen = before.steps
-                self._sleeps = quiet >= QUIET_LOOKS
+                self._sleeps = quiet >= IDLE_CHECKS
                 # Whoever began a turn before it could see that we sleep has moved on from what we have seen.
-                self._call.acquire(timeout=-1 if self._sleeps and before.steps == seen else LOOK_S)
+                self._call.acquire(timeout=-1 if self._sleeps and before.steps == seen else CHECK_PERIOD_S)
                 self._sleeps = False
         return None
 
-    def _begin(self, before: Drive | None) -> Drive:
+    def _begin(self, before: Leadership | None) -> Leadership:
         if before is not None:
             before.is_over = True
-        drive = self._drive = Drive()
-        blocking_hook.tell_of_waiting(lambda: self._give_up(drive))
+        drive = self._drive = Leadership()
+        blocking_hook.set_callback(lambda: self._give_up(drive))
         return drive
 
-    def begin_turn(self, drive: Drive) -> None:
+    def begin_turn(self, drive: Leadership) -> None:
         drive.steps += 1
         if self._sleeps:
             with self._mutex:
                 self._call_deputy()
 
-    def end_turn(self, drive: Drive) -> None:
+    def end_turn(self, drive: Leadership) -> None:
         """Whether it goes on is in `drive.is_over`."""
         drive.steps += 1
 
-    def _give_up(self, drive: Drive) -> None:
+    def _give_up(self, drive: Leadership) -> None:
         if drive.is_over or not self._is_wanted():
             return
         with self._mutex:

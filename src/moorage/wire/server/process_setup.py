@@ -28,7 +28,7 @@ class Signals:
                 reload()
 
 
-def tell_service_manager(state: str) -> None:
+def notify_service_manager(state: str) -> None:
     """``READY=1`` or ``STOPPING=1``, to a systemd that has asked for it (``Type=notify``); nobody else hears it."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
@@ -39,13 +39,13 @@ def tell_service_manager(state: str) -> None:
 
 
 #: As the units for systemd have it.
-MOST_FILES = 65_536
+MAX_FILES = 65_536
 
 
-def open_more_files() -> None:
+def raise_file_limit() -> None:
     """Let this process open as many files as it may: shells and systemd begin with 1024, a connection needs one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -57,7 +57,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 LARGE_BYTES = 32 * 1024 * 1024  # as much as glibc allows
 
 
-def keep_memory() -> None:
+def keep_freed_memory() -> None:
     """Let large answers be made in memory that stays with the process; without glibc, nothing.
 
     By default an answer of a megabyte is mapped, its 250 pages are faulted in one by one and given back, each time.
@@ -69,7 +69,7 @@ def keep_memory() -> None:
             libc.mallopt(option, value)
 
 
-def keep_what_is_there() -> None:
+def freeze_heap() -> None:
     """What has been built so far will stay: the garbage collector need not walk it again and again.
 
     A collection of the oldest generation walks all providers, while everybody waits. From here on there are collections,

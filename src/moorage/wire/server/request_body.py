@@ -1,6 +1,6 @@
 """The body of a request, as its bytes come: with a length, or in chunks. And how the server is to take one.
 
-`Sized` and `Chunked` do no I/O: they are fed. `ComingBody` is the file that an application reads while the body comes.
+`SizedBody` and `ChunkedBody` do no I/O: they are fed. `StreamedBody` is the file that an application reads while the body comes.
 """
 
 import io
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from moorage.core.errors import Invalid, MoorageError, TooLarge
 
 #: Bytes asked for at once.
-PIECE = 64 * 1024
+READ_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_LINES = 64
 #: Extensions have no meaning here; what is in them must be text all the same.
@@ -22,7 +22,7 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 
 @dataclass(frozen=True, slots=True)
-class Intake:
+class BodyIntake:
     """How the body of one request is taken, by what its head says."""
 
     #: The body is kept until it is whole, and then the application is called; so much of it at most.
@@ -39,14 +39,14 @@ class Intake:
 class BodyAdmission(Protocol):
     """Asked about bodies that are large, of unknown length or announced (``Expect``), when the head is there."""
 
-    def __call__(self, environ: Mapping[str, Any]) -> Intake: ...
+    def __call__(self, environ: Mapping[str, Any]) -> BodyIntake: ...
 
     def is_urgent(self, target: str) -> bool:
         """Whether a request to this target may use the last threads: health, identity, agents."""
         ...
 
 
-class Decoder(Protocol):
+class BodyDecoder(Protocol):
     is_over: bool
     #: What came behind the end.
     behind: bytes
@@ -56,7 +56,7 @@ class Decoder(Protocol):
         ...
 
 
-class Sized:
+class SizedBody:
     def __init__(self, length: int) -> None:
         self._left = length
         self.is_over = not length
@@ -71,7 +71,7 @@ class Sized:
         return body
 
 
-class Chunked:
+class ChunkedBody:
     """Raises `Invalid` for what is no chunk."""
 
     def __init__(self) -> None:
@@ -136,10 +136,10 @@ class Chunked:
             raise Invalid("a line behind the body cannot say how long the body is")
 
 
-class ComingBody(io.RawIOBase):
+class StreamedBody(io.RawIOBase):
     """`receive` waits for some bytes, none at the end. Raises `Invalid`."""
 
-    def __init__(self, decoder: Decoder, came: bytes, receive: Callable[[], bytes]) -> None:
+    def __init__(self, decoder: BodyDecoder, came: bytes, receive: Callable[[], bytes]) -> None:
         self.decoder = decoder
         self.receive = receive
         self._rest = memoryview(decoder.feed(came))
@@ -160,10 +160,10 @@ class ComingBody(io.RawIOBase):
         return size
 
 
-class UnreadBody(io.RawIOBase):
+class RefusedBody(io.RawIOBase):
     """A body that is not waited for: whoever reads it is told why."""
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, intake: BodyIntake) -> None:
         self._refusal = intake.refusal or TooLarge(f"a body has {intake.most_bytes} bytes at most here")
 
     def readable(self) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 
 from moorage.wire.server.connection import HttpConnection
-from moorage.wire.server.request_body import Intake
+from moorage.wire.server.request_body import BodyIntake
 
 #: Threads that are kept free, where there are some to spare.
 _KEPT_FREE = 2
@@ -17,7 +17,7 @@ _KEPT_FREE = 2
 _NOBODY: Sequence[HttpConnection] = ()
 
 
-class Places:
+class ThreadSlots:
     def __init__(self, threads: int, uploads: int) -> None:
         self._most = threads - _KEPT_FREE if threads > 2 * _KEPT_FREE else threads
         self._most_uploads = max(1, min(uploads, threads // 2))
@@ -26,14 +26,14 @@ class Places:
         #: Threads that answer a request.
         self.at_work = 0
         self._uploads: Counter[str] = Counter()
-        self._waiting: deque[tuple[HttpConnection, Intake]] = deque()
+        self._waiting: deque[tuple[HttpConnection, BodyIntake]] = deque()
         self._is_open = False
 
     @property
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def enter(self, intake: Intake, *, is_urgent: bool) -> bool:
+    def enter(self, intake: BodyIntake, *, is_urgent: bool) -> bool:
         """Whether there is a place; then `leave` gives it back."""
         with self._lock:
             if not intake.streams:
@@ -46,7 +46,7 @@ class Places:
             self.at_work += 1
             return True
 
-    def leave(self, intake: Intake) -> Sequence[HttpConnection]:
+    def leave(self, intake: BodyIntake) -> Sequence[HttpConnection]:
         """Those that were waiting and should try again."""
         with self._lock:
             self.at_work -= 1
@@ -62,7 +62,7 @@ class Places:
         with self._lock:
             return self._next()
 
-    def wait(self, connection: HttpConnection, intake: Intake) -> bool:
+    def wait(self, connection: HttpConnection, intake: BodyIntake) -> bool:
         """Whether it must wait; from then on it belongs to whoever calls `leave`."""
         with self._lock:
             if self._is_free(intake):
@@ -77,7 +77,7 @@ class Places:
             waiting, self._waiting = self._waiting, deque()
             return [connection for connection, _ in waiting]
 
-    def _is_free(self, intake: Intake) -> bool:
+    def _is_free(self, intake: BodyIntake) -> bool:
         if self._is_open:
             return True
         if self.at_work >= self._most:

@@ -13,9 +13,9 @@ from functools import lru_cache
 from typing import IO, Any
 
 from moorage.core import blocking_hook
-from moorage.wire.app import KNOWN, WsgiApp
+from moorage.wire.app import AUTHENTICATED_KEY, WsgiApp
 from moorage.wire.server import http1
-from moorage.wire.server.connection import Arrived, ClientGone, HttpConnection
+from moorage.wire.server.connection import ClientGone, HttpConnection, ReadyRequest
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ _TURN_BYTES = 256 * 1024
 _FAILED = "500 Internal Server Error"
 
 
-def answer(app: WsgiApp, connection: HttpConnection, arrived: Arrived, *, is_last: bool) -> None:
+def run_application(app: WsgiApp, connection: HttpConnection, arrived: ReadyRequest, *, is_last: bool) -> None:
     """`is_last`: no other request is taken from this connection. Raises `moorage.wire.server.connection.ClientGone`."""
-    _Answer(connection, arrived, is_last=is_last).give(app, arrived.body)
+    _ResponseWriter(connection, arrived, is_last=is_last).give(app, arrived.body)
 
 
-class _Answer:
-    def __init__(self, connection: HttpConnection, arrived: Arrived, *, is_last: bool) -> None:
+class _ResponseWriter:
+    def __init__(self, connection: HttpConnection, arrived: ReadyRequest, *, is_last: bool) -> None:
         self._connection = connection
         self._request = arrived.request
         self._is_last = is_last
@@ -50,7 +50,7 @@ class _Answer:
             log.exception("the application failed")
             self._fail()
             return
-        self._connection.is_known = KNOWN in environ
+        self._connection.is_known = AUTHENTICATED_KEY in environ
         try:
             if isinstance(result, list) and self._status:
                 self._whole(result)
@@ -66,7 +66,7 @@ class _Answer:
 
     def _fail(self) -> None:
         self._connection.closes = True
-        self._connection.send(http1.answer_head(_FAILED, [("content-length", "0"), ("connection", "close")], ()))
+        self._connection.send(http1.response_head(_FAILED, [("content-length", "0"), ("connection", "close")], ()))
 
     @property
     def _shows_body(self) -> bool:
@@ -83,7 +83,7 @@ class _Answer:
         connection = self._connection
         connection.closes = self._is_last or not (self._request.may_stay and connection.was_read)
         last = ("connection: close",) if connection.closes else ()
-        return http1.answer_head(self._status, self._headers, (*more, _date(), *last))
+        return http1.response_head(self._status, self._headers, (*more, _date(), *last))
 
     def _whole(self, parts: list[bytes]) -> None:
         """All of it is there."""
@@ -103,8 +103,8 @@ class _Answer:
 
     def _stream(self, result: Iterable[bytes]) -> None:
         """The head, and of the rest as much as is taken now."""
-        blocking_hook.waits()
-        stream = _Stream(self._connection, result)
+        blocking_hook.about_to_block()
+        stream = _ResponseStream(self._connection, result)
         try:
             if not self._status:  # an application may begin with its first piece
                 stream.look_ahead()
@@ -122,7 +122,7 @@ class _Answer:
         stream.go_on()
 
 
-class _Stream:
+class _ResponseStream:
     """An answer whose pieces the application makes one by one. What fails ends the connection: the client must see it."""
 
     def __init__(self, connection: HttpConnection, result: Iterable[bytes]) -> None:
@@ -145,7 +145,7 @@ class _Stream:
 
     def go_on(self) -> None:
         """Pieces until the client has some to take, or it is over. Raises `ClientGone`."""
-        blocking_hook.waits()
+        blocking_hook.about_to_block()
         connection, turn = self._connection, 0
         while turn < _TURN_BYTES and not connection.has_unsent:
             try:

@@ -9,7 +9,7 @@ from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilte
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.core.ids import is_uuid
-from moorage.core.parsing import moment
+from moorage.core.parsing import parse_time
 from moorage.wire.http import Request, Response
 
 _PARAMETERS = {
@@ -125,6 +125,6 @@ def _time(text: str | None, name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        return moment(text, zone=None)
+        return parse_time(text, zone=None)
     except ValueError as error:
         raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z.") from error

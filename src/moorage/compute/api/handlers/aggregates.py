@@ -51,7 +51,7 @@ def act(request: ComputeRequest, aggregate_id: str) -> Response:
 def _id(text: str) -> int:
     """Names are not ids: clients ask for ``/os-aggregates/NAME`` first and list when that is not found."""
     try:
-        number = parsing.whole(text)
+        number = parsing.parse_whole_number(text)
     except ValueError:
         number = MAX_AMOUNT + 1
     if number > MAX_AMOUNT:

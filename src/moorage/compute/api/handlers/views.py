@@ -84,7 +84,7 @@ def flag(value: object) -> bool:
 
 def moment(text: str, name: str) -> datetime:
     try:
-        return parsing.moment(text)
+        return parsing.parse_time(text)
     except ValueError as refusal:
         raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from refusal
 
@@ -92,7 +92,7 @@ def moment(text: str, name: str) -> datetime:
 def whole(text: str, refusal: str) -> int:
     """A whole number in a query; `refusal` is said of what is none."""
     try:
-        return parsing.whole(text)
+        return parsing.parse_whole_number(text)
     except ValueError as error_of_format:
         raise Invalid(refusal) from error_of_format
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.compute.api.schemas.flavors import NAME
 from moorage.compute.api.schemas.servers import HOSTNAME, METADATA_ITEMS
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _TEXT = {"type": "string"}
@@ -23,14 +23,14 @@ def _schema(properties: Mapping[str, Any], *required: str, null: bool = False) -
     }
 
 
-def _grown(rows: list[tuple[Version, dict[str, Any]]], *required: str, null: bool = False) -> Versioned:
+def _grown(rows: list[tuple[Version, dict[str, Any]]], *required: str, null: bool = False) -> VersionedSchema:
     """Each row adds properties to those before it; None takes one away."""
     properties: dict[str, Any] = {}
     versions: list[tuple[Version, Schema | None]] = []
     for since, added in rows:
         properties = {name: value for name, value in {**properties, **added}.items() if value is not None}
         versions.append((since, Schema(_schema(properties, *required, null=null))))
-    return Versioned(versions)
+    return VersionedSchema(versions)
 
 
 _HOST = {"type": ["string", "null"], "minLength": 1, "maxLength": 255}
@@ -57,8 +57,8 @@ _REBUILD = _grown(
     "imageRef",
 )  # fmt: skip
 
-ARGUMENTS: Mapping[str, Versioned] = {
-    "reboot": Versioned(
+ARGUMENTS: Mapping[str, VersionedSchema] = {
+    "reboot": VersionedSchema(
         [
             (
                 Version(2, 1),

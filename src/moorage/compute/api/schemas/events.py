@@ -1,6 +1,6 @@
 """The body of events that other services tell of."""
 
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _NETWORK = ("network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted")
@@ -32,7 +32,7 @@ def _schema(names: list[str]) -> Schema:
     )
 
 
-EVENTS = Versioned(
+EVENTS = VersionedSchema(
     [
         (Version(2, 1), _schema(list(_NETWORK))),
         *(

@@ -1,6 +1,6 @@
 """Bodies of flavors, extra specs and access lists."""
 
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 #: Nova takes numbers as text too.
@@ -54,7 +54,7 @@ def _one(key: str, properties: dict[str, object], *required: str) -> Schema:
     return Schema({"type": "object", "properties": {key: inner}, "required": [key], "additionalProperties": False})
 
 
-CREATE = Versioned(
+CREATE = VersionedSchema(
     [
         (Version(2, 1), _one("flavor", dict(_FLAVOR), "name", "ram", "vcpus", "disk")),
         (Version(2, 55), _one("flavor", _FLAVOR | _DESCRIPTION, "name", "ram", "vcpus", "disk")),

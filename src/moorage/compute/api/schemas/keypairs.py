@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 
@@ -24,7 +24,7 @@ def _keypair(name_pattern: str, *required: str, **more: Any) -> Schema:
 _NAME = r"^(?! )[a-zA-Z0-9 _-]+(?<! )$"
 _KIND = {"type": {"type": "string", "enum": ["ssh", "x509"]}}
 _USER = {"user_id": {"type": "string"}}
-KEYPAIR = Versioned(
+KEYPAIR = VersionedSchema(
     [
         (Version(2, 1), _keypair(_NAME)),
         (Version(2, 2), _keypair(_NAME, **_KIND)),

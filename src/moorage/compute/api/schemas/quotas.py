@@ -1,7 +1,7 @@
 """Bodies of quota sets and quota class sets."""
 
 from moorage.compute.model.quota import CLASS_PREFIX, DEFAULTS, OF_FILES, OF_NETWORKS
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _LIMIT = {"type": ["integer", "string"], "pattern": "^-?[0-9]+$", "minimum": -1, "maximum": 2147483647}
@@ -20,8 +20,8 @@ def _limits(key: str, *hidden: str, **more: object) -> Schema:
     return Schema({"type": "object", "properties": {key: inner}, "required": [key], "additionalProperties": False})
 
 
-def _versions(key: str, **more: object) -> Versioned:
-    return Versioned(
+def _versions(key: str, **more: object) -> VersionedSchema:
+    return VersionedSchema(
         [
             (Version(2, 1), _limits(key, **more)),
             (Version(2, 36 if key == "quota_set" else 50), _limits(key, *OF_NETWORKS, **more)),

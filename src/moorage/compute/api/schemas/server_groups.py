@@ -1,7 +1,7 @@
 """Bodies of server groups: ``policies`` with one member before microversion 2.64, ``policy`` and ``policy_rules`` since."""
 
 from moorage.compute.api.schemas.flavors import NAME
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _HARD = ["affinity", "anti-affinity"]
@@ -34,7 +34,7 @@ def _policies(allowed: list[str]) -> Schema:
     return _body({"name": NAME, "policies": policies}, "name", "policies")
 
 
-CREATE = Versioned(
+CREATE = VersionedSchema(
     [
         (Version(2, 1), _policies(_HARD)),
         (Version(2, 15), _policies(_ALL)),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.compute.api.schemas.flavors import NAME
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _TEXT = {"type": "string"}
@@ -100,13 +100,13 @@ def _create(properties: dict[str, Any], since: Version) -> Schema:
     )
 
 
-def _versions() -> Versioned:
+def _versions() -> VersionedSchema:
     properties = dict(_FIRST)
     rows: list[tuple[Version, Schema | None]] = [(Version(2, 1), _create(dict(properties), Version(2, 1)))]
     for since, added in _ADDED:
         properties |= added
         rows.append((since, _create(dict(properties), since)))
-    return Versioned(rows)
+    return VersionedSchema(rows)
 
 
 CREATE = _versions()
@@ -125,7 +125,7 @@ def _update(**more: Any) -> Schema:
     )
 
 
-UPDATE = Versioned(
+UPDATE = VersionedSchema(
     [
         (Version(2, 1), _update()),
         (Version(2, 19), _update(description=_ADDED[0][1]["description"])),

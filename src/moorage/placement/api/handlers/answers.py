@@ -13,7 +13,7 @@ from moorage.core.errors import NotAcceptable
 from moorage.placement.api.accept import quality
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import stale_reads
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Request, Response
 
 P = ParamSpec("P")
@@ -96,9 +96,9 @@ def path(request: PlacementApiRequest, below: str) -> str:
     return urlsplit(request.base_url).path + below
 
 
-def checked_query(request: PlacementApiRequest, schemas: Schema | Versioned) -> dict[str, str]:
+def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchema) -> dict[str, str]:
     """The query parameters, each one's last value. Raises `Invalid`."""
-    schema = schemas.at(request.version) if isinstance(schemas, Versioned) else schemas
+    schema = schemas.at(request.version) if isinstance(schemas, VersionedSchema) else schemas
     values = dict(request.query.pairs)
     if schema is not None:
         schema.check(values, lambda error: f"Invalid query string parameters: {error}")

@@ -55,6 +55,6 @@ def moment(values: dict[str, str], name: str) -> datetime | None:
     if text is None:
         return None
     try:
-        return parsing.moment(text, zone=None)
+        return parsing.parse_time(text, zone=None)
     except ValueError as error:
         raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z") from error

@@ -11,7 +11,7 @@ from moorage.placement.api.schemas.common import (
     closed_before_required,
 )
 from moorage.placement.api.schemas.inventory import SET_DOCUMENT
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _RESOURCES: JsonSchema = {
@@ -72,7 +72,7 @@ _V1_38 = closed_before_required(
     {**_by_provider(0), **_GENERATION, **_MAPPINGS, **_TYPE}, required=(*_COUNTED, "consumer_type")
 )
 
-PUT = Versioned(
+PUT = VersionedSchema(
     [
         (Version(1, 0), body(_V1_0)),
         (Version(1, 8), body(_V1_8)),
@@ -93,7 +93,7 @@ def _by_consumer(document: JsonSchema, least: int) -> JsonSchema:
     }
 
 
-POST = Versioned(
+POST = VersionedSchema(
     [
         (Version(1, 13), body(_by_consumer(_V1_13, 1))),
         (Version(1, 28), body(_by_consumer(_V1_28, 1))),
@@ -118,7 +118,7 @@ def _reshape(document: JsonSchema) -> Schema:
     )
 
 
-RESHAPE = Versioned(
+RESHAPE = VersionedSchema(
     [
         (Version(1, 30), _reshape(_V1_28)),
         (Version(1, 34), _reshape(_V1_34)),
@@ -131,7 +131,7 @@ _USAGE_TYPE: JsonSchema = {
     # The peer's pattern: "all" is open at its end, so that "allxyz" passes too.
     "consumer_type": {"type": "string", "pattern": f"{NAME}|^all|^unknown$", "minLength": 1, "maxLength": 255}
 }
-USAGES = Versioned(
+USAGES = VersionedSchema(
     [
         (Version(1, 9), Schema(closed(_USAGES, required=("project_id",)))),
         (Version(1, 38), Schema(closed({**_USAGES, **_USAGE_TYPE}, required=("project_id",)))),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from moorage.placement.api.schemas.common import NAME, SUFFIX, TEXT, UUID_KEY, JsonSchema, closed
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _COUNT: JsonSchema = {"type": "integer", "minimum": 0}
@@ -63,10 +63,10 @@ _PROVIDERS = [
         _all(_PROVIDER | _FAMILY | _links("inventories", "usages", "aggregates", "traits", "allocations")),
     ),
 ]
-PROVIDER = Versioned([(since, Schema(one)) for since, one in _PROVIDERS])
+PROVIDER = VersionedSchema([(since, Schema(one)) for since, one in _PROVIDERS])
 #: POST /resource_providers has no body before.
-CREATED_PROVIDER = Versioned([(Version(1, 0), None), (Version(1, 20), Schema(_PROVIDERS[-1][1]))])
-PROVIDERS = Versioned([(since, Schema(_all({"resource_providers": _list(one)}))) for since, one in _PROVIDERS])
+CREATED_PROVIDER = VersionedSchema([(Version(1, 0), None), (Version(1, 20), Schema(_PROVIDERS[-1][1]))])
+PROVIDERS = VersionedSchema([(since, Schema(_all({"resource_providers": _list(one)}))) for since, one in _PROVIDERS])
 
 _INVENTORY: JsonSchema = {
     "total": _COUNT,
@@ -81,7 +81,7 @@ INVENTORY = Schema(_all({**_INVENTORY, "resource_provider_generation": _COUNT}, 
 INVENTORIES = Schema(_all({"resource_provider_generation": _COUNT, "inventories": _by(NAME, _all(_INVENTORY))}))
 PROVIDER_USAGES = Schema(_all({"resource_provider_generation": _COUNT, "usages": _AMOUNTS}))
 PROVIDER_TRAITS = Schema(_all({"resource_provider_generation": _COUNT, "traits": _list(TEXT)}))
-AGGREGATES = Versioned(
+AGGREGATES = VersionedSchema(
     [
         (Version(1, 1), Schema(_all({"aggregates": _list(TEXT)}))),
         (Version(1, 19), Schema(_all({"aggregates": _list(TEXT), "resource_provider_generation": _COUNT}))),
@@ -93,7 +93,7 @@ def _of_provider(held: JsonSchema) -> Schema:
     return Schema(_all({"resource_provider_generation": _COUNT, "allocations": _by(UUID_KEY, _all(held))}))
 
 
-PROVIDER_ALLOCATIONS = Versioned(
+PROVIDER_ALLOCATIONS = VersionedSchema(
     [
         (Version(1, 0), _of_provider({"resources": _AMOUNTS})),
         (Version(1, 28), _of_provider({"resources": _AMOUNTS, "consumer_generation": _COUNT})),
@@ -120,7 +120,7 @@ def _held(more: JsonSchema) -> Schema:
     return Schema(_all(_HELD | more, but=tuple(more)))
 
 
-CONSUMER_ALLOCATIONS = Versioned(
+CONSUMER_ALLOCATIONS = VersionedSchema(
     [
         (Version(1, 0), _held({})),
         (Version(1, 12), _held(_OWNER)),
@@ -138,7 +138,7 @@ _BY_TYPE: JsonSchema = _by(
         "additionalProperties": False,
     },
 )
-USAGES = Versioned(
+USAGES = VersionedSchema(
     [(Version(1, 9), Schema(_all({"usages": _AMOUNTS}))), (Version(1, 38), Schema(_all({"usages": _BY_TYPE})))]
 )
 
@@ -160,7 +160,7 @@ def _candidates(request: JsonSchema, summary: JsonSchema) -> Schema:
     )
 
 
-CANDIDATES = Versioned(
+CANDIDATES = VersionedSchema(
     [
         (Version(1, 10), _candidates(_LISTED, _CAPACITIES)),
         (Version(1, 12), _candidates(_KEYED, _CAPACITIES)),
@@ -327,4 +327,4 @@ def _errors(error: JsonSchema) -> Schema:
     return Schema(_all({"errors": {"type": "array", "minItems": 1, "maxItems": 1, "items": one}}))
 
 
-REFUSAL = Versioned([(Version(1, 0), _errors(_ERROR)), (Version(1, 23), _errors({**_ERROR, "code": TEXT}))])
+REFUSAL = VersionedSchema([(Version(1, 0), _errors(_ERROR)), (Version(1, 23), _errors({**_ERROR, "code": TEXT}))])

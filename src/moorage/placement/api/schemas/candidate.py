@@ -1,7 +1,7 @@
 """GET /allocation_candidates"""
 
 from moorage.placement.api.schemas.common import NUMBERED_SUFFIX, SUFFIX, TEXT, JsonSchema, closed
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _LIMIT: JsonSchema = {
@@ -22,7 +22,7 @@ def _groups(suffix: str, *keys: str) -> JsonSchema:
 _OLD_KEYS = ("resources", "required", "member_of")
 _KEYS = (*_OLD_KEYS, "in_tree")
 
-LIST = Versioned(
+LIST = VersionedSchema(
     [
         (Version(1, 10), Schema(closed(_RESOURCES, required=("resources",)))),
         (Version(1, 16), Schema(closed({**_RESOURCES, **_LIMIT}, required=("resources",)))),

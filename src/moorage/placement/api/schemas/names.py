@@ -1,7 +1,7 @@
 """/resource_classes, /traits, and the traits and aggregates of a provider"""
 
 from moorage.placement.api.schemas.common import CUSTOM_NAME, TEXT, UUID, JsonSchema, body, closed
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 RESOURCE_CLASS = body(
@@ -21,7 +21,7 @@ PROVIDER_TRAITS = body(
 
 _AGGREGATES: JsonSchema = {"type": "array", "items": UUID, "uniqueItems": True}
 
-PROVIDER_AGGREGATES = Versioned(
+PROVIDER_AGGREGATES = VersionedSchema(
     [
         (Version(1, 1), body(_AGGREGATES)),
         (

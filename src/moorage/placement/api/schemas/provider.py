@@ -1,13 +1,13 @@
 """/resource_providers"""
 
 from moorage.placement.api.schemas.common import TEXT, UUID, JsonSchema, body, closed
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _NAME: JsonSchema = {"type": "string", "maxLength": 200}
 _PARENT: JsonSchema = {"anyOf": [UUID, {"type": "null"}]}
 
-CREATE = Versioned(
+CREATE = VersionedSchema(
     [
         (Version(1, 0), body(closed({"name": _NAME, "uuid": UUID}, required=("name",)))),
         (
@@ -17,7 +17,7 @@ CREATE = Versioned(
     ]
 )
 
-UPDATE = Versioned(
+UPDATE = VersionedSchema(
     [
         (Version(1, 0), body(closed({"name": _NAME}, required=("name",)))),
         (Version(1, 14), body(closed({"name": _NAME, "parent_provider_uuid": _PARENT}, required=("name",)))),
@@ -30,7 +30,7 @@ _LIST_1_4 = {**_LIST_1_3, "resources": TEXT}
 _LIST_1_14 = {**_LIST_1_4, "in_tree": UUID}
 _LIST_1_18 = {**_LIST_1_14, "required": TEXT}
 
-LIST = Versioned(
+LIST = VersionedSchema(
     [
         (Version(1, 0), Schema(closed(_LIST))),
         (Version(1, 3), Schema(closed(_LIST_1_3))),

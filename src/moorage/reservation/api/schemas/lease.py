@@ -11,7 +11,7 @@ from moorage.reservation.leases.list_service import OPERATORS_KNOW, Done
 from moorage.reservation.model.before_end_actions import MOST_ACTIONS, EndAction, EndActionKind
 from moorage.reservation.model.leases import WIRE_EVENTS, Event, EventType, Lease
 from moorage.reservation.store.event_store import StepCount
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 NAME = {"type": "string", "minLength": 1, "maxLength": 255}
@@ -77,7 +77,7 @@ def _with_actions(schema: Schema) -> Schema:
 
 CREATE_OURS = _with_actions(CREATE)
 UPDATE_OURS = _with_actions(UPDATE)
-UPDATE_BY_VERSION = Versioned([(Version(1, 0), UPDATE), (Version(1, 1), UPDATE_OURS)])
+UPDATE_BY_VERSION = VersionedSchema([(Version(1, 0), UPDATE), (Version(1, 1), UPDATE_OURS)])
 
 #: {action: what it needs beside its name}
 _TARGETS = {EndActionKind.WEBHOOK: "url", EndActionKind.EMAIL: "to"}

@@ -7,7 +7,7 @@ from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, word
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.list_query import MAX_LIMIT, HostPage, LeasePage, SortKey
 from moorage.reservation.model.property_query import MAX_TEXT
-from moorage.wire.body import Schema, Versioned
+from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Query
 from moorage.wire.microversion import Version
 
@@ -57,9 +57,9 @@ ALLOCATIONS = Schema(
 _PASSED_BY = Schema({"type": "object"})
 OF_LEASE = Schema({"type": "object", "properties": {"lease_id": _TEXT, "reservation_id": _TEXT}})
 PROPERTIES = Schema({"type": "object", "properties": {"detail": _TEXT, "all": _TEXT}})
-LEASES_BY_VERSION = Versioned([(_FIRST, _PASSED_BY), (_PAGES, LEASES)])
-HOSTS_BY_VERSION = Versioned([(_FIRST, _PASSED_BY), (_PAGES, HOSTS)])
-ALLOCATIONS_BY_VERSION = Versioned([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIONS)])
+LEASES_BY_VERSION = VersionedSchema([(_FIRST, _PASSED_BY), (_PAGES, LEASES)])
+HOSTS_BY_VERSION = VersionedSchema([(_FIRST, _PASSED_BY), (_PAGES, HOSTS)])
+ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIONS)])
 
 
 def asked(query: Query, schema: Schema) -> dict[str, str]:
