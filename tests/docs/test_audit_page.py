@@ -1,4 +1,4 @@
-"""The guide to the audit has a row for everything that it finds, and each of them is provoked on a whole plane."""
+"""The page of findings has a row for everything that it finds, and each of them is provoked on a whole plane."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_everything_that_an_audit_finds_has_a_row():
-    guide = (ROOT / "docs" / "guides" / "audit.md").read_text()
+    guide = (ROOT / "docs" / "reference" / "audit-findings.md").read_text()
     rows = [line.split("|")[1] for line in guide.splitlines() if line.startswith("| ")]
     named = [name.strip() for row in rows[1:] for name in row.split(",")]
     assert sorted(named) == sorted(FindingKind)

@@ -1,4 +1,4 @@
-"""The examples of the guide to events and history do what it says."""
+"""The examples of the guide to changes, and of the reference of the change log, do what they say."""
 
 import json
 import re
@@ -13,7 +13,8 @@ from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from tests.plane import InProcessPlane
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "events.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = "".join((DOCS / name).read_text() for name in ("guides/events.md", "reference/change-log.md"))
 COMMANDS = [line[2:].partition("  #")[0] for line in PAGE.splitlines() if line.startswith("$ ")]
 HOST = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e"
 CONSUMER = "00000000-0000-4000-8000-00000000000a"

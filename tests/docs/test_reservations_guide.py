@@ -1,4 +1,4 @@
-"""The guide to reservations says what the code does."""
+"""The guide to reservations and its reference say what the code does."""
 
 import re
 
@@ -12,7 +12,7 @@ from moorage.reservation.model.leases import HOST_PROPERTIES
 from moorage.reservation.service import PLACEMENT_VERSION
 from tests.docs.named import ROOT
 
-PAGE = (ROOT / "docs" / "guides" / "reservations.md").read_text()
+PAGE = "".join((ROOT / "docs" / part / "reservations.md").read_text() for part in ("guides", "reference"))
 
 
 def test_affinity_means_what_the_page_says():
@@ -37,7 +37,7 @@ def test_the_operators_bounds_and_properties_are_those_of_the_code():
     assert re.findall(r"`([^`]+)`", said) == [*property_query.OPERATORS, "in", "and", "or", "not"]
     bounds = f"At most {property_query.MAX_DEPTH} levels, {property_query.MAX_COMPARISONS} comparisons and {property_query.MAX_TEXT} characters"
     assert bounds in PAGE
-    (columns,) = re.findall(r"their own columns \((.*?)\)", PAGE, re.DOTALL)
+    (columns,) = re.findall(r"hosts' own columns \((.*?)\)", PAGE, re.DOTALL)
     assert set(re.findall(r"`(\w+)`", columns)) == HOST_PROPERTIES
 
 

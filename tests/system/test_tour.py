@@ -1,4 +1,4 @@
-"""The tour of `make demo`: the whole plane, walked with the unmodified clients; and the README that shows it."""
+"""The tour of `make demo`: the whole plane, walked with the unmodified clients; and the page that shows it."""
 
 import re
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.clients]
 
 ROOT = Path(__file__).parents[2]
 
-#: What differs from run to run: ids (the README shortens them), the port, a moment.
+#: What differs from run to run: ids (the page shortens them), the port, a moment.
 _VARYING = [
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{8}…"), "ID"),
     (re.compile(r"[0-9A-F]{8}(_[0-9A-F]{4}){3}_[0-9A-F]{12}|[0-9A-F]{8}…"), "ID"),
@@ -53,9 +53,8 @@ def tour(*options: object) -> str:
 
 def test_the_tour_holds_and_is_what_the_readme_shows():
     said = tour()
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = readme[readme.index("## The tour") : readme.index("## Use it")]
-    assert steps(shown) == steps(said)
+    page = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    assert steps(page) == steps(said)
 
 
 @pytest.mark.core

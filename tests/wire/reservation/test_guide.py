@@ -1,4 +1,4 @@
-"""Every request that docs/guides/reservations.md shows is sent, in its order, and is answered."""
+"""Every request that docs/reference/reservations.md shows is sent, in its order, and is answered."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from urllib.parse import quote
 from tests.docs.named import ROOT
 from tests.wire.reservation.plane import instance, lease
 
-PAGE = (ROOT / "docs" / "guides" / "reservations.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "reservations.md").read_text()
 
 
 def requests():

@@ -44,6 +44,8 @@ def test_no_room_is_said(run):
 
 
 def test_the_command_of_the_guide_tells_the_next_slots(run):
-    (line,) = re.findall(r"^\$ moorage slots (.*)$", (ROOT / "docs/guides/reservations.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(
+        r"^\$ moorage slots (.*)$", (ROOT / "docs/reference/reservations.md").read_text(), re.MULTILINE
+    )
     words = shlex.split(line)
     assert words[words.index("--from") + 1] in run(*words)
