@@ -23,7 +23,7 @@ def main() -> None:
     signals = Signals()
     server = HttpServer(application, create_server(("127.0.0.1", int(sys.argv[1]))), threads=ServerOptions().threads)
     server.start()
-    signals.until_the_end(lambda: None)
+    signals.wait_for_sigterm(lambda: None)
     server.stop(1.0)
 
 

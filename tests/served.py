@@ -17,7 +17,7 @@ def serve(app: WsgiApp, port: int, *, threads: int = 4) -> None:
     signals = Signals()
     server = HttpServer(app, create_server(("127.0.0.1", port)), threads=threads)
     server.start()
-    signals.until_the_end(lambda: None)
+    signals.wait_for_sigterm(lambda: None)
     server.stop(5.0)
 
 

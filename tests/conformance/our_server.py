@@ -31,7 +31,7 @@ def main() -> None:
         plane.plane.start_tasks()
         app = plane.alone("placement")
         if variant.cors:
-            app = CrossOrigin(frozenset({CORS_ORIGIN}), frozenset({CORS_HEADER})).around(app)
+            app = CrossOrigin(frozenset({CORS_ORIGIN}), frozenset({CORS_HEADER})).wrap(app)
         {"literal": literal_server, "server": served}[front].serve(app, int(port))
 
 

@@ -152,7 +152,7 @@ class Cloud:
                 (key, argument), *_ = operation.action.items()
                 argument = {"imageRef": self.image} if key == "rebuild" else argument
                 path = f"/servers/{self.server_id}/action"
-                self.clients.compute.answer("POST", path, json={key: argument})
+                self.clients.compute.request_raw("POST", path, json={key: argument})
             return True
         return False
 

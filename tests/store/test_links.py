@@ -20,7 +20,7 @@ def by_batches(engine):
 
 
 def by_questions(engine):
-    return SingleReads(engine).question(select(literal(1)))()
+    return SingleReads(engine).prepare(select(literal(1)))()
 
 
 def by_prepared(engine):

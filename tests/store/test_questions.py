@@ -60,33 +60,33 @@ def asker(boats):
 
 @on_every_database
 def test_answers_have_the_values_that_a_transaction_reads(asker):
-    assert asker.question(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
+    assert asker.prepare(ALL)() == [tuple(ADA.values()), tuple(BOB.values())]
 
 
 @on_every_database
 def test_parameters_are_texts_and_numbers_and_the_statement_may_have_its_own(asker):
-    named = asker.question(
+    named = asker.prepare(
         sa.select(BOAT.c.id).where(BOAT.c.name == bindparam("name"), BOAT.c.id >= bindparam("least"), BOAT.c.afloat)
     )
     assert named(name=ADA["name"], least=1) == [(1,)]
     assert named(name=ADA["name"], least=2) == []
     assert named(name="x' or 1=1 --", least=0) == []
-    assert asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).number() == 2
+    assert asker.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == 2)).scalar() == 2
 
 
 @on_every_database
 def test_an_answer_has_everything_that_was_committed_before(boats, asker):
-    newest = asker.question(sa.select(sa.func.max(BOAT.c.id)))
+    newest = asker.prepare(sa.select(sa.func.max(BOAT.c.id)))
     for number in range(3, 30):
         with write(boats) as connection:
             connection.execute(BOAT.insert().values(id=number, afloat=True))
-        assert newest.number() == number
+        assert newest.scalar() == number
 
 
 @on_every_database
 def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boats, asker):
     METADATA.drop_all(boats)
-    question = asker.question(ALL)
+    question = asker.prepare(ALL)
     for _ in range(2):
         with pytest.raises(sa.exc.DBAPIError, match="boat"):
             question()
@@ -96,7 +96,7 @@ def test_a_statement_that_cannot_be_run_is_said_and_the_next_one_is_answered(boa
 
 @on_servers
 def test_a_connection_that_was_lost_while_idle_costs_only_a_second_try(boats, asker):
-    question = asker.question(ALL)
+    question = asker.prepare(ALL)
     links = [asker._open(), asker._open()]
     asker._idle += links
     for link in links:
@@ -118,22 +118,22 @@ def cut(engine, connection):
 def test_a_database_that_does_not_answer_is_unavailable():
     for url in (f"postgresql://postgres@127.0.0.1:{free_port()}/none", f"mariadb://root@127.0.0.1:{free_port()}/none"):
         with pytest.raises(Unavailable):
-            SingleReads(open_engine(url)).question(ALL)()
+            SingleReads(open_engine(url)).prepare(ALL)()
 
 
 @on_every_database
 def test_connections_end_with_the_engine(boats, asker):
-    asker.question(ALL)()
+    asker.prepare(ALL)()
     (link,) = asker._idle
     boats.dispose()
     assert asker._idle == []
     with pytest.raises((sqlite3.Error, boats.dialect.loaded_dbapi.Error)):
-        link.run(asker.question(ALL)._sql, [])
+        link.run(asker.prepare(ALL)._sql, [])
 
 
 @on_every_database
 def test_threads_share_the_connections_one_at_a_time(asker):
-    question = asker.question(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
+    question = asker.prepare(sa.select(BOAT.c.id).where(BOAT.c.id == bindparam("wanted")))
     wrong = []
 
     def ask(number):

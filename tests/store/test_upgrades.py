@@ -117,7 +117,7 @@ def test_servers_of_before_are_counted(tmp_path):
             "counted-servers"
         ]
         with read(engine) as connection:
-            assert backfills.BACKFILLS[0].left(engine) == 0
+            assert backfills.BACKFILLS[0].count_left(engine) == 0
             used = connection.execute(sa.text("SELECT used FROM quota_locks WHERE used IS NOT NULL")).scalar_one()
         assert '"instances":3' in str(used).replace(" ", "").replace("'", '"')
         engine.dispose()

@@ -349,7 +349,7 @@ def published(service: str, route: Route[Any]) -> set[str]:
     words = about and about.operations.get(f"{route.method} {route.path}")
     if not words or words.query is None:
         return set()
-    schema = words.query.at(None) if isinstance(words.query, VersionedSchema) else words.query
+    schema = words.query.for_version(None) if isinstance(words.query, VersionedSchema) else words.query
     return set(schema.document.get("properties", {})) if schema else set()
 
 

@@ -89,7 +89,7 @@ class Cloud:
     def _ordered_image(self, server):
         """Of its disk: a job of B."""
         body = {"createImage": {"name": "disk"}}
-        return json.loads(self.admin.answer("POST", f"/v2.1/servers/{server}/action", json=body).body)["image_id"]
+        return json.loads(self.admin.request_raw("POST", f"/v2.1/servers/{server}/action", json=body).body)["image_id"]
 
     def _job(self, service):
         """The id of one that B has claimed."""

@@ -93,7 +93,7 @@ class AcceleratorClient(HostJobsClient):
 
     def handles(self, host: str) -> list[AttachHandle] | None:
         """The attach handles of a host; None where the service is not ours, or does not tell us."""
-        answer = self._http.answer("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
+        answer = self._http.request_raw("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
         if answer.status != 200:
             return None
         return [

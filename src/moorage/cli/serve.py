@@ -50,7 +50,7 @@ def work(listener: socket.socket) -> NoReturn:
     server.start()
     click.echo(_banner(config))
     notify_service_manager("READY=1")
-    signals.until_the_end(plane.reload)
+    signals.wait_for_sigterm(plane.reload)
     notify_service_manager("STOPPING=1")
     plane.drain()
     if config.server.drain_s > 0:

@@ -21,7 +21,7 @@ class Inventory:
     step_size: int = 1
     allocation_ratio: float = 1.0
 
-    def closed(self) -> Self:
+    def fully_reserved(self) -> Self:
         """The same, with no room for anything new."""
         return replace(self, reserved=self.total)
 

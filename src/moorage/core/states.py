@@ -27,7 +27,7 @@ class Transitions(Generic[S]):
             code="moorage.state",
         )
 
-    def before(self, after: S) -> frozenset[S]:
+    def states_before(self, after: S) -> frozenset[S]:
         """The states from which `after` can be reached: what a conditional UPDATE names in its WHERE."""
         return frozenset(state for state, following in self.allowed.items() if after in following)
 

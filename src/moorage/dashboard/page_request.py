@@ -89,7 +89,9 @@ def _admitted(visit: Visit, *, is_public: bool) -> Visit:
     if person is None and not is_public:
         raise Unauthorized("sign in first", code="dashboard.session_over")
     if person is not None and request.change is not None:
-        request.change.by(name=person.user_name, project_id=person.project.id, project_name=person.project.name)
+        request.change.set_initiator(
+            name=person.user_name, project_id=person.project.id, project_name=person.project.name
+        )
     return Visit(request, visit.cookies, visit.seed, form, person)
 
 

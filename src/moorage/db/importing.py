@@ -58,7 +58,7 @@ class ImportLedger:
         self._progress = progress
         self._findings = Findings()
 
-    def note(self, finding: ImportFinding) -> None:
+    def record(self, finding: ImportFinding) -> None:
         self._findings.add(finding)
         self._noted(finding)
 

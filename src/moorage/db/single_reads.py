@@ -42,10 +42,10 @@ class SingleReads:
         self._idle: list[_Link] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
-    def question(self, statement: Select[Any] | CompoundSelect[Any]) -> "PreparedRead":
+    def prepare(self, statement: Select[Any] | CompoundSelect[Any]) -> "PreparedRead":
         return PreparedRead(self, self._engine, statement)
 
-    def ask(self, sql: "_CompiledSelect", parameters: Sequence[object]) -> Rows:
+    def run_select(self, sql: "_CompiledSelect", parameters: Sequence[object]) -> Rows:
         """Raises what a transaction raises; a connection that was lost while it was idle only costs a second try."""
         try:
             link = self._idle.pop()
@@ -96,12 +96,12 @@ class PreparedRead:
         self._processors = self._sql.processors
 
     def __call__(self, **parameters: object) -> Rows:
-        rows = self._asker.ask(self._sql, self._sql.placed(parameters))
+        rows = self._asker.run_select(self._sql, self._sql.placed(parameters))
         return [self._processed(row) for row in rows] if self._processors else rows
 
-    def number(self, **parameters: object) -> int:
+    def scalar(self, **parameters: object) -> int:
         """The only column of the only row."""
-        return int(self._asker.ask(self._sql, self._sql.placed(parameters))[0][0])
+        return int(self._asker.run_select(self._sql, self._sql.placed(parameters))[0][0])
 
     def _processed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         values = list(row)

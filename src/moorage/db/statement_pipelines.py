@@ -57,13 +57,13 @@ class Statement:
     ) -> None:
         self.name = f"batch_{next(_numbers)}".encode()
         self.answers = answers
-        self._words = words
+        self._sql = words
         self._columns = columns or {}
         self._worded: dict[str, str] = {}
 
-    def words(self, database: str) -> str:
+    def sql_for(self, database: str) -> str:
         if database not in self._worded:
-            words = self._words if isinstance(self._words, str) else self._words[database]
+            words = self._sql if isinstance(self._sql, str) else self._sql[database]
             self._worded[database] = words.replace("{rows}", _ROWS[database](self._columns, TYPES[database]))
         return self._worded[database]
 
@@ -196,7 +196,7 @@ class StatementPipeline:
                 self.close()
 
     def _words(self, commands: Sequence[Command]) -> str:
-        return "; ".join(statement.words(dialect_name(self._engine)) for statement, _ in commands)
+        return "; ".join(statement.sql_for(dialect_name(self._engine)) for statement, _ in commands)
 
 
 class PipelinedTransaction:
@@ -281,7 +281,7 @@ class _PostgresqlLink(PostgresqlLink):
         if begin:
             self.replan_now_and_then()
         for statement, _ in sent:
-            self._prepare(statement.name, statement.words("postgresql").encode())
+            self._prepare(statement.name, statement.sql_for("postgresql").encode())
         pg.enter_pipeline_mode()
         if begin and not commit:
             pg.send_query_params(b"BEGIN", None)
@@ -329,7 +329,7 @@ class _MariadbLink(MariadbLink):
 
     def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
         """One compound statement: one round trip, a result set for each statement in it that answers rows."""
-        words = [statement.words("mariadb") for statement, _ in sent]
+        words = [statement.sql_for("mariadb") for statement, _ in sent]
         block = [*(["START TRANSACTION"] if begin else []), *words, *(["COMMIT"] if commit else [])]
         parameters = tuple(parameter.decode() for _, parameter in sent if parameter is not None)
         self._cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(block)}; END", parameters)
@@ -365,7 +365,7 @@ class _SqliteLink(SqliteLink):
         return answers
 
     def _run_one(self, statement: Statement, parameter: bytes | None) -> Rows:
-        words = statement.words("sqlite")
+        words = statement.sql_for("sqlite")
         parameters = () if parameter is None else (parameter.decode(),)
         rows: Rows = self.driver_connection.execute(words, parameters).fetchall()
         return rows

@@ -36,9 +36,9 @@ class Backfill:
     name: str
     what: str
     #: how many rows are left, about
-    left: Callable[[Engine], int]
+    count_left: Callable[[Engine], int]
     #: bring some to today's form, in one short transaction; how many that were
-    some: Callable[[Engine], int]
+    run_batch: Callable[[Engine], int]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def plan_upgrade(engine: Engine, feature: str) -> list[UpgradeStep]:
 
 def _backfill(engine: Engine, feature: str, one: Backfill, *, is_known: bool) -> UpgradeStep:
     """Before the schema is expanded nobody knows how many rows there are."""
-    left = one.left(engine) if is_known else 0
+    left = one.count_left(engine) if is_known else 0
     return UpgradeStep(feature, Phase.MIGRATE, one.name, one.what, is_done=is_known and not left, rows=left)
 
 
@@ -114,10 +114,10 @@ def _run_step(engine: Engine, step: UpgradeStep, tell: StepProgress) -> None:
         tell(label, 1, 1)
         return
     (backfill,) = (one for one in backfills(step.feature) if one.name == step.name)
-    total, finished = backfill.left(engine), 0
-    while left := backfill.left(engine):
+    total, finished = backfill.count_left(engine), 0
+    while left := backfill.count_left(engine):
         tell(label, finished, max(total, finished + left))
-        some = backfill.some(engine)
+        some = backfill.run_batch(engine)
         if not some:
             raise Unavailable(f"{label}: {left} rows are held by others; run it again")
         finished += some

@@ -112,11 +112,11 @@ class EmbeddedIdentity:
         `named` is what the caller called a user who is None; `address` is the caller's.
         """
         account = user.id if user else f"?{named}"
-        self._failed_logins.begin(account, address)
+        self._failed_logins.check(account, address)
         if not password_matches(user, password, self.accounts().bcrypt_rounds) or user is None:
-            self._failed_logins.failed(account, address)
+            self._failed_logins.record_failure(account, address)
             raise Unauthorized("user name or password is wrong", code="identity.password")
-        self._failed_logins.succeeded(account, address)
+        self._failed_logins.record_success(account, address)
         return user
 
     def change_password(self, user: User | None, original: str, new: str, *, named: str, address: str) -> None:
@@ -139,7 +139,9 @@ class EmbeddedIdentity:
             _delete_first_password(self._state / "credentials.json", user.name)
         log.info("a user has a new password", extra={"user": user.id})
 
-    def issue(self, user: User, project: Project | None, methods: tuple[str, ...]) -> tuple[str, AuthenticatedCaller]:
+    def issue_token(
+        self, user: User, project: Project | None, methods: tuple[str, ...]
+    ) -> tuple[str, AuthenticatedCaller]:
         """A token for the user in that project. Raises `Unauthorized` where the user has no role there."""
         now = self._clock.now().replace(microsecond=0)
         return self._sign(user, project, methods, expires_at=now + self._lifetime)
@@ -149,7 +151,7 @@ class EmbeddedIdentity:
         expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
         return self._sign(_user_for_host(name, host), None, ("host",), expires_at=expires_at, host=name)
 
-    def rescope(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
+    def rescope_token(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
         """A token for another project; it ends when the one it came from ends."""
         methods = tuple(sorted({*held.claims.methods, "token"}))
         first = held.claims.chain_id or held.claims.audit_id
@@ -157,7 +159,7 @@ class EmbeddedIdentity:
             held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first, host=held.host
         )
 
-    def revoke(self, held: AuthenticatedCaller, *, with_descendants: bool) -> None:
+    def revoke_token(self, held: AuthenticatedCaller, *, with_descendants: bool) -> None:
         """The token ends now: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
 
         With it end those that were got for it, unless it was got for another token itself.
@@ -167,7 +169,7 @@ class EmbeddedIdentity:
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
         claims = self._keys.value().read(token, self._clock.now(), grace=grace)
-        if self._revocations.cover(claims):
+        if self._revocations.covers(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
         if claims.user_id.startswith(ID_PREFIX):
             return self._identify_host(claims)

@@ -153,18 +153,18 @@ class HostRegistry:
             )
 
         # Nobody takes the lock who has nothing to show.
-        host = self._present(name)
+        host = self._host_now(name)
         if not (is_repeated(host) or is_invited(host)):
             raise _host_refused(name)
         self._change(change)
 
-    def check(self, name: str, secret: str) -> HostIdentity:
+    def check_secret(self, name: str, secret: str) -> HostIdentity:
         """The host whose secret it is. The first use of the next secret ends the one before.
 
         Raises `Unauthorized`, the same for every cause.
         """
         given = digest_of(secret)
-        host = self._present(name)
+        host = self._host_now(name)
         if host is None or not host.may_call or given not in (host.secret, host.next_secret):
             raise _host_refused(name)
         if host.secret == given:
@@ -187,7 +187,7 @@ class HostRegistry:
 
         Raises `Unauthorized`, as `check`.
         """
-        host = self.check(name, secret)
+        host = self.check_secret(name, secret)
 
         def change(hosts: dict[str, HostIdentity]) -> None:
             present = hosts.get(name)
@@ -197,7 +197,7 @@ class HostRegistry:
 
         self._change(change)
 
-    def own(self, names: Sequence[str]) -> None:
+    def enrol_own_hosts(self, names: Sequence[str]) -> None:
         """These hosts' agents run in this process, which has the key of the tokens: they are enrolled by that.
 
         Raises `StartError` for a name that no host can have.
@@ -223,9 +223,9 @@ class HostRegistry:
     def _new_id(self) -> str:
         return f"{ID_PREFIX}{self._ids.uuid().replace('-', '')}"
 
-    def _present(self, name: str) -> HostIdentity | None:
+    def _host_now(self, name: str) -> HostIdentity | None:
         """As of now: another process may have enrolled it a moment ago."""
-        self._watched.look_now()
+        self._watched.reload_now()
         return self.hosts().get(name)
 
     def _change(self, change: Callable[[dict[str, HostIdentity]], None]) -> None:
@@ -236,7 +236,7 @@ class HostRegistry:
             change(hosts)
             if hosts != before:
                 write_durably(self._path, msgspec.json.format(msgspec.json.encode(hosts), indent=1))
-        self._watched.look_now()
+        self._watched.reload_now()
 
 
 @dataclass(frozen=True)

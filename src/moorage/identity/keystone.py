@@ -101,7 +101,7 @@ class KeystoneTokens:
         }
         self._identifying: WsgiApp | None = None
 
-    def around(self, app: WsgiApp) -> WsgiApp:
+    def wrap(self, app: WsgiApp) -> WsgiApp:
         """`app` behind keystonemiddleware. Raises `StartError` where that is not installed."""
         try:
             from keystonemiddleware import auth_token

@@ -70,7 +70,7 @@ class RuleTable:
     def refusal(self, rule: str) -> str:
         return self.refusal_text.format(rule=rule)
 
-    def or_if(self, rule: Rule) -> "RuleTable":
+    def also_allowing(self, rule: Rule) -> "RuleTable":
         """This table, with whoever `rule` allows allowed everywhere too."""
 
         def either(own: Rule) -> Rule:

@@ -71,7 +71,7 @@ class Revocations:
         self._alone = alone
         self._watched = WatchedFiles("revoked tokens", [path], lambda: _read_revocations(path), clock)
 
-    def cover(self, claims: Claims) -> bool:
+    def covers(self, claims: Claims) -> bool:
         """Whether the token is revoked; in every process within `RELOAD_PERIOD`, in the one that revoked it at once."""
         revoked = self._watched.value()
         return (
@@ -87,7 +87,7 @@ class Revocations:
         line = _Revocation(kind, _seconds(until), claims.audit_id, claims.user_id, _seconds(claims.issued_at))
         with self._alone():
             self._write(line, self._clock.now())
-        self._watched.look_now()
+        self._watched.reload_now()
 
     def _write(self, line: _Revocation, now: datetime) -> None:
         there = _read_revocations(self._path).lines

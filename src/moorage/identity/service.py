@@ -94,15 +94,15 @@ class IdentityService:
             held = self._identity.identify(login.token)
             if login.user is not None and self._find_user(login.user) != held.user:
                 raise Unauthorized("the token belongs to another user")
-            return self._identity.rescope(held, self._wanted_project(login, held.user))
+            return self._identity.rescope_token(held, self._wanted_project(login, held.user))
         user = self._find_user(login.user) if login.user else None
         named = (login.user.id or login.user.name or "") if login.user else ""
         user = self._identity.check_password(user, login.password, named=named, address=address)
-        return self._identity.issue(user, self._wanted_project(login, user), ("password",))
+        return self._identity.issue_token(user, self._wanted_project(login, user), ("password",))
 
     def log_in_host(self, name: str, secret: str) -> tuple[str, AuthenticatedCaller]:
         """(token, whose it is) for the agent of a host. Raises `Unauthorized`."""
-        return self._identity.issue_for_host(name, self.hosts.check(name, secret))
+        return self._identity.issue_for_host(name, self.hosts.check_secret(name, secret))
 
     def now(self) -> datetime:
         return self._identity.now()
@@ -111,23 +111,23 @@ class IdentityService:
         """Whom it names; None where there is nobody of that name, or a token alone."""
         return self._find_user(login.user) if login.user else None
 
-    def judge(
+    def validate_token(
         self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool
     ) -> AuthenticatedCaller:
         """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
         grace = SERVICE_TOKEN_GRACE if allow_expired and privileged else timedelta(0)
-        held = self._in_force(subject, grace)
+        held = self._identify(subject, grace)
         if not (is_own or privileged or held.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:validate_token.")
         return held
 
-    def revoke(self, caller: Caller, subject: str, *, is_admin: bool, with_descendants: bool) -> None:
+    def revoke_token(self, caller: Caller, subject: str, *, is_admin: bool, with_descendants: bool) -> None:
         """Ends a token of the caller, or any for an admin. Raises `NotFound` for one that is not in force."""
-        held = self._in_force(subject)
+        held = self._identify(subject)
         if not (is_admin or held.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:revoke_token.")
-        self._identity.revoke(held, with_descendants=with_descendants)
+        self._identity.revoke_token(held, with_descendants=with_descendants)
 
     def catalog(self, base_url: str) -> list[Endpoint]:
         """`base_url`: of the request, with our own mount."""
@@ -180,7 +180,7 @@ class IdentityService:
             role for role in sorted(held | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
         ]
 
-    def _in_force(self, subject: str, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
+    def _identify(self, subject: str, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         try:
             return self._identity.identify(subject, grace=grace)
         except Unauthorized as error:

@@ -99,7 +99,7 @@ class LoginThrottle:
         #: pairs that have signed in, the last ones
         self._familiar: OrderedDict[bytes, None] = OrderedDict()
 
-    def begin(self, account: str, address: str) -> None:
+    def check(self, account: str, address: str) -> None:
         """Before a password is checked. Raises `TooManyRequests`."""
         pair, where, now = _key(account, address), _key(address), self._clock.now()
         with self._lock:
@@ -117,7 +117,7 @@ class LoginThrottle:
             f"too many failed logins; try again in {seconds} seconds", code="identity.too_many", retry_after_s=seconds
         )
 
-    def failed(self, account: str, address: str) -> None:
+    def record_failure(self, account: str, address: str) -> None:
         pair, whose, where, now = _key(account, address), _key(account), _key(address), self._clock.now()
         with self._lock:
             is_familiar = pair in self._familiar
@@ -127,7 +127,7 @@ class LoginThrottle:
             if address and not is_familiar:
                 self._addresses.add(where, now, FREE_FAILURES_OF_ADDRESS)
 
-    def succeeded(self, account: str, address: str) -> None:
+    def record_success(self, account: str, address: str) -> None:
         pair = _key(account, address)
         with self._lock:
             self._pairs.forget(pair)

@@ -120,7 +120,7 @@ class UsersFile:
                 "The users of this cloud cannot be changed here; an administrator can set a password.",
                 code="identity.read_only",
             ) from error
-        self._watched.look_now()
+        self._watched.reload_now()
 
 
 def load_accounts(path: Path) -> Accounts:

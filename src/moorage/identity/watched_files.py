@@ -47,7 +47,7 @@ class WatchedFiles(Generic[T]):
                 self._look(now)
         return self._value
 
-    def look_now(self) -> None:
+    def reload_now(self) -> None:
         """For whoever has just written a file."""
         with self._lock:
             self._next_look = self._clock.now()

@@ -96,7 +96,7 @@ class ImageWriter:
         """One that is not there, or that the project does not own, is left alone."""
         _check(view, OwnerView)
         if self._images.get(view, image_id) is not None:
-            self._images.http(view).answer("DELETE", path_of(image_id), accept=(404,))
+            self._images.http(view).request_raw("DELETE", path_of(image_id), accept=(404,))
 
     def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]:
         """Active images of the project that carry all of `properties`, the oldest first."""
@@ -107,7 +107,7 @@ class ImageWriter:
         """False: it was there."""
         http = self._images.http(view)
         try:
-            return http.answer("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
+            return http.request_raw("POST", "/v2/images", json=document, repeatable=True, accept=(409,)).status != 409
         except RemoteError as error:
             if error.status == 413:
                 raise OverQuota(f"Quota exceeded or out of space for image: {error.message}") from error

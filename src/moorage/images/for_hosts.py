@@ -203,7 +203,7 @@ class DiskImages:
 
     def withdraw(self, image_id: str) -> None:
         """It could not be made. One that is not there is fine."""
-        self._http.answer("DELETE", f"{self._path}/{quote(image_id, safe='')}", accept=(404,))
+        self._http.request_raw("DELETE", f"{self._path}/{quote(image_id, safe='')}", accept=(404,))
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class GlanceImages:
         created: dict[str, str] = {}
         for scope in _scopes(view):
             asked = [("status", status), *scope, ("sort", "created_at:asc"), ("limit", str(self._page_size))]
-            for row in http.rows("/v2/images", "images", [*asked, *properties.items()], more="next"):
+            for row in http.paged_rows("/v2/images", "images", [*asked, *properties.items()], more="next"):
                 record = record_of(row)
                 if record.carries(properties) and (isinstance(view, CallerView) or lists(view, record)):
                     found[record.id] = record

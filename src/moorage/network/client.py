@@ -132,14 +132,14 @@ class NetworkClient:
     def unbind(self, floating_ip_id: str) -> None:
         """From its port. One that is gone is fine."""
         path = f"/v2.0/floatingips/{floating_ip_id}"
-        self._http.answer("PUT", path, json={"floatingip": {"port_id": None}}, accept=(404,))
+        self._http.request_raw("PUT", path, json={"floatingip": {"port_id": None}}, accept=(404,))
 
     def delete_floating_ip(self, floating_ip_id: str) -> None:
         """One that is gone is fine."""
-        self._http.answer("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
+        self._http.request_raw("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
 
     def _rows(self, resource: str, asked: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
-        return self._http.rows(f"/v2.0/{resource}", resource, asked, more=f"{resource}_links")
+        return self._http.paged_rows(f"/v2.0/{resource}", resource, asked, more=f"{resource}_links")
 
 
 def _floating_ip(row: Mapping[str, Any]) -> FloatingIp:

@@ -44,5 +44,5 @@ API: ServiceApi[AdjustableClock] = ServiceApi(
         Route("POST", "/v1/clock", advance_clock, "moorage:clock:advance", schema=_ADVANCE),
     ),
     error_shape=_error,
-    word_schema_error=lambda error: f"{error.json_path}: {error.message}",
+    schema_error_message=lambda error: f"{error.json_path}: {error.message}",
 )

@@ -98,7 +98,7 @@ class Metrics:
         self.agent_jobs = JobMeter(self.registry)
         self.registry.register(_CollectedAtScrape(self._families))
 
-    def requests_of(self, service: str) -> RequestMeter:
+    def request_meter(self, service: str) -> RequestMeter:
         return self._requests.setdefault(service, RequestMeter())
 
     def watch_engine(self, service: str, engine: Engine) -> None:
@@ -170,7 +170,7 @@ class JobMeter:
             buckets=_JOB_BUCKETS_S,
         )
 
-    def ended(self, kind: str, outcome: str, seconds: float) -> None:
+    def record_job(self, kind: str, outcome: str, seconds: float) -> None:
         self._seconds.labels(kind, outcome).observe(seconds)
 
 
@@ -202,7 +202,7 @@ GaugeSample = tuple[str, tuple[str, ...], float]
 @dataclass(frozen=True)
 class GaugeFamily:
     name: str
-    text: str
+    help: str
     labels: tuple[str, ...] = ()
 
 
@@ -238,5 +238,5 @@ class DatabaseGauges(Collector):
 
     def _described(self) -> dict[str, GaugeMetricFamily]:
         return {
-            family.name: GaugeMetricFamily(family.name, family.text, labels=family.labels) for family in self._families
+            family.name: GaugeMetricFamily(family.name, family.help, labels=family.labels) for family in self._families
         }

@@ -66,9 +66,9 @@ class _OpenSpan:
     def __init__(self, opened: trace.Span) -> None:
         self._opened = opened
 
-    def note(self, **attributes: str | int) -> None:
+    def set_attributes(self, **attributes: str | int) -> None:
         for name, value in attributes.items():
             self._opened.set_attribute(name.replace("__", "."), value)
 
-    def failed(self, why: str) -> None:
+    def set_error(self, why: str) -> None:
         self._opened.set_status(Status(StatusCode.ERROR, why))

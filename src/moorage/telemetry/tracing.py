@@ -19,11 +19,11 @@ Kind = Literal["server", "client", "consumer", "internal"]
 
 
 class Span(Protocol):
-    def note(self, **attributes: str | int) -> None:
+    def set_attributes(self, **attributes: str | int) -> None:
         """More about it, while it is open."""
         ...
 
-    def failed(self, why: str) -> None: ...
+    def set_error(self, why: str) -> None: ...
 
 
 class Tracer(Protocol):
@@ -43,10 +43,10 @@ class Tracer(Protocol):
 
 
 class _NoSpan:
-    def note(self, **attributes: str | int) -> None:
+    def set_attributes(self, **attributes: str | int) -> None:
         return
 
-    def failed(self, why: str) -> None:
+    def set_error(self, why: str) -> None:
         return
 
 

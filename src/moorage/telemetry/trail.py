@@ -105,7 +105,7 @@ class Trail:
                     log.info("the audit trail is written again", extra={"sink": sink.name})
         return is_kept
 
-    def begin(self, entry: Entry) -> None:
+    def write_before_change(self, entry: Entry) -> None:
         """Before a change, where `required`. Raises `Unavailable`: then the change must not be made."""
         if not self.write(entry):
             raise Unavailable(

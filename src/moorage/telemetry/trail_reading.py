@@ -78,7 +78,7 @@ class TrailReader:
         self._wanted = wanted
         self.damaged = 0
 
-    def kept(self) -> Iterator[dict[str, Any]]:
+    def read_entries(self) -> Iterator[dict[str, Any]]:
         """What there is at this moment. Raises `FileNotFoundError` where there is none of it."""
         with ExitStack() as stack:
             opened = self._open(stack)

@@ -59,13 +59,13 @@ class ServiceApi(Generic[S]):
     routes: Sequence[Route[S]]
     error_shape: ErrorShape
     versions: VersionRange | None = None
-    word_schema_error: Callable[[Any], str] = str  #: a ``jsonschema.ValidationError`` in the peer's words
+    schema_error_message: Callable[[Any], str] = str  #: a ``jsonschema.ValidationError`` in the peer's words
     max_json_bytes: int = MAX_JSON_BYTES
     #: As Placement is: public routes refuse a bad microversion too, and a body must say that it is JSON.
     strict: bool = False
 
     @cached_property
-    def routed(self) -> "falcon.App[falcon.Request, falcon.Response]":
+    def falcon_app(self) -> "falcon.App[falcon.Request, falcon.Response]":
         """Each request names its service and surroundings by `_SERVED_KEY`.
 
         So routes are compiled once for all services with this API: 40 ms, and tests and simulations start hundreds of them.
@@ -85,18 +85,18 @@ class AppContext:
     health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
     trail: Trail | None = None  #: None: no audit trail is kept
-    tells_all: bool = False  #: callers without a role are operators too: only they reach it
+    reveals_details: bool = False  #: callers without a role are operators too: only they reach it
 
 
 @dataclass(frozen=True)
 class _Served(Generic[S]):
     service: S
-    around: AppContext
+    app_context: AppContext
 
 
 def build_app(api: ServiceApi[S], service: S, around: AppContext) -> WsgiApp:
     """The WSGI application that serves `api` with the use cases in `service`."""
-    app, served = api.routed, _Served(service, around)
+    app, served = api.falcon_app, _Served(service, around)
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[_SERVED_KEY] = served
@@ -181,7 +181,7 @@ class _RequestMiddleware(Generic[S]):
         try:
             if versions := self._api.versions:
                 legacy = headers.get(versions.legacy_header) if versions.legacy_header else None
-                context.version, said = versions.negotiated(headers.get(HEADER), legacy or None)
+                context.version, said = versions.negotiate_with_headers(headers.get(HEADER), legacy or None)
                 for name, value in said:
                     resp.set_header(name, value)
         except e.MoorageError as error:
@@ -207,7 +207,7 @@ def _write_entry_before(req: falcon.Request, change: AuditedChange) -> None:
     """The entry before a change, where the audit trail is required. Raises `Unavailable`."""
     trail = _app_context(req).trail
     if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
-        trail.begin(_audit_entry(req, trail, change, None))
+        trail.write_before_change(_audit_entry(req, trail, change, None))
 
 
 def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) -> None:
@@ -218,20 +218,20 @@ def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) 
 
 
 def _audit_entry(req: falcon.Request, trail: Trail, change: AuditedChange, status: int | None) -> dict[str, Any]:
-    context, address = req.context, _app_context(req).proxies.whole_address(req.env)
-    return change.entry(trail, context.caller, address, req.query_string, context.request_id, status)
+    context, address = req.context, _app_context(req).proxies.full_address(req.env)
+    return change.build_entry(trail, context.caller, address, req.query_string, context.request_id, status)
 
 
 def _app_context(req: falcon.Request) -> AppContext:
     served: _Served[Any] = req.env[_SERVED_KEY]
-    return served.around
+    return served.app_context
 
 
 def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> object:
     """A Falcon resource: one responder per method of one path."""
 
     def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
-        kind = ChangeKind.of(api.name, routes[0]) if routes[0].is_change else None
+        kind = ChangeKind.for_route(api.name, routes[0]) if routes[0].is_change else None
 
         def respond(_self: object, req: falcon.Request, resp: falcon.Response, **params: str) -> None:
             if kind is not None:
@@ -280,7 +280,7 @@ def _decode_request(
     route: Route[S],
     params: Mapping[str, str],
 ) -> Request[S]:
-    around = served.around
+    around = served.app_context
     caller: Caller = req.context.caller
     document = None
     raw = b""
@@ -292,7 +292,7 @@ def _decode_request(
         document = decode_json(raw)
     change: AuditedChange | None = req.context.change
     if change is not None:
-        change.of_body(document)
+        change.set_body(document)
     request = Request(
         service=served.service,
         caller=caller,
@@ -311,9 +311,11 @@ def _decode_request(
     )
     if route.before_schema is not None:
         route.before_schema(request, **params)
-    schema = route.schema.at(req.context.version) if isinstance(route.schema, VersionedSchema) else route.schema
+    schema = (
+        route.schema.for_version(req.context.version) if isinstance(route.schema, VersionedSchema) else route.schema
+    )
     if isinstance(schema, Schema):
-        schema.check(document, api.word_schema_error)
+        schema.check(document, api.schema_error_message)
     return request
 
 
@@ -367,7 +369,7 @@ def _base_url(around: AppContext, req: falcon.Request) -> str:
     prefix = req.root_path.rstrip("/")
     if around.public_url:
         return around.public_url.rstrip("/") + prefix
-    scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.believes(req.env) else (None, None)
+    scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.trusts(req.env) else (None, None)
     host = host or req.netloc
     if not _HOST.match(host):
         raise e.Invalid(f"the Host header {host[:255]!r} is no name or address of a host, with or without a port")
@@ -407,7 +409,7 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
         log.error("the disk fails", extra={"reason": str(error)})
         error = refused
     context, around = req.context, _app_context(req)
-    is_operator = around.tells_all or context.caller.is_admin or context.caller.is_service
+    is_operator = around.reveals_details or context.caller.is_admin or context.caller.is_service
     accept = req.get_header("Accept") or "*/*"
     problem = problem_of(error, context.request_id, accept, context.version, to_operators=is_operator)
     whole = error.message if isinstance(error, e.MoorageError) else problem.message

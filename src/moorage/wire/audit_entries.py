@@ -53,7 +53,7 @@ class ChangeKind:
     ids_in_query: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, service: str, route: Route[Any]) -> "ChangeKind":
+    def for_route(cls, service: str, route: Route[Any]) -> "ChangeKind":
         path = route.path.removesuffix(".json")
         words = [word for word in path.split("/") if word and not word.startswith("{") and not _VERSION.match(word)]
         names_action = bool(words) and words[-1] == "action"
@@ -84,14 +84,14 @@ class AuditedChange:
         self._document: object = None
         self._who: dict[str, str] = {}
 
-    def of_body(self, document: object) -> None:
+    def set_body(self, document: object) -> None:
         self._document = document
 
-    def by(self, **who: str) -> None:
+    def set_initiator(self, **who: str) -> None:
         """Who it was, where the request has no token and the handler knows: ``id``, ``name``, ``project_id``, ``project_name``."""
         self._who |= {name: value for name, value in who.items() if value}
 
-    def entry(
+    def build_entry(
         self, trail: Trail, caller: Caller, address: str, query: str, request_id: str, status: int | None
     ) -> dict[str, Any]:
         """`status` is None before the change."""

@@ -113,7 +113,7 @@ class VersionedSchema:
 
     rows: Sequence[tuple[Version, Schema | None]]
 
-    def at(self, version: Version | None) -> Schema | None:
+    def for_version(self, version: Version | None) -> Schema | None:
         chosen = None
         for since, schema in self.rows:
             if version is None or since <= version:

@@ -110,10 +110,10 @@ class ServiceClient:
         Raises `NotFound` for 404, `RemoteError` for other refusals, `Unavailable` when nobody answers or the
         service says 503, after the repeats.
         """
-        return decode_body(self.answer(method, path, json=json, params=params, version=version, headers=headers,
+        return decode_body(self.request_raw(method, path, json=json, params=params, version=version, headers=headers,
                                   repeatable=repeatable))  # fmt: skip
 
-    def answer(
+    def request_raw(
         self,
         method: str,
         path: str,
@@ -134,7 +134,7 @@ class ServiceClient:
             return answer
         raise self._refusal(method, path, answer)
 
-    def rows(
+    def paged_rows(
         self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
     ) -> Iterator[Mapping[str, Any]]:
         """The rows below `key` of a list that comes in pages, as long as the answer has something below `more`.

@@ -28,7 +28,7 @@ class CrossOrigin:
     origins: frozenset[str]
     headers: frozenset[str]
 
-    def around(self, app: WsgiApp) -> WsgiApp:
+    def wrap(self, app: WsgiApp) -> WsgiApp:
         def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
             origin = environ.get("HTTP_ORIGIN", "")
             if environ["REQUEST_METHOD"] == "OPTIONS":

@@ -34,7 +34,7 @@ class TrustedProxies:
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(text) for text in networks]
         self._believed = lru_cache(maxsize=256)(self._looked_up)
 
-    def believes(self, environ: Mapping[str, Any]) -> bool:
+    def trusts(self, environ: Mapping[str, Any]) -> bool:
         """Whether the request's other end is one of them."""
         return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
 
@@ -44,14 +44,14 @@ class TrustedProxies:
         "" where it is nobody's in particular: this machine's, whose proxies may not say for whom they ask, and this process's.
         """
         address = str(environ.get("REMOTE_ADDR") or "")
-        if environ.get(IN_PROCESS_KEY) or self.believes(environ):
+        if environ.get(IN_PROCESS_KEY) or self.trusts(environ):
             address = _forwarded_client(environ) or ("" if environ.get(IN_PROCESS_KEY) else address)
         return _client_network(address)
 
-    def whole_address(self, environ: Mapping[str, Any]) -> str:
+    def full_address(self, environ: Mapping[str, Any]) -> str:
         """The client's, for people to read: what a believed proxy says, where that is an address; else the other end's."""
         address = str(environ.get("REMOTE_ADDR") or "")
-        if not (environ.get(IN_PROCESS_KEY) or self.believes(environ)):
+        if not (environ.get(IN_PROCESS_KEY) or self.trusts(environ)):
             return address
         said = _forwarded_client(environ) or ""
         return said if _is_address(said) else address

@@ -81,18 +81,18 @@ class VersionRange:
             )
         return version
 
-    def negotiated(self, header: str | None, legacy: str | None = None) -> "Negotiated":
+    def negotiate_with_headers(self, header: str | None, legacy: str | None = None) -> "Negotiated":
         """As `negotiate`, with what the answer carries. Clients send the same header again and again: it is kept."""
         key = header, legacy
         found = self._kept.get(key)
         if found is None:
             version = self.negotiate(header, legacy)
-            found = Negotiated(version, tuple(self.headers(version).items()))
+            found = Negotiated(version, tuple(self.response_headers(version).items()))
             if len(self._kept) < _MAX_KEPT:
                 self._kept[key] = found
         return found
 
-    def headers(self, version: Version) -> dict[str, str]:
+    def response_headers(self, version: Version) -> dict[str, str]:
         """What an answer in `version` carries."""
         headers = {HEADER.lower(): f"{self.service_type} {version}", "vary": HEADER.lower()}
         if self.legacy_header:

@@ -213,7 +213,7 @@ def _by_version(schema: AnySchema, span: _VersionSpan) -> Iterator[tuple[_Versio
     if isinstance(schema, Schema):
         yield span, dict(schema.document)
     elif isinstance(schema, VersionedSchema) and span.since is None:
-        yield from _by_version(schema.at(None), span)
+        yield from _by_version(schema.for_version(None), span)
     elif isinstance(schema, VersionedSchema):
         ends = [Version(since.major, since.minor - 1) for since, _ in schema.rows[1:]]
         for (since, one), end in zip(schema.rows, [*ends, None], strict=True):

@@ -26,9 +26,11 @@ def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
 
         with tracer.span(f"{method} {service}", "server", environ.get("HTTP_TRACEPARENT"), about) as span:
             answer = app(environ, started)
-            span.note(http__route=str(environ.get(ROUTE_KEY, "(none)")), http__response__status_code=status[0])
+            span.set_attributes(
+                http__route=str(environ.get(ROUTE_KEY, "(none)")), http__response__status_code=status[0]
+            )
             if status[0] >= 500:
-                span.failed(f"answered {status[0]}")
+                span.set_error(f"answered {status[0]}")
             return answer
 
     return serve
@@ -50,9 +52,9 @@ class TracedTransport:
         about = {"http.request.method": method, "moorage.peer": self._service}
         with self._tracer.span(f"{method} {self._service}", "client", None, about) as span:
             answer = self._inner.send(method, path, self._named(headers), body)
-            span.note(http__response__status_code=answer.status)
+            span.set_attributes(http__response__status_code=answer.status)
             if answer.status >= 500:
-                span.failed(f"answered {answer.status}")
+                span.set_error(f"answered {answer.status}")
             return answer
 
     @contextmanager

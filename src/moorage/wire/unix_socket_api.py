@@ -17,13 +17,15 @@ S = TypeVar("S")
 
 
 def unix_socket_api(name: str, routes: Sequence[Route[S]]) -> ServiceApi[S]:
-    return ServiceApi(name, routes, error_shape=_error, word_schema_error=lambda error: error.message)
+    return ServiceApi(name, routes, error_shape=_error, schema_error_message=lambda error: error.message)
 
 
 def build_unix_socket_app(api: ServiceApi[S], service: S, ids: Ids, trail: Trail | None = None) -> WsgiApp:
     everything = _AllowEverything()
     return build_app(
-        api, service, AppContext(authenticator=everything, policy=everything, ids=ids, trail=trail, tells_all=True)
+        api,
+        service,
+        AppContext(authenticator=everything, policy=everything, ids=ids, trail=trail, reveals_details=True),
     )
 
 

@@ -119,7 +119,7 @@ def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
     if config.identity.mode == "none":
         return lambda _host: NoCredentials()
     if own is not None:
-        own.hosts.own(config.hosts)
+        own.hosts.enrol_own_hosts(config.hosts)
         return lambda host: InProcessHostTokens(own, host, parts.clock)
     if config.identity.mode == "keystone":
         if not config.runs <= WITHOUT_API:

@@ -187,7 +187,7 @@ class Components:
             public_url=self.config.server.public_url or None,
             proxies=self.proxies,
             health=lambda: self._troubles(engine),
-            requests=self.plane.metrics.requests_of(prefix),
+            requests=self.plane.metrics.request_meter(prefix),
             trail=self.trail,
         )
         app = build_app(api, service, around)

@@ -93,7 +93,7 @@ def build_agent(parts: Components) -> ProviderConfigKeeper:
         wakeups=parts.wakeups,
         settings=settings_of(parts),
         snapshots=ImageSnapshots(virt, DiskImages(options.host, parts.host_client("compute", options.host))),
-        job_ended=parts.plane.metrics.agent_jobs.ended,
+        job_ended=parts.plane.metrics.agent_jobs.record_job,
         others={PROVIDER_CONFIG: orders.run},
     )
     parts.plane.built |= {
@@ -191,7 +191,7 @@ def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask
         poll_period_s=parts.config.agent_poll_s,
         what="accelerator jobs",
         topic=jobs_topic(options.host),
-        ended=parts.plane.metrics.agent_jobs.ended,
+        ended=parts.plane.metrics.agent_jobs.record_job,
     )
 
 

@@ -119,7 +119,7 @@ def _parts(
     authenticator = authenticator or authenticator_of(config, clock, own, _proxies(config))
     identify = None
     if isinstance(authenticator, KeystoneTokens):
-        plane.app = authenticator.around(plane.app)
+        plane.app = authenticator.wrap(plane.app)
         identify = authenticator.identify
     plane.metrics.threads.set(config.server.threads)
     if hints is None:
@@ -168,4 +168,4 @@ def _clock(config: Config) -> Clock:
 
 def _across_origins(config: Config, app: WsgiApp) -> WsgiApp:
     headers = frozenset(word.strip() for word in config.server.cors_headers.lower().split(",") if word.strip())
-    return CrossOrigin(config.cors_origins, headers).around(app) if config.cors_origins else app
+    return CrossOrigin(config.cors_origins, headers).wrap(app) if config.cors_origins else app

@@ -115,7 +115,7 @@ def test_a_device_that_is_gone_but_in_use_is_closed_and_remembered():
     before = {"d": published("dev", classes={"CUSTOM_FPGA"}), "h": published()}
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "h", {"CUSTOM_FPGA": ONE})]
     changes = diff(tree(host()), seen, before, {"d": {"CUSTOM_FPGA": 1}})
-    assert changes.steps == (PutInventories("d", {"CUSTOM_FPGA": ONE.closed()}, ()),)
+    assert changes.steps == (PutInventories("d", {"CUSTOM_FPGA": ONE.fully_reserved()}, ()),)
     assert changes.published["d"] == before["d"]
 
 

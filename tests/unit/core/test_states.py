@@ -37,5 +37,5 @@ def test_to_stay_is_a_transition_too():
 
 
 def test_the_states_before_one_are_what_an_update_names():
-    assert BOAT.before(Boat.MOORED) == {Boat.SAILING}
-    assert BOAT.before(Boat.SAILING) == {Boat.MOORED}
+    assert BOAT.states_before(Boat.MOORED) == {Boat.SAILING}
+    assert BOAT.states_before(Boat.SAILING) == {Boat.MOORED}

@@ -36,7 +36,7 @@ def token(identity, state):
         accounts = identity.accounts()
         user = accounts.user(name)
         where = accounts.project(project) if project else accounts.default_project(user)
-        return identity.issue(user, where, ("password",))[0]
+        return identity.issue_token(user, where, ("password",))[0]
 
     return make
 

@@ -31,7 +31,7 @@ def edit(state, change):
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
     user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
-    return identity.issue(user, accounts.default_project(user), ("password",))
+    return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 
 def test_the_first_start_makes_three_users_with_passwords_of_their_own(state, clock):

@@ -56,7 +56,7 @@ def change(state, clock):
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
     user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
-    return identity.issue(user, accounts.default_project(user), ("password",))[0]
+    return identity.issue_token(user, accounts.default_project(user), ("password",))[0]
 
 
 def is_good(identity, token, **options):

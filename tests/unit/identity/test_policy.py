@@ -71,7 +71,7 @@ def test_in_project_is_everybody_but_callers_for_the_whole_system():
 
 
 def test_a_table_can_be_opened_to_more_callers_and_to_no_more_rules():
-    table = RuleTable({"known": service}, "not {rule}").or_if(admin)
+    table = RuleTable({"known": service}, "not {rule}").also_allowing(admin)
     assert table.allows("known", caller("service"))
     assert table.allows("known", caller("admin"))
     assert not table.allows("known", caller("member"))

@@ -25,7 +25,7 @@ def start(state, clock):
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
     user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
-    return identity.issue(user, accounts.default_project(user), ("password",))
+    return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 
 def is_good(identity, token):
@@ -45,7 +45,7 @@ def lines(state):
 def test_a_restart_forgets_no_revocation(start, state):
     identity = start()
     token, held = log_in(identity, state)
-    identity.revoke(held, with_descendants=True)
+    identity.revoke_token(held, with_descendants=True)
     assert not is_good(identity, token)
     assert not is_good(start(), token)
     assert (state / "revoked_tokens").stat().st_mode & 0o777 == 0o600
@@ -57,7 +57,7 @@ def test_another_process_knows_within_a_second_and_looks_at_no_file_in_between(s
     looks = []
     real = os.stat
     monkeypatch.setattr(os, "stat", lambda path, *a, **k: looks.append(path) or real(path, *a, **k))
-    here.revoke(held, with_descendants=True)
+    here.revoke_token(held, with_descendants=True)
     looks.clear()
     for _ in range(100):
         assert is_good(there, token)
@@ -70,7 +70,7 @@ def test_another_process_knows_within_a_second_and_looks_at_no_file_in_between(s
 def test_a_clock_that_is_set_back_delays_no_revocation(start, state, clock):
     here, there = start(), start()
     token, held = log_in(here, state)
-    here.revoke(held, with_descendants=True)
+    here.revoke_token(held, with_descendants=True)
     clock._now -= timedelta(seconds=50)
     assert not is_good(there, token)
 
@@ -78,9 +78,9 @@ def test_a_clock_that_is_set_back_delays_no_revocation(start, state, clock):
 def test_revocations_go_when_nobody_would_take_the_token_any_more(start, state, clock):
     identity = start()
     for _ in range(120):
-        identity.revoke(log_in(identity, state)[1], with_descendants=False)
+        identity.revoke_token(log_in(identity, state)[1], with_descendants=False)
     clock.sleep(50 * 3600)
-    identity.revoke(log_in(identity, state)[1], with_descendants=False)
+    identity.revoke_token(log_in(identity, state)[1], with_descendants=False)
     assert len(lines(state)) == 1
 
 
@@ -89,11 +89,11 @@ def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clo
     identity = start()
     others, _ = log_in(identity, state, "admin")
     old, first = log_in(identity, state)
-    identity.revoke(first, with_descendants=False)
+    identity.revoke_token(first, with_descendants=False)
     kept, _ = log_in(identity, state)
     for _ in range(50):
         clock.sleep(1)
-        identity.revoke(log_in(identity, state)[1], with_descendants=False)
+        identity.revoke_token(log_in(identity, state)[1], with_descendants=False)
         assert len(lines(state)) <= 21
     assert not is_good(identity, old)
     assert not is_good(identity, kept)
@@ -104,10 +104,10 @@ def test_somebody_who_revokes_in_a_loop_does_not_fill_the_disk(start, state, clo
 def test_a_line_that_a_crash_left_half_written_hides_no_other(start, state, caplog):
     identity = start()
     (first, one), (second, two) = log_in(identity, state), log_in(identity, state)
-    identity.revoke(one, with_descendants=False)
+    identity.revoke_token(one, with_descendants=False)
     with (state / "revoked_tokens").open("a") as file:
         file.write("token 17")
-    identity.revoke(two, with_descendants=False)
+    identity.revoke_token(two, with_descendants=False)
     again = start()
     assert not is_good(again, first)
     assert not is_good(again, second)
@@ -117,7 +117,7 @@ def test_a_line_that_a_crash_left_half_written_hides_no_other(start, state, capl
 def test_a_file_that_cannot_be_read_any_more_leaves_what_is_known(start, state, clock):
     identity = start()
     token, held = log_in(identity, state)
-    identity.revoke(held, with_descendants=True)
+    identity.revoke_token(held, with_descendants=True)
     (state / "revoked_tokens").unlink()
     (state / "revoked_tokens").mkdir()
     clock.sleep(1)

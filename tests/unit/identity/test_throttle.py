@@ -26,7 +26,7 @@ def logins(clock):
 def wait_s(logins, account="a", address=HERE):
     """0 where the try may begin."""
     try:
-        logins.begin(account, address)
+        logins.check(account, address)
     except TooManyRequests as error:
         return error.fields["retry_after_s"]
     return 0
@@ -34,8 +34,8 @@ def wait_s(logins, account="a", address=HERE):
 
 def fail(logins, times=1, account="a", address=HERE):
     for _ in range(times):
-        logins.begin(account, address)
-        logins.failed(account, address)
+        logins.check(account, address)
+        logins.record_failure(account, address)
 
 
 def stranger(number):
@@ -72,8 +72,8 @@ def test_a_script_that_signs_in_a_hundred_times_at_once_waits_for_nothing(logins
 def test_a_right_password_ends_it(logins, clock):
     fail(logins, FREE_FAILURES)
     clock.sleep(1)
-    logins.begin("a", HERE)
-    logins.succeeded("a", HERE)
+    logins.check("a", HERE)
+    logins.record_success("a", HERE)
     fail(logins, FREE_FAILURES - 1)
     assert wait_s(logins) == 0
 
@@ -89,15 +89,15 @@ def test_a_stranger_keeps_nobody_out_who_comes_from_elsewhere(logins, clock):
     """For an hour somebody tries whenever it may."""
     for _ in range(3600):
         if not wait_s(logins):
-            logins.failed("a", HERE)
+            logins.record_failure("a", HERE)
         clock.sleep(1)
     assert wait_s(logins) > 0
     assert wait_s(logins, address=ELSEWHERE) == 0
 
 
 def test_under_attack_from_many_places_an_unknown_address_has_one_free_try_and_a_known_one_all(logins):
-    logins.begin("a", HERE)
-    logins.succeeded("a", HERE)
+    logins.check("a", HERE)
+    logins.record_success("a", HERE)
     for number in range(ATTACK_FAILURES):
         fail(logins, address=stranger(number))
     fail(logins, address=ELSEWHERE)
@@ -107,8 +107,8 @@ def test_under_attack_from_many_places_an_unknown_address_has_one_free_try_and_a
 
 
 def test_who_tries_one_password_with_many_accounts_waits(logins):
-    logins.begin("mine", HERE)
-    logins.succeeded("mine", HERE)
+    logins.check("mine", HERE)
+    logins.record_success("mine", HERE)
     for number in range(FREE_FAILURES_OF_ADDRESS):
         fail(logins, account=f"account {number}")
     assert wait_s(logins, account="another") == 1
@@ -134,8 +134,8 @@ def test_it_needs_no_more_memory_however_many_come(logins, monkeypatch):
     monkeypatch.setattr(throttle, "MAX_ENTRIES", 100)
     for number in range(1000):
         fail(logins, account="x" * 100_000 + str(number), address=stranger(number))
-        logins.begin("a", stranger(number))
-        logins.succeeded("a", stranger(number))
+        logins.check("a", stranger(number))
+        logins.record_success("a", stranger(number))
     for kept in (logins._pairs._counts, logins._accounts._counts, logins._addresses._counts, logins._familiar):
         assert len(kept) <= 100
         assert all(len(key) == 16 for key in kept)
@@ -147,5 +147,5 @@ def test_nobody_waits_longer_than_a_minute(logins, clock):
         assert wait <= MAX_WAIT_S
         clock.sleep(wait)
         if wait:
-            logins.begin("a", HERE)
-        logins.failed("a", HERE)
+            logins.check("a", HERE)
+        logins.record_failure("a", HERE)

@@ -21,7 +21,7 @@ from tests.unit.reservation.test_lease_update import ACTIVE, ENDED, PENDING
 
 def test_a_lease_can_be_deleted_in_every_state():
     """D7: the peer's leases can be stuck in STARTING for good."""
-    assert LEASE_STATES.before(LeaseStatus.DELETING) == set(LeaseStatus) - {LeaseStatus.DELETING}
+    assert LEASE_STATES.states_before(LeaseStatus.DELETING) == set(LeaseStatus) - {LeaseStatus.DELETING}
 
 
 def test_the_way_of_a_lease():
@@ -44,7 +44,11 @@ def test_deleted_is_final_for_a_reservation():
 
 
 def test_only_an_event_that_was_taken_up_is_armed_again():
-    assert EVENT_STATES.before(EventStatus.UNDONE) == {EventStatus.IN_PROGRESS, EventStatus.DONE, EventStatus.ERROR}
+    assert EVENT_STATES.states_before(EventStatus.UNDONE) == {
+        EventStatus.IN_PROGRESS,
+        EventStatus.DONE,
+        EventStatus.ERROR,
+    }
 
 
 def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():

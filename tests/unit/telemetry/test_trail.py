@@ -68,7 +68,7 @@ def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
     for number in range(100):
         trail.write({"action": str(number), "pad": "x" * 200})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.1", "t.2", "t.lock"]
-    kept = [int(entry["action"]) for entry in TrailReader(tmp_path / "t", EVERYTHING).kept()]
+    kept = [int(entry["action"]) for entry in TrailReader(tmp_path / "t", EVERYTHING).read_entries()]
     assert kept == list(range(kept[0], 100)), "in order, without a gap"
     assert 20 < kept[0] < 80
     for path in (tmp_path / "t.1", tmp_path / "t.2"):
@@ -99,7 +99,7 @@ def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_pat
         one.join(60)
     assert [process.exitcode for process in processes] == [0] * 4
     reading = TrailReader(path, EVERYTHING)
-    found = [entry["action"] for entry in reading.kept()]
+    found = [entry["action"] for entry in reading.read_entries()]
     wanted = {f"{worker}/{n}" for worker in range(4) for n in range(400)} | {
         f"{t}/{n}" for t in "ab" for n in range(200)
     }
@@ -149,7 +149,7 @@ def test_a_full_disk_costs_the_entry():
     assert not trail.write({"action": "a"})
     assert lost == ["file"]
     with pytest.raises(Unavailable, match="audit trail") as refused:
-        trail.begin({"action": "a"})
+        trail.write_before_change({"action": "a"})
     assert refused.value.error_code == "moorage.trail"
 
 
@@ -195,7 +195,7 @@ def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_pat
     trail.write({"action": "b"})
     trail.write({"action": "c"})
     reading = TrailReader(path, EVERYTHING)
-    assert [entry["action"] for entry in reading.kept()] == ["a", "b", "c"]
+    assert [entry["action"] for entry in reading.read_entries()] == ["a", "b", "c"]
     assert reading.damaged == 1
 
 
@@ -241,7 +241,7 @@ ENTRY = {
 def test_filters(tmp_path, wanted, is_found):
     trail = opened(tmp_path / "t")
     trail.write(ENTRY)
-    assert len(list(TrailReader(tmp_path / "t", TrailFilter(**wanted)).kept())) == is_found
+    assert len(list(TrailReader(tmp_path / "t", TrailFilter(**wanted)).read_entries())) == is_found
 
 
 def test_following_sees_what_is_appended_over_rotations(tmp_path):

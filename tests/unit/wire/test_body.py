@@ -56,7 +56,7 @@ def test_of_several_schemas_the_newest_not_newer_than_the_request_applies():
     old, new = Schema({}), Schema({"type": "object"})
     rows = VersionedSchema([(Version(1, 2), old), (Version(1, 8), None), (Version(1, 12), new)])
     expected = {1: None, 2: old, 7: old, 8: None, 11: None, 12: new, 39: new}
-    assert {minor: rows.at(Version(1, minor)) for minor in expected} == expected
+    assert {minor: rows.for_version(Version(1, minor)) for minor in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -48,5 +48,5 @@ def test_the_address_of_the_client(environ, address):
         ({}, ""),
     ],
 )
-def test_the_whole_address_that_people_read(environ, address):
-    assert TrustedProxies([f"{PROXY}/32"]).whole_address(environ) == address
+def test_the_full_address_that_people_read(environ, address):
+    assert TrustedProxies([f"{PROXY}/32"]).full_address(environ) == address

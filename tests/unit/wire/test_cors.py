@@ -15,7 +15,7 @@ def api(environ, start_response):
 @pytest.fixture
 def ask():
     """(status, {header: value}, body) of a request by a page."""
-    app = CrossOrigin(frozenset({CONSOLE}), frozenset({"x-auth-token"})).around(api)
+    app = CrossOrigin(frozenset({CONSOLE}), frozenset({"x-auth-token"})).wrap(api)
 
     def ask(method, origin=None, /, **asked):
         environ = {"REQUEST_METHOD": method}

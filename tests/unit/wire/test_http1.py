@@ -161,10 +161,10 @@ CHUNKED = b"5;note=a\r\nhello\r\n1\r\n \r\nA\r\n0123456789\r\n0\r\nTrailer: x\r\
 def fed(decoder, raw, size):
     """What `decoder` makes of `raw` in pieces of `size`; and what is behind it."""
     found, at = b"", 0
-    while not decoder.is_over and at < len(raw):
+    while not decoder.is_complete and at < len(raw):
         found += decoder.feed(raw[at : at + size])
         at += size
-    return found, decoder.behind + raw[at:]
+    return found, decoder.remainder + raw[at:]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

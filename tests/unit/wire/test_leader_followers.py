@@ -21,7 +21,7 @@ class Deputy:
         self._thread.start()
 
     def _take(self):
-        self.drive = self._wheel.take()
+        self.drive = self._wheel.wait_to_lead()
         self.has_it.set()
 
     def join(self):
@@ -37,7 +37,7 @@ def _nobody_listens():
 
 def test_who_waits_gives_the_wheel_to_the_deputy():
     wheel = LeaderFollowers(lambda: True)
-    drive = wheel.take()
+    drive = wheel.wait_to_lead()
     deputy = Deputy(wheel)
     wheel.begin_turn(drive)
     assert not drive.is_over
@@ -52,7 +52,7 @@ def test_who_waits_gives_the_wheel_to_the_deputy():
 
 def test_who_serves_the_only_client_keeps_it_while_waiting():
     wheel = LeaderFollowers(lambda: False)
-    drive = wheel.take()
+    drive = wheel.wait_to_lead()
     wheel.begin_turn(drive)
     blocking_hook.about_to_block()
     assert not drive.is_over
@@ -60,7 +60,7 @@ def test_who_serves_the_only_client_keeps_it_while_waiting():
 
 def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
     wheel = LeaderFollowers(lambda: False)
-    drive = wheel.take()
+    drive = wheel.wait_to_lead()
     wheel.begin_turn(drive)
     deputy = Deputy(wheel)
     assert deputy.has_it.wait(PATIENCE_S)
@@ -70,7 +70,7 @@ def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
 def test_also_where_nothing_was_done_for_long_before(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 0)  # sleeps at its first look
     wheel = LeaderFollowers(lambda: False)
-    drive = wheel.take()
+    drive = wheel.wait_to_lead()
     deputy = Deputy(wheel)
     while not wheel._sleeps:
         assert not deputy.has_it.is_set()
@@ -82,7 +82,7 @@ def test_also_where_nothing_was_done_for_long_before(monkeypatch):
 def test_who_waits_for_requests_keeps_it(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.leader_followers.CHECK_PERIOD_S", 0.0001)
     wheel = LeaderFollowers(lambda: True)
-    drive = wheel.take()
+    drive = wheel.wait_to_lead()
     wheel.begin_turn(drive)
     wheel.end_turn(drive)
     deputy = Deputy(wheel)
@@ -96,7 +96,7 @@ def test_who_waits_for_requests_keeps_it(monkeypatch):
 
 def test_at_the_end_all_are_told():
     wheel = LeaderFollowers(lambda: True)
-    wheel.take()
+    wheel.wait_to_lead()
     deputies = [Deputy(wheel) for _ in range(3)]
     wheel.close()
     for deputy in deputies:

@@ -10,40 +10,40 @@ from moorage.wire.server.thread_slots import ThreadSlots
 
 def test_a_silent_client_has_its_allowance_and_no_more():
     pace = Pace(20.0, 1000)
-    assert pace.waits(100.0) == 120.0
-    assert pace.waits(110.0) == 120.0, "asked again it is the same wait"
+    assert pace.start_waiting(100.0) == 120.0
+    assert pace.start_waiting(110.0) == 120.0, "asked again it is the same wait"
 
 
 def test_a_client_that_keeps_the_rate_may_go_on_for_ever():
     pace, now = Pace(20.0, 1000), 0.0
     for _ in range(10_000):
-        assert pace.waits(now) > now + 10.0
+        assert pace.start_waiting(now) > now + 10.0
         now += 10.0
-        pace.moved(10_000, now)
+        pace.record_transfer(10_000, now)
 
 
 def test_a_client_below_the_rate_uses_its_allowance_up():
     """Half of the rate: after twice the allowance."""
     pace, now = Pace(20.0, 1000), 0.0
-    while pace.waits(now) > now + 1.0:
+    while pace.start_waiting(now) > now + 1.0:
         now += 1.0
-        pace.moved(500, now)
+        pace.record_transfer(500, now)
     assert 38.0 <= now <= 40.0
 
 
 def test_a_byte_now_and_then_is_no_rate():
     pace, now = Pace(20.0, 1000), 0.0
-    while pace.waits(now) > now:
+    while pace.start_waiting(now) > now:
         now += 0.5
-        pace.moved(1, now)
+        pace.record_transfer(1, now)
     assert now <= 20.5
 
 
 def test_a_quick_start_earns_no_longer_rest():
     pace = Pace(20.0, 1000)
-    pace.waits(0.0)
-    pace.moved(1_000_000_000, 1.0)
-    assert pace.waits(1.0) == 21.0
+    pace.start_waiting(0.0)
+    pace.record_transfer(1_000_000_000, 1.0)
+    assert pace.start_waiting(1.0) == 21.0
 
 
 SMALL, UPLOAD = BodyIntake(100), BodyIntake(streams=True, owner="a")
@@ -51,51 +51,51 @@ SMALL, UPLOAD = BodyIntake(100), BodyIntake(streams=True, owner="a")
 
 def test_the_last_two_threads_are_for_what_is_urgent():
     places = ThreadSlots(8, 4)
-    assert [places.enter(SMALL, is_urgent=False) for _ in range(7)] == [True] * 6 + [False]
-    assert [places.enter(SMALL, is_urgent=True) for _ in range(2)] == [True, True]
+    assert [places.acquire(SMALL, is_urgent=False) for _ in range(7)] == [True] * 6 + [False]
+    assert [places.acquire(SMALL, is_urgent=True) for _ in range(2)] == [True, True]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_with_few_threads_all_are_for_everybody(threads):
     places = ThreadSlots(threads, 4)
-    assert [places.enter(SMALL, is_urgent=False) for _ in range(threads + 1)] == [True] * threads + [False]
+    assert [places.acquire(SMALL, is_urgent=False) for _ in range(threads + 1)] == [True] * threads + [False]
 
 
 def test_uploads_have_half_of_the_threads_and_a_project_half_of_those():
     places = ThreadSlots(16, 100)
-    assert [places.enter(UPLOAD, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
+    assert [places.acquire(UPLOAD, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
     other = BodyIntake(streams=True, owner="b")
-    assert [places.enter(other, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
-    assert not places.enter(BodyIntake(streams=True, owner="c"), is_urgent=False)
-    assert places.enter(SMALL, is_urgent=False)
+    assert [places.acquire(other, is_urgent=False) for _ in range(5)] == [True] * 4 + [False]
+    assert not places.acquire(BodyIntake(streams=True, owner="c"), is_urgent=False)
+    assert places.acquire(SMALL, is_urgent=False)
 
 
 def test_who_waits_longest_of_those_that_may_is_next():
     places = ThreadSlots(4, 2)
     other = BodyIntake(streams=True, owner="b")
-    assert places.enter(UPLOAD, is_urgent=False)
-    assert places.enter(other, is_urgent=False)
+    assert places.acquire(UPLOAD, is_urgent=False)
+    assert places.acquire(other, is_urgent=False)
     for name, intake in (("first", UPLOAD), ("second", other), ("third", UPLOAD)):
-        assert places.wait(name, intake)
-    assert places.leave(other) == ["second"]
-    places.enter(other, is_urgent=False)
-    assert places.leave(UPLOAD) == ["first"]
-    assert places.next() == ["third"], "where the first one was gone"
+        assert places.enqueue(name, intake)
+    assert places.release(other) == ["second"]
+    places.acquire(other, is_urgent=False)
+    assert places.release(UPLOAD) == ["first"]
+    assert places.next_waiting() == ["third"], "where the first one was gone"
 
 
 def test_nobody_waits_for_a_place_that_came_free_meanwhile():
     places = ThreadSlots(1, 1)
-    assert places.enter(SMALL, is_urgent=False)
-    places.leave(SMALL)
-    assert not places.wait("nobody", SMALL)
+    assert places.acquire(SMALL, is_urgent=False)
+    places.release(SMALL)
+    assert not places.enqueue("nobody", SMALL)
 
 
 def test_at_the_end_nobody_waits():
     places = ThreadSlots(1, 1)
-    places.enter(SMALL, is_urgent=False)
-    assert places.wait("first", SMALL)
-    assert places.open() == ["first"]
-    assert places.enter(SMALL, is_urgent=False)
+    places.acquire(SMALL, is_urgent=False)
+    assert places.enqueue("first", SMALL)
+    assert places.release_all() == ["first"]
+    assert places.acquire(SMALL, is_urgent=False)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_a_version_outside_is_refused_with_the_range(text):
 def test_a_bare_version_counts_only_where_the_peer_takes_it():
     bare = VersionRange("accelerator", Version(2, 0), Version(2, 3), bare_allowed=True, announces_range=True)
     assert bare.negotiate("2.1") == (2, 1)
-    assert bare.headers(Version(2, 1)) == {
+    assert bare.response_headers(Version(2, 1)) == {
         "openstack-api-version": "accelerator 2.1",
         "vary": "openstack-api-version",
         "openstack-api-minimum-version": "2.0",

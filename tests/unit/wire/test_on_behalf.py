@@ -30,7 +30,7 @@ class Peer:
 
 def asked(peer, user, credentials):
     client = ServiceClient(peer, service_type="image", credentials=credentials).on_behalf_of(user)
-    client.answer("GET", "/", accept=(401,))
+    client.request_raw("GET", "/", accept=(401,))
     return peer.seen
 
 

@@ -216,7 +216,7 @@ def test_what_is_applied_is_what_was_planned(running, placement):
 def test_faults_are_answered_with_place_and_remedy(running, verb):
     put(running.files, WAYS.replace("CUSTOM_WAYS", "VCPU"))
     body = {"files": {"a.yaml": WAYS.replace("CUSTOM_WAYS", "VCPU")}} if verb == "plan" else {}
-    answer = running.api.answer("POST", f"/v1/provider-config/{verb}", json=body, accept=(409,))
+    answer = running.api.request_raw("POST", f"/v1/provider-config/{verb}", json=body, accept=(409,))
     assert answer.status == 409
     assert b"a.yaml:5:32: " in answer.body
     assert b"only custom classes" in answer.body

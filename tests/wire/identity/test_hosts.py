@@ -313,7 +313,7 @@ def test_a_token_of_a_host_is_shown_as_what_it_is_and_gives_no_project(wire, on_
 
 
 def test_the_host_of_the_services_own_process_needs_no_secret_and_cannot_be_revoked(wire, admin, plane):
-    plane.service("identity").hosts.own(["compute-1", "compute-2"])
+    plane.service("identity").hosts.enrol_own_hosts(["compute-1", "compute-2"])
     assert [state_of(wire, admin, name) for name in ("compute-1", "compute-2")] == ["own", "own"]
     status, _, document = wire.send("DELETE", f"{HOSTS}/compute-1", token=admin)
     assert (status, "[plane] services" in document["error"]["message"]) == (409, True)

@@ -217,7 +217,7 @@ def main() -> None:
         signals = Signals()
         one = server(socket.create_server(("127.0.0.1", asked.serve)), threads=32)
         one.start()
-        signals.until_the_end(lambda: None)
+        signals.wait_for_sigterm(lambda: None)
         one.stop(1.0)
         return
     print(f"{'':42}{'requests':>9}{'p50 ms':>8}{'p99 ms':>8}{'max ms':>8}{'left':>6}")

@@ -227,7 +227,7 @@ def test_what_is_missing_is_not_found_unless_it_is_expected(talk):
     client, _ = talk((404, b'{"itemNotFound": {"message": "gone"}}'))
     with pytest.raises(NotFound, match="gone"):
         client.get("/boats/1")
-    assert client.answer("GET", "/boats/1", accept=(404,)).status == 404
+    assert client.request_raw("GET", "/boats/1", accept=(404,)).status == 404
 
 
 # --------------------------------------------------------------------------------------------------------- sockets
@@ -294,7 +294,7 @@ def page(*ids, more):
 
 def test_a_list_is_read_page_by_page_from_row_to_row(talk):
     client, server = talk(page("a", "b", more=True), page("c", more=True), page(more=False))
-    rows = client.rows("/ships", "ships", [("limit", 2)], more="ships_links")
+    rows = client.paged_rows("/ships", "ships", [("limit", 2)], more="ships_links")
     assert [row["id"] for row in rows] == ["a", "b", "c"]
     assert [request["query"] for request in server.requests] == ["limit=2", "limit=2&marker=b", "limit=2&marker=c"]
 
@@ -302,4 +302,4 @@ def test_a_list_is_read_page_by_page_from_row_to_row(talk):
 def test_a_list_that_never_ends_is_an_error_and_not_cut_off(talk):
     client, _ = talk(page("a", more=True))
     with pytest.raises(Unavailable, match=r"GET /ships has no end, not even after 1000 pages"):
-        list(client.rows("/ships", "ships", more="ships_links"))
+        list(client.paged_rows("/ships", "ships", more="ships_links"))

@@ -107,7 +107,7 @@ def test_nobody_else_can_say_what_the_base_url_is(send, headers):
     ],
 )
 def test_a_proxy_is_known_by_its_address(address, is_believed):
-    assert TrustedProxies(["10.1.0.0/16", "fd00::/8"]).believes({"REMOTE_ADDR": address}) is is_believed
+    assert TrustedProxies(["10.1.0.0/16", "fd00::/8"]).trusts({"REMOTE_ADDR": address}) is is_believed
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example", "10.0.0.0/33"])

@@ -32,7 +32,7 @@ def test_nobody_can_ask_for_the_version_before_the_last_step():
     assert {name: str(after["VERSIONS"].maximum) for name, after in AFTER.items()} == {
         **dict.fromkeys(("before", "number", "body", "answer", "routes", "words"), "1.0"), "range": "1.1", "test": "1.1",
     }  # fmt: skip
-    assert AFTER["body"]["CREATE"].at(Version(1, 0)) is AFTER["before"]["CREATE"]
+    assert AFTER["body"]["CREATE"].for_version(Version(1, 0)) is AFTER["before"]["CREATE"]
 
 
 def test_what_it_names_is_there():

@@ -70,7 +70,7 @@ def test_a_body_of_one_version_is_the_schema_it_is_held_against():
     published = document(ROUTES, ABOUT, VERSIONS, Version(1, 12))
     route = next(one for one in ROUTES if (one.method, one.path) == ("PUT", "/allocations/{consumer_uuid}"))
     content = published["paths"][route.path]["put"]["requestBody"]["content"]
-    assert content["application/json"]["schema"] == route.schema.at(Version(1, 12)).document
+    assert content["application/json"]["schema"] == route.schema.for_version(Version(1, 12)).document
 
 
 def test_parameters_say_since_when_they_are_there():

@@ -237,7 +237,7 @@ class Plane:
         """(status, document) whatever the status; a text where it is no JSON."""
         client = self.client(service, user, project, roles)
         version = NEWEST_PLACEMENT if service == "placement" else version
-        answer = client.answer(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
+        answer = client.request_raw(method, path, json=body, accept=_EVERY_STATUS, repeatable=False, version=version)
         text = answer.headers.get("content-type", "").startswith("text/")
         return answer.status, answer.body.decode() if text else decode_body(answer)
 

@@ -66,7 +66,7 @@ def test_a_calendar_that_makes_no_sense_is_refused(reserved):
 
 def feed(plane, **who):
     who = {"project": "demo", **MEMBER, **who}
-    answer = plane.client("reservation", **who).answer("GET", "/v1/calendar.ics", version="1.1")
+    answer = plane.client("reservation", **who).request_raw("GET", "/v1/calendar.ics", version="1.1")
     assert answer.headers["content-type"] == "text/calendar; charset=utf-8"
     return answer.body
 

@@ -250,10 +250,10 @@ def test_versions_are_open(plane):
 
 def test_the_microversion_is_negotiated(plane):
     http = plane.client("reservation")
-    answer = http.answer("GET", "/v1/leases", version="1.0")
+    answer = http.request_raw("GET", "/v1/leases", version="1.0")
     assert answer.headers["openstack-api-version"] == "reservation 1.0"
-    assert http.answer("GET", "/v1/leases", version="latest").status == 200
-    refusal = http.answer("GET", "/v1/leases", version="9.9", accept=(406,))
+    assert http.request_raw("GET", "/v1/leases", version="latest").status == 200
+    refusal = http.request_raw("GET", "/v1/leases", version="9.9", accept=(406,))
     assert refusal.body == (
         b'{"error":406,"error_message":"Version 9.9 is not supported by the API. Minimum is 1.0 and maximum is 1.1."}'
     )

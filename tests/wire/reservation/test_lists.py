@@ -83,7 +83,7 @@ def test_what_makes_no_sense_is_refused(leased, query):
 def test_before_1_1_the_query_is_passed_by_and_the_list_is_whole(leased):
     """As the peer does: byte for byte."""
     plain, asked = (
-        leased.client("reservation").answer("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
+        leased.client("reservation").request_raw("GET", f"/v1/leases{query}") for query in ("", "?limit=1&colour=red")
     )
     assert plain.body == asked.body
     assert len(decode_body(plain)["leases"]) == 5

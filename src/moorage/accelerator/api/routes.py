@@ -185,5 +185,5 @@ API: ServiceApi[AcceleratorService] = ServiceApi(
     routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_OURS, *_AGENT),
     error_shape=error_shape,
     versions=versions.VERSIONS,
-    word_schema_error=lambda error: error.message,
+    schema_error_message=lambda error: error.message,
 )

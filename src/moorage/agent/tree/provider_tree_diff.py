@@ -222,7 +222,7 @@ class _Plan:
         """Of the classes to be taken away those that somebody uses, closed to everybody else."""
         usage = self.used.get(seen.uuid, {})
         kept = {
-            name: seen.inventories[name].closed()
+            name: seen.inventories[name].fully_reserved()
             for name in sorted(leaving & seen.inventories.keys())
             if usage.get(name, 0) > 0
         }

@@ -205,7 +205,7 @@ class _Agent:
                 f"no agent runs here: there is no socket {self._socket}; start it (`moorage up`), or name its "
                 "configuration with --config"
             )
-        answer = self._http.answer(method, path, json=body, accept=(409,))
+        answer = self._http.request_raw(method, path, json=body, accept=(409,))
         document: dict[str, Any] = decode_body(answer)
         if answer.status == 409:
             raise Conflict(document["error"]["message"], code=document["error"]["code"])

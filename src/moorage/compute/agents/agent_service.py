@@ -65,8 +65,8 @@ class AgentService:
         self._hints = hints
         self._lease_s = job_lease_s
         self._beats = Heartbeats(engine, clock)
-        self._open_jobs = SingleReads(engine).question(server_store.HOST_JOBS.any_open)
-        self._is_left = SingleReads(engine).question(move_store.LEAVING)
+        self._open_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.any_open)
+        self._is_left = SingleReads(engine).prepare(move_store.LEAVING)
         self._offload_after_s = offload_after_s
         self._placement = placement
         self._moves = MoveProgress(clock, ids)

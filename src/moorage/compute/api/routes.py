@@ -268,5 +268,5 @@ API: ServiceApi[ComputeService] = ServiceApi(
     routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_ABSENT, *_AGENTS, *_OWN_ROUTES],
     error_shape=error,
     versions=versions.VERSIONS,
-    word_schema_error=word_schema_error,
+    schema_error_message=word_schema_error,
 )

@@ -155,7 +155,7 @@ class ComputeClient(HostJobsClient):
 
     def flavor(self, name_or_id: str) -> Flavor | None:
         """The flavor of this id, or else of exactly this name."""
-        answer = self._http.answer("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
+        answer = self._http.request_raw("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
             return _flavor(decode_body(answer)["flavor"])
         return next((one for one in self.flavors() if one.name == name_or_id), None)
@@ -208,7 +208,7 @@ class ComputeClient(HostJobsClient):
     def flavor_access(self, flavor_id: str) -> set[str]:
         """Projects that may use a flavor that is not public; none where there is no such flavor."""
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/os-flavor-access"
-        answer = self._http.answer("GET", path, accept=(404,))
+        answer = self._http.request_raw("GET", path, accept=(404,))
         return set() if answer.status == 404 else {row["tenant_id"] for row in decode_body(answer)["flavor_access"]}
 
     def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
@@ -220,11 +220,11 @@ class ComputeClient(HostJobsClient):
 
     def _flavor_action(self, flavor_id: str, action: Mapping[str, Any], *, harmless: int) -> None:
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/action"
-        self._http.answer("POST", path, json=action, repeatable=True, accept=(harmless,))
+        self._http.request_raw("POST", path, json=action, repeatable=True, accept=(harmless,))
 
     def has_flavor(self, flavor_id: str) -> bool:
         path = f"/v2.1/flavors/{_quoted(flavor_id)}"
-        return self._http.answer("GET", path, version=_FLAVORS, accept=(404,)).status == 200
+        return self._http.request_raw("GET", path, version=_FLAVORS, accept=(404,)).status == 200
 
     # --------------------------------------------------------------------------------------- servers
 
@@ -264,7 +264,7 @@ class ComputeClient(HostJobsClient):
         return None if row is None else str(row["name"])
 
     def _server_row(self, server_id: str, version: str = _EVERYWHERE) -> Mapping[str, Any] | None:
-        answer = self._http.answer("GET", f"/v2.1/servers/{_quoted(server_id)}", version=version, accept=(404,))
+        answer = self._http.request_raw("GET", f"/v2.1/servers/{_quoted(server_id)}", version=version, accept=(404,))
         return None if answer.status == 404 else decode_body(answer)["server"]
 
     def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
@@ -281,7 +281,7 @@ class ComputeClient(HostJobsClient):
         self, path: str, key: str, wanted: Mapping[str, str] | None = None, version: str = _EVERYWHERE
     ) -> Iterator[Mapping[str, Any]]:
         params = [*(wanted or {}).items(), ("limit", _PAGE)]
-        return self._http.rows(path, key, params, more=f"{key}_links", version=version)
+        return self._http.paged_rows(path, key, params, more=f"{key}_links", version=version)
 
     def create_image(self, server_id: str, name: str, metadata: Mapping[str, str]) -> None:
         """Of its disk; answered before it is made. Raises `RemoteError` when something else is being done to it."""
@@ -331,7 +331,9 @@ class ComputeClient(HostJobsClient):
 
     def delete_aggregate(self, aggregate_id: int) -> None:
         """With its hosts taken out first: Nova refuses it while there are any."""
-        answer = self._http.answer("GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,))
+        answer = self._http.request_raw(
+            "GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,)
+        )
         if answer.status == 404:
             return
         for host in decode_body(answer)["aggregate"]["hosts"]:
@@ -398,7 +400,7 @@ class ComputeClient(HostJobsClient):
     def server_here(self, host: str, server_id: str) -> ServerHere | None:
         """None for what is no server of the host."""
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}"
-        answer = self._http.answer("GET", path, accept=(404,))
+        answer = self._http.request_raw("GET", path, accept=(404,))
         if answer.status == 404:
             return None
         row = decode_body(answer)["server"]
@@ -426,7 +428,7 @@ class ComputeClient(HostJobsClient):
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
 
     def _delete(self, path: str) -> None:
-        self._http.answer("DELETE", path, accept=(404,))
+        self._http.request_raw("DELETE", path, accept=(404,))
 
 
 def _quoted(text: str) -> str:

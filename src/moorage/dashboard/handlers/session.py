@@ -39,7 +39,7 @@ def sign_in(visit: Visit) -> Page | Response:
         return _form(visit, target, name, error.message, status=status_of(error))
     if visit.request.change is not None:
         project = person.project
-        visit.request.change.by(name=person.user_name, project_id=project.id, project_name=project.name)
+        visit.request.change.set_initiator(name=person.user_name, project_id=project.id, project_name=project.name)
     return redirect(visit, target, _session(visit, person))
 
 

@@ -22,12 +22,12 @@ def create(request: Request[IdentityService]) -> Response:
     if request.change is not None:
         # Only who there is: in the place of the name people type their passwords, too.
         user = request.service.account_of(login)
-        request.change.by(id=user.id if user else "", name=user.name if user else "")
+        request.change.set_initiator(id=user.id if user else "", name=user.name if user else "")
     token, held = request.service.log_in(login, request.address)
     if request.change is not None:
-        request.change.by(id=held.user.id, name=held.user.name)
+        request.change.set_initiator(id=held.user.id, name=held.user.name)
         if held.project is not None:
-            request.change.by(project_id=held.project.id, project_name=held.project.name)
+            request.change.set_initiator(project_id=held.project.id, project_name=held.project.name)
     return Response(201, _document(request, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 
@@ -44,7 +44,7 @@ def check(request: Request[IdentityService]) -> Response:
 
 
 def revoke(request: Request[IdentityService]) -> Response:
-    request.service.revoke(
+    request.service.revoke_token(
         request.caller,
         _subject(request),
         is_admin=request.allowed("identity:revoke_any_token"),
@@ -110,7 +110,7 @@ def _subject(request: Request[IdentityService]) -> str:
 
 
 def _judge(request: Request[IdentityService], subject: str) -> AuthenticatedCaller:
-    return request.service.judge(
+    return request.service.validate_token(
         request.caller,
         subject,
         request.headers.get("x-auth-token"),

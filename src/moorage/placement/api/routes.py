@@ -198,7 +198,7 @@ API: ServiceApi[PlacementService] = ServiceApi(
     routes=ROUTES,
     error_shape=error_shape,
     versions=root.VERSIONS,
-    word_schema_error=word_body_error,
+    schema_error_message=word_body_error,
     strict=True,
 )
 
@@ -220,4 +220,4 @@ RULES = RuleTable(
 
 #: Who may do what, by the name an operator chooses it by. The peer calls the first two its new and its old defaults:
 #: with the old ones admins reshape too, and with the last everybody does everything.
-POLICIES = {"new": RULES, "old": RULES.or_if(admin), "open": RULES.or_if(in_project)}
+POLICIES = {"new": RULES, "old": RULES.also_allowing(admin), "open": RULES.also_allowing(in_project)}

@@ -126,7 +126,7 @@ class PlacementClient:
         body = {"resource_class": resource_class, **asdict(inventory)}
         path = f"/resource_providers/{uuid}/inventories"
         try:
-            self._http.answer("POST", path, json=body, version=self._version, repeatable=True)
+            self._http.request_raw("POST", path, json=body, version=self._version, repeatable=True)
         except RemoteError as error:
             raise _refusal(error) from error
 
@@ -227,7 +227,7 @@ class PlacementClient:
     def holder(self, consumer: str) -> Consumer | None:
         """None where it holds nothing."""
         try:
-            answer = self._http.answer("GET", f"/allocations/{consumer}", version=VERSION)
+            answer = self._http.request_raw("GET", f"/allocations/{consumer}", version=VERSION)
         except RemoteError as error:
             raise _refusal(error) from error
         document = decode_body(answer)
@@ -355,7 +355,9 @@ class PlacementClient:
         """
         headers = {} if sample is None else {_SAMPLE: sample}
         try:
-            answer = self._http.answer("GET", "/allocation_candidates", params=query, version=VERSION, headers=headers)
+            answer = self._http.request_raw(
+                "GET", "/allocation_candidates", params=query, version=VERSION, headers=headers
+            )
         except RemoteError as error:
             raise _refusal(error) from error
         return candidates_of(answer.body)
@@ -367,7 +369,7 @@ class PlacementClient:
     # --- the wire -----------------------------------------------------------------------------------------------
 
     def _is_there(self, path: str) -> bool:
-        return self._http.answer("GET", path, version=self._version, accept=(404,)).status != 404
+        return self._http.request_raw("GET", path, version=self._version, accept=(404,)).status != 404
 
     def _get(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
         try:
@@ -384,7 +386,7 @@ class PlacementClient:
     def _delete(self, path: str) -> None:
         """404 is as good as done."""
         try:
-            self._http.answer("DELETE", path, version=self._version, accept=(404,))
+            self._http.request_raw("DELETE", path, version=self._version, accept=(404,))
         except RemoteError as error:
             raise _refusal(error) from error
 

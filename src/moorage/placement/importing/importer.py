@@ -49,7 +49,7 @@ class _Run:
         self._peer = peer
         self._sink = sink
         self._ledger = ImportLedger(peer.counts(), noted, progress)
-        self._note, self._count = self._ledger.note, self._ledger.count
+        self._note, self._count = self._ledger.record, self._ledger.count
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
         self._provider_names: dict[int, str] = {}

@@ -102,11 +102,11 @@ _OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
 
 class AllocationReads:
     def __init__(self, asker: SingleReads) -> None:
-        self._of_project = asker.question(_OF_PROJECT)
-        self._of_project_and_user = asker.question(_OF_PROJECT_AND_USER)
-        self._of_consumer = asker.question(_OF_CONSUMER)
-        self._of_provider = asker.question(_OF_PROVIDER)
-        self._of_tree = asker.question(_OF_TREE)
+        self._of_project = asker.prepare(_OF_PROJECT)
+        self._of_project_and_user = asker.prepare(_OF_PROJECT_AND_USER)
+        self._of_consumer = asker.prepare(_OF_CONSUMER)
+        self._of_provider = asker.prepare(_OF_PROVIDER)
+        self._of_tree = asker.prepare(_OF_TREE)
 
     def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
         rows = self._of_consumer(wanted=uuid)

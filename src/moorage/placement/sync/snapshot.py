@@ -37,10 +37,10 @@ class Snapshot:
         self._is_near = is_in_process(engine)
         self._meters = meters
         self._lease = lease
-        ask = asker.question(change_log.LAST).number
+        ask = asker.prepare(change_log.LAST).scalar
         #: Where asking is no round trip, waiting for each other would cost more.
         self._last = ask if is_in_process(engine) else SharedReader(ask)
-        self._since = asker.question(incremental_refresh.SINCE)
+        self._since = asker.prepare(incremental_refresh.SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
         self._memory_s = memory_s

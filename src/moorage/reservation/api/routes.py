@@ -179,6 +179,6 @@ API: ServiceApi[ReservationService] = ServiceApi(
     routes=ROUTES,
     error_shape=error_shape,
     versions=root.VERSIONS,
-    word_schema_error=word,
+    schema_error_message=word,
     max_json_bytes=1 << 20,
 )

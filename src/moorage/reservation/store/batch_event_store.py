@@ -42,7 +42,7 @@ def finish(connection: Connection, held: Held, now: datetime) -> None:
     """Events and their steps are done. Raises `Fenced` where one is not ours any more."""
     values: dict[str, Any] = {"claimed_by": None, "claim_until": None, "retry_at": None, "last_error": None}
     values |= {"status": EventStatus.DONE, "updated_at": now}
-    _write(connection, held, values, events.c.status.in_(sorted(EVENT_STATES.before(EventStatus.DONE))))
+    _write(connection, held, values, events.c.status.in_(sorted(EVENT_STATES.states_before(EventStatus.DONE))))
     steps_done(connection, held, now)
 
 

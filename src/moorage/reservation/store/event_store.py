@@ -233,7 +233,7 @@ def finish(
     connection: Connection, event_id: str, epoch: int, status: EventStatus, now: datetime, error: str | None = None
 ) -> None:
     values = {"claimed_by": None, "claim_until": None, "retry_at": None, "status": status, "updated_at": now}
-    held = _HOLD.where(events.c.status.in_(sorted(EVENT_STATES.before(status))))
+    held = _HOLD.where(events.c.status.in_(sorted(EVENT_STATES.states_before(status))))
     _write(connection, event_id, epoch, values | {"last_error": error}, held)
 
 

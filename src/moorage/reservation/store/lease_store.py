@@ -170,7 +170,7 @@ def move_reservations(
     connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
 ) -> None:
     """All reservations of the leases from whose state that is a step (`RESERVATION_STATES`); others stay."""
-    before = RESERVATION_STATES.before(status)
+    before = RESERVATION_STATES.states_before(status)
     connection.execute(
         update(reservations)
         .where(in_list(connection, reservations.c.lease_id, lease_ids), reservations.c.status.in_(before))

@@ -126,7 +126,7 @@ class HttpConnection:
         if self.lingers:
             return
         if self._gathering is not None and self._body_pace is not None:
-            self._body_pace.moved(len(piece), time.monotonic())
+            self._body_pace.record_transfer(len(piece), time.monotonic())
         elif not self._came and self._waiting is None:
             self.deadline = _NEVER
         self._came = self._came + piece if self._came else piece
@@ -190,9 +190,9 @@ class HttpConnection:
         if len(gathering.content) > gathering.intake.most_bytes:
             self._gathering = None
             return self._unread(gathering.request, gathering.intake)
-        if not gathering.decoder.is_over:
+        if not gathering.decoder.is_complete:
             return None
-        self._came, self._gathering = gathering.decoder.behind, None
+        self._came, self._gathering = gathering.decoder.remainder, None
         return ReadyRequest(gathering.request, io.BytesIO(gathering.content), gathering.intake)
 
     def _unread(self, request: RequestHead, intake: BodyIntake) -> ReadyRequest:
@@ -217,26 +217,26 @@ class HttpConnection:
                 piece = self._socket.recv(READ_BYTES)
             except BlockingIOError:
                 now = time.monotonic()
-                if not self._is_ready(select.POLLIN, pace.waits(now) - now):
+                if not self._is_ready(select.POLLIN, pace.start_waiting(now) - now):
                     raise Invalid(
                         f"the body comes at less than {self._limits.min_rate_bytes_s} bytes a second; send it again"
                     ) from None
             except OSError:
                 return b""
             else:
-                pace.moved(len(piece), time.monotonic())
+                pace.record_transfer(len(piece), time.monotonic())
                 return piece
 
     @property
     def was_read(self) -> bool:
         """All of the body: the next request can be read behind it."""
-        return not self._is_unread and (self._coming is None or self._coming.decoder.is_over)
+        return not self._is_unread and (self._coming is None or self._coming.decoder.is_complete)
 
     def answered(self) -> None:
         """The next request may come."""
         self.answers += 1
         if self._coming is not None:
-            self._came, self._coming = self._coming.decoder.behind, None
+            self._came, self._coming = self._coming.decoder.remainder, None
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class HttpConnection:
         self._unsent = self._unsent[sent:]
         if self._answer_pace is not None:
             if self._unsent:
-                self._answer_pace.moved(sent, time.monotonic())
+                self._answer_pace.record_transfer(sent, time.monotonic())
             else:
                 self._answer_pace = None
 
@@ -335,13 +335,13 @@ class HttpConnection:
             return 0
         if self._unsent:
             self._answer_pace = self._answer_pace or self._pace(is_known=self.is_known)
-            self.deadline = self._answer_pace.waits(now)
+            self.deadline = self._answer_pace.start_waiting(now)
         elif self.streaming is not None:
             self.deadline = _NEVER
         elif self.arrived is not None:  # an upload may have to wait for long ones
             self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
         elif self._gathering is not None and self._body_pace is not None:
-            self.deadline = self._body_pace.waits(now)
+            self.deadline = self._body_pace.start_waiting(now)
         else:
             self.deadline = min(before, now + self._limits.head_timeout_s)
         return self.held_bytes

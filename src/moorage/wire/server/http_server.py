@@ -125,7 +125,7 @@ class HttpServer:
         self._ends.set()
         # Who stands in the kernel's queue of connections has mostly sent its request already.
         self._accept()
-        for connection in self._places.open():
+        for connection in self._places.release_all():
             self._wake_up(connection)
         self._listener.shutdown(socket.SHUT_RDWR)
         self._wakes.send(b"\0")
@@ -187,7 +187,7 @@ class HttpServer:
     # --- a thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (drive := self._wheel.take()) is not None:
+        while (drive := self._wheel.wait_to_lead()) is not None:
             self._drive(drive)
 
     def _drive(self, drive: Leadership) -> None:
@@ -251,7 +251,7 @@ class HttpServer:
     def _arm(self, connection: HttpConnection) -> None:
         """The last thing of a turn: from here on the connection is another thread's."""
         arrived = connection.arrived
-        if arrived is not None and self._places.wait(connection, arrived.intake):
+        if arrived is not None and self._places.enqueue(connection, arrived.intake):
             return
         has_more = arrived is not None or connection.streaming is not None or connection.has_unsent
         self._epoll.modify(connection.descriptor, _WRITABLE if has_more else _READABLE)
@@ -271,20 +271,20 @@ class HttpServer:
             return False
         if arrived is None:
             return False
-        if not self._places.enter(arrived.intake, is_urgent=False) and not self._enters_urgently(arrived):
+        if not self._places.acquire(arrived.intake, is_urgent=False) and not self._enters_urgently(arrived):
             connection.arrived = arrived
             return False
         connection.works()
         try:
             run_application(self._app, connection, arrived, is_last=self._retires.is_set() or self._ends.is_set())
         finally:
-            for waiting in self._places.leave(arrived.intake):
+            for waiting in self._places.release(arrived.intake):
                 self._wake_up(waiting)
         return connection.has_more
 
     def _enters_urgently(self, arrived: ReadyRequest) -> bool:
         is_urgent = self._admission.is_urgent(arrived.request.target)
-        return is_urgent and self._places.enter(arrived.intake, is_urgent=True)
+        return is_urgent and self._places.acquire(arrived.intake, is_urgent=True)
 
     def _wake_up(self, connection: HttpConnection) -> None:
         """It can be written to at once: somebody is told."""
@@ -314,7 +314,7 @@ class HttpServer:
             with self._scale:
                 self._held_bytes -= self._held.pop(connection.descriptor)
         connection.close()
-        for waiting in self._places.next():  # it may have been told of a place, and not lived to take it
+        for waiting in self._places.next_waiting():  # it may have been told of a place, and not lived to take it
             self._wake_up(waiting)
 
 

@@ -43,7 +43,7 @@ class LeaderFollowers:
         self._call.acquire()
         self._sleeps = False
 
-    def take(self) -> Leadership | None:
+    def wait_to_lead(self) -> Leadership | None:
         """Wait for the wheel; None at the end."""
         with self._deputy:
             seen, quiet = -1, 0

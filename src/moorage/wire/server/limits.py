@@ -42,13 +42,13 @@ class Pace:
         self._rate = min_rate_bytes_s
         self._since: float | None = None
 
-    def waits(self, now: float) -> float:
+    def start_waiting(self, now: float) -> float:
         """We wait for the other side from now on, if not already; returns until when at most."""
         if self._since is None:
             self._since = now
         return self._since + self._left_s
 
-    def moved(self, size_bytes: int, now: float) -> None:
+    def record_transfer(self, size_bytes: int, now: float) -> None:
         """Bytes came or went; whether we go on waiting `waits` says."""
         waited_s = 0.0 if self._since is None else now - self._since
         self._since = None

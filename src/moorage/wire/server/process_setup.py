@@ -21,7 +21,7 @@ class Signals:
         for number in (signal.SIGTERM, signal.SIGHUP):  # of a signal without a handler nothing is told
             signal.signal(number, lambda *_: None)
 
-    def until_the_end(self, reload: Callable[[], None]) -> None:
+    def wait_for_sigterm(self, reload: Callable[[], None]) -> None:
         """Wait for SIGTERM; `reload` at each SIGHUP before it. In the main thread."""
         while signal.SIGTERM not in (numbers := self._told.recv(64)):
             if signal.SIGHUP in numbers:

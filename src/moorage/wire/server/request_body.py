@@ -47,9 +47,9 @@ class BodyAdmission(Protocol):
 
 
 class BodyDecoder(Protocol):
-    is_over: bool
+    is_complete: bool
     #: What came behind the end.
-    behind: bytes
+    remainder: bytes
 
     def feed(self, piece: bytes) -> bytes:
         """What `piece` adds to the body. Raises `Invalid`."""
@@ -59,15 +59,15 @@ class BodyDecoder(Protocol):
 class SizedBody:
     def __init__(self, length: int) -> None:
         self._left = length
-        self.is_over = not length
-        self.behind = b""
+        self.is_complete = not length
+        self.remainder = b""
 
     def feed(self, piece: bytes) -> bytes:
         if len(piece) < self._left:
             self._left -= len(piece)
             return piece
-        body, self.behind = piece[: self._left], self.behind + piece[self._left :]
-        self._left, self.is_over = 0, True
+        body, self.remainder = piece[: self._left], self.remainder + piece[self._left :]
+        self._left, self.is_complete = 0, True
         return body
 
 
@@ -79,13 +79,13 @@ class ChunkedBody:
         self._left = 0
         self._next: Callable[[bytes], None] = self._size
         self._trailers = 0
-        self.is_over = False
-        self.behind = b""
+        self.is_complete = False
+        self.remainder = b""
 
     def feed(self, piece: bytes) -> bytes:
         self._ahead += piece
         parts: list[bytes] = []
-        while not self.is_over:
+        while not self.is_complete:
             if self._left:
                 if not self._ahead:
                     break
@@ -96,8 +96,8 @@ class ChunkedBody:
                 self._next(line)
             else:
                 break
-        if self.is_over:
-            self.behind, self._ahead = self.behind + self._ahead, b""
+        if self.is_complete:
+            self.remainder, self._ahead = self.remainder + self._ahead, b""
         return b"".join(parts)
 
     def _line(self) -> bytes | None:
@@ -124,7 +124,7 @@ class ChunkedBody:
 
     def _trailer(self, line: bytes) -> None:
         if not line:
-            self.is_over = True
+            self.is_complete = True
             return
         self._trailers += 1
         if self._trailers > _MAX_TRAILER_LINES:
@@ -149,7 +149,7 @@ class StreamedBody(io.RawIOBase):
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
         while not self._rest:
-            if self.decoder.is_over:
+            if self.decoder.is_complete:
                 return 0
             if not (piece := self.receive()):
                 raise Invalid("the body ended in the middle")

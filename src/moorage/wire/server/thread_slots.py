@@ -33,7 +33,7 @@ class ThreadSlots:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def enter(self, intake: BodyIntake, *, is_urgent: bool) -> bool:
+    def acquire(self, intake: BodyIntake, *, is_urgent: bool) -> bool:
         """Whether there is a place; then `leave` gives it back."""
         with self._lock:
             if not intake.streams:
@@ -46,7 +46,7 @@ class ThreadSlots:
             self.at_work += 1
             return True
 
-    def leave(self, intake: BodyIntake) -> Sequence[HttpConnection]:
+    def release(self, intake: BodyIntake) -> Sequence[HttpConnection]:
         """Those that were waiting and should try again."""
         with self._lock:
             self.at_work -= 1
@@ -55,14 +55,14 @@ class ThreadSlots:
                 self._uploads += Counter()  # without zeros
             return self._next() if self._waiting else _NOBODY
 
-    def next(self) -> list[HttpConnection]:
+    def next_waiting(self) -> list[HttpConnection]:
         """As `leave`, where somebody went who had been told to try again."""
         if not self._waiting:
             return []
         with self._lock:
             return self._next()
 
-    def wait(self, connection: HttpConnection, intake: BodyIntake) -> bool:
+    def enqueue(self, connection: HttpConnection, intake: BodyIntake) -> bool:
         """Whether it must wait; from then on it belongs to whoever calls `leave`."""
         with self._lock:
             if self._is_free(intake):
@@ -70,7 +70,7 @@ class ThreadSlots:
             self._waiting.append((connection, intake))
             return True
 
-    def open(self) -> list[HttpConnection]:
+    def release_all(self) -> list[HttpConnection]:
         """Nobody waits from now on; returns those that did."""
         with self._lock:
             self._is_open = True

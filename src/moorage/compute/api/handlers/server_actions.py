@@ -45,7 +45,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     if request.version < (2, row.since):
         raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
     require(request, f"os_compute_api:{row.rule}")
-    if (schemas := ARGUMENTS.get(key)) and (schema := schemas.at(request.version)):
+    if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
         schema.check(argument, word_schema_error)
     return row.handler(request, server_id, argument)
 

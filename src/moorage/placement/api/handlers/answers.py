@@ -98,7 +98,7 @@ def path(request: PlacementApiRequest, below: str) -> str:
 
 def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchema) -> dict[str, str]:
     """The query parameters, each one's last value. Raises `Invalid`."""
-    schema = schemas.at(request.version) if isinstance(schemas, VersionedSchema) else schemas
+    schema = schemas.for_version(request.version) if isinstance(schemas, VersionedSchema) else schemas
     values = dict(request.query.pairs)
     if schema is not None:
         schema.check(values, lambda error: f"Invalid query string parameters: {error}")
