@@ -127,7 +127,7 @@ class _Place:
         with hop(f"{number} the host's agent claims the job"):
             (job,) = self._client.claim_jobs(HOST, "bench")
         with hop(f"{number + 1} it does it: {kind}"):
-            result = self._runner.run(job.kind, job.payload, lambda: None)
+            result = self._runner.run_job(job.kind, job.payload, lambda: None)
         with hop(f"{number + 2} it reports it"):
             self._client.report_job(job.id, job.epoch, "done", result)
 

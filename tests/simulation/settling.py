@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit.collector import Services, read
+from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.healing import Healer, RepairJournal
 from moorage.audit.model import AuditSnapshot, Finding, FindingKind
 from moorage.audit.rules import findings
@@ -73,7 +73,7 @@ def _agreement(world: "World", _: "Users") -> None:
         line = Line(world, None, f"http://127.0.0.1:8778/{service}")
         return ServiceClient(line, service_type=service, credentials=NoCredentials(), clock=world.clock)
 
-    services = Services(
+    services = AuditServices(
         PlacementClient(client("placement")),
         ComputeClient(client("compute")),
         AcceleratorClient(client("accelerator")),
@@ -81,14 +81,14 @@ def _agreement(world: "World", _: "Users") -> None:
     )
 
     def look() -> tuple[AuditSnapshot, list[Finding]]:
-        picture = read(services, world.clock, lambda *_: None)
-        found = findings.all_findings(picture, _GRACE)
-        return picture, [one for one in found if one.kind is not FindingKind.OVER_CAPACITY]
+        snapshot = collect_snapshot(services, world.clock, lambda *_: None)
+        found = findings.all_findings(snapshot, _GRACE)
+        return snapshot, [one for one in found if one.kind is not FindingKind.OVER_CAPACITY]
 
-    picture, found = look()
+    snapshot, found = look()
     if left := [one for one in found if one.kind is FindingKind.FLAVOR_WITHOUT_LEASE and _came_late(world, one)]:
         with TemporaryDirectory() as directory, closing(RepairJournal(Path(directory) / "receipt.jsonl")) as receipt:
-            Healer(services, world.clock, _GRACE, receipt).heal(picture, left, ())
+            Healer(services, world.clock, _GRACE, receipt).heal(snapshot, left, ())
         _, found = look()
     if empty := [one for one in found if one.kind is FindingKind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
         for one in empty:  # as the audit advises

@@ -25,7 +25,7 @@ from moorage.db.transactions import read, write
 from moorage.identity.authenticators import NoAuth
 from moorage.jobs.background_tasks import TaskThreads
 from moorage.jobs.model import FENCED_CODE, JobState, NewJob
-from moorage.jobs.poller_election import Turns
+from moorage.jobs.poller_election import PollerElection
 from moorage.jobs.wakeups import InProcessHints
 from moorage.wire.client import ServiceClient
 from tests.plane import InProcessPlane
@@ -110,7 +110,7 @@ class Runner:
         self.hanging = threading.Semaphore(0)
         self.let_go = threading.Event()
 
-    def run(self, kind, payload, keep_alive):
+    def run_job(self, kind, payload, keep_alive):
         name = payload["name"]
         self.ran.append(name)
         if self.hangs.pop(name, False):
@@ -142,7 +142,7 @@ class World:
 
     def agent(self, runner, *, first=1, workers=3):
         """Another agent has other numbers of workers: a zombie and its successor are two."""
-        turns = Turns(lambda: self.way.theirs.wake(HOST))
+        election = PollerElection(lambda: self.way.theirs.wake(HOST))
         return [
             JobsTask(
                 host=HOST,
@@ -151,7 +151,7 @@ class World:
                 runner=runner,
                 clock=self.clock,
                 poll_period_s=0.1,
-                turns=turns,
+                election=election,
             )
             for number in range(first, first + workers)
         ]

@@ -1,6 +1,6 @@
 """The audit in the background: it looks, counts and tells, and mends nothing.
 
-Results are metrics (`show`), and one log event for each finding that was not there in this process' last round.
+Results are metrics (`export_metrics`), and one log event for each finding that was not there in this process' last round.
 """
 
 import logging
@@ -63,11 +63,11 @@ class AuditTask:
             return again
         duration_s = round(time.perf_counter() - began, 3)
         counts = Counter(str(finding.kind) for finding in found)
-        self._rounds.end(job, {"duration_s": duration_s, "findings": dict(counts)})
-        self._tell(found, duration_s)
+        self._rounds.finish(job, {"duration_s": duration_s, "findings": dict(counts)})
+        self._log_findings(found, duration_s)
         return self._rounds.next_due()
 
-    def _tell(self, found: Sequence[Finding], duration_s: float) -> None:
+    def _log_findings(self, found: Sequence[Finding], duration_s: float) -> None:
         new = [finding for finding in found if _key(finding) not in self._known]
         for finding in new[:MOST_TOLD]:
             log.warning(
@@ -88,7 +88,7 @@ def _key(finding: Finding) -> _Key:
     return finding.kind, finding.subject, finding.resource_class or "", finding.host or ""
 
 
-def show(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: float) -> None:
+def export_metrics(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: float) -> None:
     """At each scrape what the last round said, whoever did it; before the first only the period."""
 
     def samples(connection: Connection) -> Iterator[GaugeSample]:

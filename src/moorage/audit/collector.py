@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit.lease_collector import aggregate_of, read_reservations, reservation_flavors
+from moorage.audit.lease_collector import audited_aggregate, read_reservations, reservation_flavors
 from moorage.audit.model import (
     INCOMPLETE,
     AuditedAccelerators,
@@ -62,11 +62,11 @@ _ATTACHED = "attached"
 ATTEMPTS = 5
 
 #: Called with what is being read, how much of it is done and how much there is.
-Progress = Callable[[str, int, int], object]
+ReportProgress = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True)
-class Services:
+class AuditServices:
     """Those that are None are not there, and nothing is said about what only they could know."""
 
     placement: PlacementClient
@@ -76,8 +76,8 @@ class Services:
     pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved: [reservation] freepool
 
 
-def read(
-    services: Services, clock: Clock, progress: Progress, *, by_tree: bool = False, names: bool = False
+def collect_snapshot(
+    services: AuditServices, clock: Clock, progress: ReportProgress, *, by_tree: bool = False, names: bool = False
 ) -> AuditSnapshot:
     """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
 
@@ -89,7 +89,7 @@ def read(
     if providers is None:
         providers = _providers(services.placement, progress)
     may_be_incomplete = services.placement.consumers_of(INCOMPLETE) > 0
-    picture = AuditSnapshot(
+    snapshot = AuditSnapshot(
         now=clock.now(),
         providers=providers,
         consumers={},
@@ -98,27 +98,27 @@ def read(
         reservations=None
         if services.reservations is None
         else read_reservations(services.reservations, services.placement, services.compute, services.pool),
-        names=None if named is None else AuditedNames(*named, names_asked_for(services)),
+        names=None if named is None else AuditedNames(*named, names_in_use_by_requests(services)),
     )
-    providers |= _looked_at_again(services.placement, picture)
-    picture = replace(picture, providers=providers)
-    wanted = findings.suspects(picture) | servers.doubtful(picture, NO_TIME)
+    providers |= _read_again(services.placement, snapshot)
+    snapshot = replace(snapshot, providers=providers)
+    wanted = findings.suspect_consumers(snapshot) | servers.doubtful_servers(snapshot, NO_TIME)
     if may_be_incomplete:
         wanted = frozenset(consumer for provider in providers.values() for consumer in provider.held)
     consumers: dict[str, AuditedConsumer] = {}
     for done, uuid in enumerate(sorted(wanted), 1):
         holder = services.placement.holder(uuid)
         if holder is not None:
-            consumers[uuid] = consumer_of(holder)
+            consumers[uuid] = audited_consumer(holder)
         progress("consumers", done, len(wanted))
     return replace(
-        picture,
+        snapshot,
         consumers=consumers,
-        compute=_with_owners(picture, services.compute, consumers),
+        compute=_with_owners(snapshot, services.compute, consumers),
     )
 
 
-def consumer_of(holder: Consumer) -> AuditedConsumer:
+def audited_consumer(holder: Consumer) -> AuditedConsumer:
     return AuditedConsumer(
         holder.uuid,
         holder.generation,
@@ -133,7 +133,7 @@ def consumer_of(holder: Consumer) -> AuditedConsumer:
 # --- placement --------------------------------------------------------------------------------------------------
 
 
-def _providers(placement: PlacementClient, progress: Progress) -> dict[str, AuditedProvider]:
+def _providers(placement: PlacementClient, progress: ReportProgress) -> dict[str, AuditedProvider]:
     listed = placement.providers()
     sharing = {one.uuid for one in placement.providers([("required", SHARING_TRAIT)])}
     devices = {one.uuid for one in placement.providers([("required", DEVICE_TRAIT)])}
@@ -151,7 +151,7 @@ def _providers(placement: PlacementClient, progress: Progress) -> dict[str, Audi
     return found
 
 
-def _by_tree(placement: PlacementClient, progress: Progress) -> dict[str, AuditedProvider] | None:
+def _by_tree(placement: PlacementClient, progress: ReportProgress) -> dict[str, AuditedProvider] | None:
     """None where Placement is not ours. What a tree could not say of one of its providers is asked of that one."""
     listed = placement.providers()
     found: dict[str, AuditedProvider] = {}
@@ -206,7 +206,7 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Audite
     )
 
 
-def names_asked_for(services: Services) -> frozenset[str]:
+def names_in_use_by_requests(services: AuditServices) -> frozenset[str]:
     """Custom names in flavors and device profiles, wherever they stand there."""
     groups: list[Mapping[str, str]] = []
     if services.compute is not None:
@@ -232,7 +232,7 @@ def _compute(compute: ComputeClient) -> Compute:
     for one in migrations:
         if one.type == "evacuation" and one.status not in _EVACUATED_AND_CLEAN and one.source_node is not None:
             evacuated[one.server_id] = evacuated.get(one.server_id, frozenset()) | {one.source_node}
-    states = {uuid: server_of(state) for uuid, state in found.items()}
+    states = {uuid: audited_server(state) for uuid, state in found.items()}
     return Compute(
         frozenset(found),
         frozenset(one.uuid for one in migrations),
@@ -246,12 +246,12 @@ def _compute(compute: ComputeClient) -> Compute:
             if state is not None and state.task is not None
         },
         reservation_flavors=flavors,
-        aggregates=tuple(aggregate_of(one) for one in aggregates),
+        aggregates=tuple(audited_aggregate(one) for one in aggregates),
         evacuated=evacuated,
     )
 
 
-def server_of(state: ServerState | None) -> AuditedServer | None:
+def audited_server(state: ServerState | None) -> AuditedServer | None:
     """None for one that cannot be judged now."""
     if state is None or state.task is not None:
         return None
@@ -276,16 +276,16 @@ def server_of(state: ServerState | None) -> AuditedServer | None:
 
 
 def _with_owners(
-    picture: AuditSnapshot, compute: ComputeClient | None, consumers: Mapping[str, AuditedConsumer]
+    snapshot: AuditSnapshot, compute: ComputeClient | None, consumers: Mapping[str, AuditedConsumer]
 ) -> Compute | None:
     """Asked one by one: a list leaves out some that are there, such as servers that are deleted softly."""
-    known = picture.compute
+    known = snapshot.compute
     if known is None or compute is None:
         return known
     asked = {uuid for uuid, consumer in consumers.items() if consumer.is_incomplete}
     asked |= consumers.keys() - known.servers - known.migrations
-    if picture.accelerators is not None:
-        asked |= picture.accelerators.instances - known.servers
+    if snapshot.accelerators is not None:
+        asked |= snapshot.accelerators.instances - known.servers
     owners = {uuid: Owner(*owner) for uuid in sorted(asked) if (owner := compute.server_owner(uuid)) is not None}
     return replace(known, servers=known.servers | owners.keys(), owners=owners)
 
@@ -323,19 +323,19 @@ def _accelerators(accelerators: AcceleratorClient) -> AuditedAccelerators:
     )
 
 
-def _looked_at_again(placement: PlacementClient, picture: AuditSnapshot) -> dict[str, AuditedProvider]:
+def _read_again(placement: PlacementClient, snapshot: AuditSnapshot) -> dict[str, AuditedProvider]:
     """{uuid: reservation provider} where inventories seem lost or others: those of a lease that just began or changed are
     there by now.
     """
     again: dict[str, AuditedProvider] = {}
-    changed = {host: set[str]() for host, _, _ in findings.lost(picture)}
-    for _, host, reservation, _ in leases.wrong_slots(picture):
+    changed = {host: set[str]() for host, _, _ in findings.lost_inventories(snapshot)}
+    for _, host, reservation, _ in leases.wrong_slots(snapshot):
         changed.setdefault(host, set()).add(reservation_class(reservation))
     for host, names in sorted(changed.items()):
         listed = placement.provider_by_name(reservation_provider(host))
         provider = None if listed is None else _provider(placement, listed)
         if provider is not None:
-            before = picture.providers.get(provider.uuid, replace(provider, held={}))
+            before = snapshot.providers.get(provider.uuid, replace(provider, held={}))
             kept = {name: one for name, one in before.inventories.items() if name not in names}
             again[provider.uuid] = replace(before, inventories={**provider.inventories, **kept})
     return again

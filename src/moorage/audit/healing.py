@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from moorage.audit.collector import Services, consumer_of, names_asked_for, server_of
-from moorage.audit.lease_collector import aggregate_of, slots_of
+from moorage.audit.collector import AuditServices, audited_consumer, audited_server, names_in_use_by_requests
+from moorage.audit.lease_collector import audited_aggregate, current_slots
 from moorage.audit.model import SERVER_TYPE, AuditedConsumer, AuditSnapshot, Finding, Repair
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, StartError
@@ -74,21 +74,23 @@ class RepairJournal:
 
 
 class Healer:
-    def __init__(self, services: Services, clock: Clock, grace: timedelta, receipt: RepairJournal) -> None:
+    def __init__(self, services: AuditServices, clock: Clock, grace: timedelta, receipt: RepairJournal) -> None:
         self._services = services
         self._clock = clock
         self._grace = grace
-        self._receipt = receipt
+        self._journal = receipt
 
-    def heal(self, picture: AuditSnapshot, findings: Collection[Finding], also: Collection[str]) -> list[RepairOutcome]:
+    def heal(
+        self, snapshot: AuditSnapshot, findings: Collection[Finding], also: Collection[str]
+    ) -> list[RepairOutcome]:
         """What came of each finding that has an action and is safe, or whose subject is in `also`."""
         return [
-            self._heal(picture, finding)
+            self._heal(snapshot, finding)
             for finding in findings
             if finding.action is not None and (finding.is_safe or finding.subject in also)
         ]
 
-    def _heal(self, picture: AuditSnapshot, finding: Finding) -> RepairOutcome:
+    def _heal(self, snapshot: AuditSnapshot, finding: Finding) -> RepairOutcome:
         plan = {
             Repair.RELEASE: self._release,
             Repair.SET_OWNER: self._set_owner,
@@ -104,10 +106,10 @@ class Healer:
             Repair.DELETE_CLASS: self._delete_class,
             Repair.DELETE_TRAIT: self._delete_trait,
         }[finding.action or Repair.RELEASE]
-        step = plan(picture, finding)
+        step = plan(snapshot, finding)
         if isinstance(step, str):
-            return self._ended(finding, is_done=False, text=f"left alone: {step}")
-        self._receipt.write(
+            return self._record_outcome(finding, is_done=False, text=f"left alone: {step}")
+        self._journal.write(
             {
                 "at": self._clock.now().isoformat(),
                 "about_to": finding.action,
@@ -124,19 +126,21 @@ class Healer:
         try:
             step.do()
         except Conflict as conflict:
-            return self._ended(finding, is_done=False, text=f"left alone: it changed meanwhile ({conflict.message})")
-        return self._ended(finding, is_done=True, text="done")
+            return self._record_outcome(
+                finding, is_done=False, text=f"left alone: it changed meanwhile ({conflict.message})"
+            )
+        return self._record_outcome(finding, is_done=True, text="done")
 
-    def _ended(self, finding: Finding, *, is_done: bool, text: str) -> RepairOutcome:
-        self._receipt.write(
+    def _record_outcome(self, finding: Finding, *, is_done: bool, text: str) -> RepairOutcome:
+        self._journal.write(
             {"at": self._clock.now().isoformat(), "subject": finding.subject, "done": is_done, "result": text}
         )
         return RepairOutcome(finding, is_done, text)
 
     # --- consumers ----------------------------------------------------------------------------------------------
 
-    def _release(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
-        seen = self._as_seen(picture.consumers[finding.subject])
+    def _release(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+        seen = self._as_seen(snapshot.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
         if self._clock.now() - seen.written_at < self._grace:
@@ -148,8 +152,8 @@ class Healer:
         empty = dataclasses.replace(seen, allocations={})
         return _Step(_holder(seen), (_put(seen, generation=None),), lambda: self._services.placement.hold(empty))
 
-    def _set_owner(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
-        seen = self._as_seen(picture.consumers[finding.subject])
+    def _set_owner(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
+        seen = self._as_seen(snapshot.consumers[finding.subject])
         if isinstance(seen, str):
             return seen
         owner = None if self._services.compute is None else self._services.compute.server_owner(seen.uuid)
@@ -159,16 +163,16 @@ class Healer:
         undo = _put(seen, generation=None if seen.generation is None else seen.generation + 1)
         return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
 
-    def _set_holding(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """What the server holds is what the finding says, if it, its host and its flavor are as they were."""
         uuid, compute = finding.subject, self._services.compute
-        audited, holder = picture.consumers.get(uuid), self._services.placement.holder(uuid)
-        if (None if holder is None else consumer_of(holder)) != audited:
+        audited, holder = snapshot.consumers.get(uuid), self._services.placement.holder(uuid)
+        if (None if holder is None else audited_consumer(holder)) != audited:
             return "it changed meanwhile"
-        if compute is None or picture.compute is None or finding.holding is None:
+        if compute is None or snapshot.compute is None or finding.holding is None:
             return "compute is not there"
-        state, owner = server_of(compute.server_state(uuid)), compute.server_owner(uuid)
-        if owner is None or state is None or state != picture.compute.states[uuid]:
+        state, owner = audited_server(compute.server_state(uuid)), compute.server_owner(uuid)
+        if owner is None or state is None or state != snapshot.compute.states[uuid]:
             return "the server changed meanwhile"
         if self._services.accelerators is not None and self._services.accelerators.requests(uuid):
             return "an accelerator is attached to it now"
@@ -186,15 +190,15 @@ class Healer:
         now = self._services.placement.holder(audited.uuid)
         if now is None:
             return "it holds nothing any more"
-        return now if consumer_of(now) == audited else "it changed meanwhile"
+        return now if audited_consumer(now) == audited else "it changed meanwhile"
 
-    def _free_devices(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _free_devices(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """What was on them is gone then: nothing undoes it, and the receipt only says what there was."""
         accelerators, compute = self._services.accelerators, self._services.compute
         if accelerators is None or compute is None or compute.server_owner(finding.subject) is not None:
             return "compute knows it now"
         now = accelerators.requests(finding.subject)
-        known = () if picture.accelerators is None else picture.accelerators.requests
+        known = () if snapshot.accelerators is None else snapshot.accelerators.requests
         if {(one.uuid, one.changed_at) for one in now} != {
             (one.uuid, one.changed_at) for one in known if one.server == finding.subject
         }:
@@ -204,10 +208,10 @@ class Healer:
 
     # --- providers ----------------------------------------------------------------------------------------------
 
-    def _drop_inventory(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _drop_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         name = finding.resource_class or ""
         generation, inventories = self._services.placement.inventories(finding.subject)
-        if inventories.get(name) != picture.providers[finding.subject].inventories[name]:
+        if inventories.get(name) != snapshot.providers[finding.subject].inventories[name]:
             return "it changed meanwhile"
         if self._services.reservations is None or name in {
             reservation_class(one.id)
@@ -226,11 +230,11 @@ class Healer:
         before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
         return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
 
-    def _make_inventory(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _make_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """As the start of the lease does it; a provider that is made has the same uuid each time."""
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject).get(host, 0)
-        if picture.reservations is None or slots != picture.reservations.slots[finding.subject][host]:
+        if snapshot.reservations is None or slots != snapshot.reservations.slots[finding.subject][host]:
             return "the lease changed meanwhile"
         root, ours = placement.provider_by_name(host), placement.provider_by_name(finding.where)
         if root is None:
@@ -250,10 +254,10 @@ class Healer:
 
         return _Step(before, tuple(undo), make)
 
-    def _delete_provider(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_provider(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """Placement itself refuses to delete one that has children, or of which somebody holds something."""
         placement = self._services.placement
-        audited = picture.providers[finding.subject]
+        audited = snapshot.providers[finding.subject]
         now = placement.provider(finding.subject)
         if now is None:
             return "it is gone already"
@@ -279,18 +283,18 @@ class Healer:
     # --- what was made for leases -------------------------------------------------------------------------------
 
     def _slots(self, reservation: str) -> Mapping[str, int]:
-        return slots_of(self._services.reservations, self._services.placement, reservation)
+        return current_slots(self._services.reservations, self._services.placement, reservation)
 
-    def _set_slots(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _set_slots(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject)
-        if picture.reservations is None or slots != picture.reservations.slots[finding.subject]:
+        if snapshot.reservations is None or slots != snapshot.reservations.slots[finding.subject]:
             return "the lease changed meanwhile"
         provider = placement.provider_by_name(finding.where)
         if provider is None:
             return "the provider is gone now"
         generation, inventories = placement.inventories(provider.uuid)
-        if inventories.get(name) != picture.providers[provider.uuid].inventories[name]:
+        if inventories.get(name) != snapshot.providers[provider.uuid].inventories[name]:
             return "it changed meanwhile"
         planned = slots.get(host, 0)
         if placement.usages(provider.uuid).get(name, 0) > planned:
@@ -311,7 +315,7 @@ class Healer:
         before = {"generation": generation, "inventory": {name: was}}
         return _Step(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
 
-    def _delete_flavor(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_flavor(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or self._services.reservations is None:
             return "compute and reservations are not both there"
@@ -344,11 +348,11 @@ class Healer:
         before = {"flavor": made, "extra_specs": specs, "access": access}
         return _Step(before, tuple(undo), lambda: compute.delete_flavor(uuid))
 
-    def _grant_access(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _grant_access(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, uuid = self._services.compute, finding.subject
-        if compute is None or picture.reservations is None or uuid not in self._running():
+        if compute is None or snapshot.reservations is None or uuid not in self._running():
             return "the lease changed meanwhile"
-        project = picture.reservations.flavors[uuid].project_id
+        project = snapshot.reservations.flavors[uuid].project_id
         access = compute.flavor_access(uuid)
         if project in access or not compute.has_flavor(uuid):
             return "it changed meanwhile"
@@ -361,14 +365,14 @@ class Healer:
         leases = () if self._services.reservations is None else self._services.reservations.leases()
         return frozenset(one.id for lease in leases if lease.status == "ACTIVE" for one in lease.reservations)
 
-    def _join_pool(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _join_pool(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, reservations = self._services.compute, self._services.reservations
         if compute is None or reservations is None:
             return "compute and reservations are not both there"
         if finding.subject not in {host.service_name for host in reservations.hosts()}:
             return "it is not reserved any more"
         aggregates = compute.aggregates()
-        if any(finding.subject in one.hosts and aggregate_of(one).is_lent for one in aggregates):
+        if any(finding.subject in one.hosts and audited_aggregate(one).is_lent for one in aggregates):
             return "it is lent now"
         pool = next((one for one in aggregates if one.name == self._services.pool), None)
         if pool is None:
@@ -379,18 +383,18 @@ class Healer:
 
     # --- names --------------------------------------------------------------------------------------------------
 
-    def _delete_class(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_class(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """Placement itself refuses to delete one that a provider offers."""
         placement, name = self._services.placement, finding.subject
-        if name in names_asked_for(self._services) or name in self._reserved():
+        if name in names_in_use_by_requests(self._services) or name in self._reserved():
             return "it is asked for now"
         undo = _request("PUT", f"/resource_classes/{name}")
         return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
 
-    def _delete_trait(self, picture: AuditSnapshot, finding: Finding) -> _Step | str:
+    def _delete_trait(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """As above."""
         placement, name = self._services.placement, finding.subject
-        if name in names_asked_for(self._services):
+        if name in names_in_use_by_requests(self._services):
             return "it is asked for now"
         return _Step({"trait": name}, (_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name))
 

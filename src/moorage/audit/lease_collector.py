@@ -44,7 +44,7 @@ def read_reservations(
         },
         services={} if compute is None else {host.hypervisor_hostname: host.service_name for host in hosts},
         in_aggregates=frozenset(
-            host for one in aggregates if one.name == pool or aggregate_of(one).is_lent for host in one.hosts
+            host for one in aggregates if one.name == pool or audited_aggregate(one).is_lent for host in one.hosts
         ),
         pool=pool,
     )
@@ -54,7 +54,7 @@ def reservation_flavors(compute: ComputeClient) -> frozenset[str]:
     return frozenset(one.id for one in compute.flavors() if one.name == reservation_flavor(one.id))
 
 
-def aggregate_of(aggregate: ComputeAggregate) -> AuditedAggregate:
+def audited_aggregate(aggregate: ComputeAggregate) -> AuditedAggregate:
     zone = aggregate.metadata.get("availability_zone", "")
     is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar's prefix can be another than ours
     return AuditedAggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
@@ -74,7 +74,9 @@ def _has_inventory(reservation: ReservationView, placement: PlacementClient) -> 
     return reservation.aggregate_id is None or placement.has_class(reservation_class(reservation.id))
 
 
-def slots_of(reservations: ReservationClient | None, placement: PlacementClient, reservation: str) -> Mapping[str, int]:
+def current_slots(
+    reservations: ReservationClient | None, placement: PlacementClient, reservation: str
+) -> Mapping[str, int]:
     """As in `Reservations`, as it is now; empty for one that does not run."""
     if reservations is None:
         return {}

@@ -256,7 +256,7 @@ class Finding:
     holding: Mapping[str, Resources] | None = None  #: {provider uuid: what the server is to hold there}
 
 
-def roots(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
+def root_by_provider(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
     """{provider: the root that its parents lead to}; one in a loop, or below one, is its own."""
     found: dict[str, str] = {}
     for uuid in providers:
@@ -268,11 +268,11 @@ def roots(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
     return found
 
 
-def names_of(picture: AuditSnapshot, uuids: Iterable[str]) -> str:
+def provider_names(snapshot: AuditSnapshot, uuids: Iterable[str]) -> str:
     """Of providers, for people."""
-    return listed(sorted(picture.providers[uuid].name if uuid in picture.providers else uuid for uuid in uuids))
+    return joined_names(sorted(snapshot.providers[uuid].name if uuid in snapshot.providers else uuid for uuid in uuids))
 
 
-def listed(names: list[str], shown: int = 3) -> str:
+def joined_names(names: list[str], shown: int = 3) -> str:
     rest = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + rest

@@ -64,7 +64,7 @@ class AuditSchedule:
         self._begun = max(self._begun, number)
         return claimed[0] if claimed else None
 
-    def end(self, job: Job, result: Mapping[str, Any]) -> None:
+    def finish(self, job: Job, result: Mapping[str, Any]) -> None:
         """Raises `Conflict` where another process has done it by now."""
 
         def work(connection: Connection) -> None:

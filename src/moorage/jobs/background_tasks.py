@@ -25,7 +25,7 @@ LONGEST_WAIT_S = 60.0
 
 
 class Task(Protocol):
-    """May have `listens_to`, queues of jobs whose hints wake it, `rest_s`, the least time between two rounds: what wakes
+    """May have `listens_to`, queues of jobs whose hints wake it, `min_pause_s`, the least time between two rounds: what wakes
     it meanwhile is done in one, and `shows_life`: others look for what it says, so it comes first when the clock jumps.
     """
 
@@ -54,7 +54,7 @@ class TaskRuns:
         self._ended = threading.Condition()
         self._began: dict[str, float] = {}
 
-    def ended(self, done: TaskRun) -> None:
+    def record(self, done: TaskRun) -> None:
         with self._ended:
             self._began[done.task] = done.began
             self._ended.notify_all()
@@ -144,7 +144,7 @@ class TaskThreads:
             done = run_task(task, self._clock)
             if self._run_ended is not None:
                 self._run_ended(done)
-            if rest := rest_s(task):
+            if rest := min_pause_s(task):
                 self._stopping.wait(rest)
             self._wait(woken, done.due)
 
@@ -204,7 +204,7 @@ def shows_life(task: Task) -> bool:
     return bool(getattr(task, "shows_life", False))
 
 
-def rest_s(task: Task) -> float:
+def min_pause_s(task: Task) -> float:
     seconds: float = getattr(task, "rest_s", 0.0)
     return seconds
 

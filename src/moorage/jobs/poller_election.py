@@ -10,22 +10,22 @@ from collections.abc import Callable
 from datetime import datetime
 
 
-class Turns:
-    """`wake` wakes all workers of the queue; those that are not called may then go on resting (`may_ask`)."""
+class PollerElection:
+    """`wake` wakes all workers of the queue; those that are not called may then go on resting (`may_poll`)."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._resting: set[int] = set()
-        self._looks: int | None = None  #: number of the worker who does
+        self._poller: int | None = None  #: number of the worker who does
         self._called: int | None = None
         #: When the service last answered one of them.
         self.answered_at: datetime | None = None
 
-    def may_ask(self, worker: int) -> bool:
+    def may_poll(self, worker: int) -> bool:
         """Whether `worker`, which was woken or whose time has come, is to ask for work."""
         with self._lock:
-            if worker not in self._resting or self._looks == worker:
+            if worker not in self._resting or self._poller == worker:
                 return True
             if self._called == worker:
                 self._called = None
@@ -33,21 +33,21 @@ class Turns:
                 return True
             return False
 
-    def found_nothing(self, worker: int) -> bool:
+    def found_no_job(self, worker: int) -> bool:
         """Whether it is for `worker` to look again by itself."""
         with self._lock:
             self._resting.add(worker)
-            if self._looks is None:
-                self._looks = worker
-            return self._looks == worker
+            if self._poller is None:
+                self._poller = worker
+            return self._poller == worker
 
-    def works(self, worker: int) -> None:
+    def began_job(self, worker: int) -> None:
         """`worker` is busy from now on: somebody else looks."""
         with self._lock:
             self._resting.discard(worker)
-            if self._looks == worker:
-                self._looks = None
-            if self._looks is not None:
+            if self._poller == worker:
+                self._poller = None
+            if self._poller is not None:
                 return
             self._called = min(self._resting, default=None)
             is_called = self._called is not None

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from moorage.core.clock import Clock
-from moorage.jobs.background_tasks import LONGEST_WAIT_S, Task, TaskRun, Wakeups, listens_to, rest_s, run_task
+from moorage.jobs.background_tasks import LONGEST_WAIT_S, Task, TaskRun, Wakeups, listens_to, min_pause_s, run_task
 
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(order=True)
-class _Turn:
+class _DueTime:
     """When a task is due; `number` keeps the order of those that are due together."""
 
     due: datetime
@@ -31,10 +31,10 @@ class _Turn:
 @dataclass(eq=False)
 class _Row:
     task: Task
-    turn: _Turn | None = None  #: the one that counts; others of it in the heap are passed over
+    due_time: _DueTime | None = None  #: the one that counts; others of it in the heap are passed over
     is_running: bool = False
     is_woken: bool = False  #: while it was running
-    rested_at: datetime = _LONG_AGO  #: not before, however often it is woken
+    paused_until: datetime = _LONG_AGO  #: not before, however often it is woken
 
 
 class TaskPool:
@@ -48,7 +48,7 @@ class TaskPool:
         self._wakeups = wakeups
         self._run_ended = run_ended
         self._changed = threading.Condition()
-        self._turns: list[_Turn] = []
+        self._due_times: list[_DueTime] = []
         self._numbers = itertools.count()
         self._stopping = False
         self._threads = [
@@ -80,12 +80,12 @@ class TaskPool:
             if row.is_running:
                 row.is_woken = True
             else:
-                self._put(row, max(self._clock.now(), row.rested_at))
+                self._put(row, max(self._clock.now(), row.paused_until))
 
     def _put(self, row: _Row, due: datetime | None) -> None:
-        row.turn = None if due is None else _Turn(due, next(self._numbers), row)
-        if row.turn is not None:
-            heapq.heappush(self._turns, row.turn)
+        row.due_time = None if due is None else _DueTime(due, next(self._numbers), row)
+        if row.due_time is not None:
+            heapq.heappush(self._due_times, row.due_time)
             self._changed.notify()
 
     def _work(self) -> None:
@@ -96,29 +96,29 @@ class TaskPool:
                 self._run_ended(done)
             with self._changed:
                 row.is_running = False
-                row.rested_at = self._clock.now() + timedelta(seconds=rest_s(row.task))
+                row.paused_until = self._clock.now() + timedelta(seconds=min_pause_s(row.task))
                 if row.is_woken:
                     row.is_woken = False
-                    due = row.rested_at
+                    due = row.paused_until
                 self._put(row, due)
 
     def _next(self) -> _Row | None:
         """The next that is due, when it is; None at the end."""
         with self._changed:
             while not self._stopping:
-                if not self._turns:
+                if not self._due_times:
                     self._changed.wait(LONGEST_WAIT_S)
                     continue
-                turn = self._turns[0]
-                if turn.row.turn is not turn:
-                    heapq.heappop(self._turns)
+                due_time = self._due_times[0]
+                if due_time.row.due_time is not due_time:
+                    heapq.heappop(self._due_times)
                     continue
-                pause_s = (turn.due - self._clock.now()).total_seconds()
+                pause_s = (due_time.due - self._clock.now()).total_seconds()
                 if pause_s > 0:
                     self._changed.wait(min(pause_s, LONGEST_WAIT_S))
                     continue
-                heapq.heappop(self._turns)
-                turn.row.turn = None
-                turn.row.is_running = True
-                return turn.row
+                heapq.heappop(self._due_times)
+                due_time.row.due_time = None
+                due_time.row.is_running = True
+                return due_time.row
             return None

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit.audit_task import GRACE, AuditTask, show
-from moorage.audit.collector import Services, read
+from moorage.audit.audit_task import GRACE, AuditTask, export_metrics
+from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
 from moorage.audit.schedule import AuditSchedule
@@ -38,7 +38,7 @@ def build_audit(parts: Components) -> None:
     engine = parts.plane.engines[service]
     rounds = AuditSchedule(engine, store, parts.clock, parts.worker("audit"), period_s)
     parts.plane.tasks.append(AuditTask(rounds, _look(parts)))
-    show(parts.plane.metrics.registry, engine, store, period_s)
+    export_metrics(parts.plane.metrics.registry, engine, store, period_s)
 
 
 def _jobs(parts: Components) -> tuple[str, JobStore] | None:
@@ -58,7 +58,7 @@ def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
     def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
         return make(parts.client(service)) if _is_there(parts, service) else None
 
-    services = Services(
+    services = AuditServices(
         PlacementClient(parts.client("placement")),
         client("compute", ComputeClient),
         client("accelerator", AcceleratorClient),
@@ -67,7 +67,7 @@ def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
     )
 
     def look() -> Sequence[Finding]:
-        return findings.all_findings(read(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
+        return findings.all_findings(collect_snapshot(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
 
     return look
 

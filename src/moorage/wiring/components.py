@@ -107,8 +107,8 @@ class Plane:
             self.wakeups.wake(name)
         self._rounds.wait_for(alive, since, CATCH_UP_S)
         self.wakeups.wake_all()
-        rest_s = since + CATCH_UP_S - time.perf_counter()
-        self._rounds.wait_for([task.name for task in self._running], since, max(0.0, rest_s))
+        min_pause_s = since + CATCH_UP_S - time.perf_counter()
+        self._rounds.wait_for([task.name for task in self._running], since, max(0.0, min_pause_s))
 
     def prepare(self) -> None:
         """Everything of `start` but the threads: whoever runs the tasks in virtual time calls this."""
@@ -116,7 +116,7 @@ class Plane:
             step()
 
     def _count_task_run(self, done: TaskRun) -> None:
-        self._rounds.ended(done)
+        self._rounds.record(done)
         due = math.inf if done.due is None else done.due.timestamp()
         now = self.clock.now().timestamp()
         self.metrics.count_task_run(done.task, now, succeeded=done.succeeded, took_s=done.took_s, due=due)

@@ -28,17 +28,17 @@ from moorage.accelerator.host.signatures import Signatures
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
-from moorage.agent.control.control_api import HostControl, ProviderConfigOrders
-from moorage.agent.control.provider_config_reload import ProviderConfigKeeper, ProviderConfigTask
+from moorage.agent.control.control_api import HostControl, ProviderConfigJobs
+from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
 from moorage.agent.host.domain_task import DomainsTask, HostBoot
 from moorage.agent.host.host_agent import AgentSettings, HostAgent
 from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
 from moorage.agent.jobs.snapshots import ImageSnapshots
-from moorage.agent.provider_config.current_set import KeptConfiguration
+from moorage.agent.provider_config.current_set import CurrentConfigSet
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tracker.resource_tracker import OutsideHypervisor, ResourcesTask, ResourceTracker, resources_topic
+from moorage.agent.tracker.resource_tracker import ExternalHypervisor, ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
@@ -57,14 +57,14 @@ from moorage.wiring.components import Components
 log = logging.getLogger(__name__)
 
 
-def build_agent(parts: Components) -> ProviderConfigKeeper:
+def build_agent(parts: Components) -> ProviderConfigReloader:
     """Answers what keeps the provider configuration of the host."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
     virt = _hypervisor(parts)
     tracker = ResourceTracker(
         driver=virt,
-        grafts=accelerators,
+        accelerators=accelerators,
         placement=PlacementClient(parts.host_client("placement", options.host)),
         files=ProviderFiles(
             Path(parts.config.compute.provider_config_location),
@@ -76,12 +76,12 @@ def build_agent(parts: Components) -> ProviderConfigKeeper:
     )
     compute = ComputeClient(parts.host_client("compute", options.host))
     local = parts.through("os_acc", InProcessTransport(agent_api.wsgi_app(accelerators, parts.ids)))
-    keeper = ProviderConfigKeeper(
-        tracker, KeptConfiguration(parts.config.state / "host" / "provider_config.json"), parts.clock
+    reloader = ProviderConfigReloader(
+        tracker, CurrentConfigSet(parts.config.state / "host" / "provider_config.json"), parts.clock
     )
-    control = HostControl(options.host, tracker, keeper, lambda server: _name_of(compute, options.host, server))
+    control = HostControl(options.host, tracker, reloader, lambda server: _name_of(compute, options.host, server))
     acceleration = os_acc.Client(local, clock=parts.clock)
-    orders = ProviderConfigOrders(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
+    config_jobs = ProviderConfigJobs(control, parts.clock, may_apply=parts.config.compute.provider_config_remote_apply)
     agent = HostAgent(
         host=options.host,
         driver=virt,
@@ -94,7 +94,7 @@ def build_agent(parts: Components) -> ProviderConfigKeeper:
         settings=settings_of(parts),
         snapshots=ImageSnapshots(virt, DiskImages(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.record_job,
-        others={PROVIDER_CONFIG: orders.run},
+        others={PROVIDER_CONFIG: config_jobs.run_job},
     )
     parts.plane.built |= {
         "agent": agent,
@@ -104,19 +104,19 @@ def build_agent(parts: Components) -> ProviderConfigKeeper:
         "os_acc": acceleration,
     }
     # The host reads its files first: a fault in them stops the start before a device is touched.
-    parts.plane.starts += [agent.start, keeper.started]
+    parts.plane.starts += [agent.start, reloader.record_start]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
     control_app = control_api.wsgi_app(control, parts.ids, parts.trail)
     _serve_here(parts, control_app, options.socket, AGENT_SOCKET, "[agent] socket")
     watch = ProviderConfigTask(
-        keeper, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
+        reloader, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
     parts.plane.reloads.append(lambda: _ask(watch, parts))
     parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), watch, *agent.tasks]
     if options.virt_driver == "libvirt":  # simulated domains do nothing by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
-    return keeper
+    return reloader
 
 
 def _name_of(compute: ComputeClient, host: str, server: str) -> str | None:
@@ -129,8 +129,8 @@ def build_accelerator_agent(parts: Components) -> None:
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
     tracker = ResourceTracker(
-        driver=OutsideHypervisor(options.host),
-        grafts=accelerators,
+        driver=ExternalHypervisor(options.host),
+        accelerators=accelerators,
         placement=PlacementClient(parts.host_client("placement", options.host)),
         # Nova's compute agent reads the host's files: what they say is published by it.
         files=ProviderFiles(parts.config.state / "host" / "provider_config"),
@@ -196,7 +196,7 @@ def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask
 
 
 def _ask(watch: ProviderConfigTask, parts: Components) -> None:
-    watch.ask()
+    watch.request_reload()
     parts.wakeups.wake(watch.name)
 
 

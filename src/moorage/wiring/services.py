@@ -366,9 +366,9 @@ def build_dashboard(parts: Components) -> None:
 def build_agent(parts: Components) -> None:
     from moorage.wiring import host, simulated_hosts
 
-    keeper = host.build_agent(parts)
+    reloader = host.build_agent(parts)
     if parts.config.agent.simulated_hosts > 1:
-        simulated_hosts.build_crowd(parts, keeper)
+        simulated_hosts.build_crowd(parts, reloader)
 
 
 def build_accelerator_agent(parts: Components) -> None:

@@ -10,13 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 import os_acc
-from moorage.agent.control.provider_config_reload import ProviderConfigKeeper
+from moorage.agent.control.provider_config_reload import ProviderConfigReloader
 from moorage.agent.host.host_agent import HostAgent
 from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.tracker.published_state import PublishedFile
 from moorage.agent.tracker.resource_tracker import ResourceTracker
-from moorage.agent.tree.accelerator_subtree import NoGrafts
+from moorage.agent.tree.accelerator_subtree import NoAcceleratorProviders
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import VirtualClock
@@ -26,7 +26,7 @@ from moorage.wiring.components import CROWD_THREADS, Components
 from moorage.wiring.host import host_description, settings_of
 
 
-def build_crowd(parts: Components, keeper: ProviderConfigKeeper) -> None:
+def build_crowd(parts: Components, reloader: ProviderConfigReloader) -> None:
     """The hosts after the first."""
     described = host_description(parts)
     agents = []
@@ -35,14 +35,14 @@ def build_crowd(parts: Components, keeper: ProviderConfigKeeper) -> None:
         driver = SimulatedHypervisor(msgspec.structs.replace(described, name=name, uuid=None), state, parts.clock)
         tracker = ResourceTracker(
             driver=driver,
-            grafts=NoGrafts(),
+            accelerators=NoAcceleratorProviders(),
             placement=PlacementClient(parts.host_client("placement", name)),
-            files=keeper.files,
+            files=reloader.files,
             published=PublishedFile(state / "published.json"),
             clock=parts.clock,
             ids=parts.ids,
         )
-        keeper.followers.append(tracker)
+        reloader.followers.append(tracker)
         agents.append(
             HostAgent(
                 host=name,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, parse, render
+from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, parse_domain, render_domain
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 
@@ -69,7 +69,7 @@ definitions = st.tuples(specs, st.lists(st.integers(0, 63), max_size=3, unique=T
 @given(definitions)
 def test_a_definition_reads_back_as_it_was_written(definition):
     spec, _, machine, _ = definition
-    back = parse(render(*definition))
+    back = parse_domain(render_domain(*definition))
     assert back == spec, machine
 
 
@@ -82,7 +82,7 @@ def test_a_definition_is_right_by_libvirts_schema(some):
     with tempfile.TemporaryDirectory() as directory:
         paths = [Path(directory, f"{number}.xml") for number in range(len(some))]
         for path, definition in zip(paths, some, strict=True):
-            path.write_bytes(render(*definition))
+            path.write_bytes(render_domain(*definition))
         done = subprocess.run(
             ["xmllint", "--noout", "--relaxng", SCHEMA, *paths], capture_output=True, text=True, check=False
         )

@@ -1,9 +1,9 @@
-"""`merge` against the specification's sentences, one after the other and slowly."""
+"""`merge_configs` against the specification's sentences, one after the other and slowly."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agent.provider_config.rules.merge import merge
+from moorage.agent.provider_config.rules.merge import merge_configs
 from moorage.agent.provider_config.rules.model import AdditionalInventory, FilePosition, ProviderConfig, Source
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.inventories import Inventory
@@ -73,7 +73,7 @@ def slowly(tree, configs):
 @given(trees(), configurations())
 def test_merge_does_what_the_specification_says(tree, configs):
     """R19, R21, R22, R24 (provider-config)"""
-    merged = merge(tree, configs)
+    merged = merge_configs(tree, configs)
     outcome, conflicts = slowly(tree, configs)
     assert {node.name: (dict(node.inventories), set(node.traits)) for node in merged.tree} == outcome
     assert len(merged.conflicts) == conflicts

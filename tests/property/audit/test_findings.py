@@ -77,9 +77,9 @@ def used(provider: AuditedProvider, name: str) -> int:
 
 
 @given(pictures())
-def test_capacity_is_judged_as_by_hand(picture):
-    found = {(one.kind, one.subject, one.resource_class) for one in all_findings(picture, GRACE)}
-    for provider in picture.providers.values():
+def test_capacity_is_judged_as_by_hand(snapshot):
+    found = {(one.kind, one.subject, one.resource_class) for one in all_findings(snapshot, GRACE)}
+    for provider in snapshot.providers.values():
         for name in CLASSES:
             inventory = provider.inventories.get(name)
             is_missing = inventory is None and used(provider, name) > 0
@@ -100,56 +100,56 @@ def test_capacity_is_judged_as_by_hand(picture):
 
 
 @given(pictures())
-def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(picture):
-    for finding in all_findings(picture, GRACE):
+def test_a_consumer_is_released_only_if_nobody_at_all_speaks_for_it(snapshot):
+    for finding in all_findings(snapshot, GRACE):
         if finding.kind is not FindingKind.UNKNOWN_CONSUMER:
             continue
         uuid = finding.subject
-        assert any(uuid in provider.held for provider in picture.providers.values())
-        assert uuid not in picture.compute.servers | picture.compute.migrations
-        if picture.reservations is not None:
-            assert uuid not in picture.reservations.leases | picture.reservations.reservations
-        assert NOW - picture.consumers[uuid].written_at >= GRACE
+        assert any(uuid in provider.held for provider in snapshot.providers.values())
+        assert uuid not in snapshot.compute.servers | snapshot.compute.migrations
+        if snapshot.reservations is not None:
+            assert uuid not in snapshot.reservations.leases | snapshot.reservations.reservations
+        assert NOW - snapshot.consumers[uuid].written_at >= GRACE
         if finding.is_safe:
             assert finding.action is Repair.RELEASE
-            assert picture.consumers[uuid].type == "INSTANCE"
-            assert picture.accelerators is None or uuid not in picture.accelerators.instances
+            assert snapshot.consumers[uuid].type == "INSTANCE"
+            assert snapshot.accelerators is None or uuid not in snapshot.accelerators.instances
 
 
 @given(pictures())
-def test_every_old_consumer_that_nobody_speaks_for_is_found(picture):
-    found = {one.subject for one in all_findings(picture, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
-    for uuid, consumer in picture.consumers.items():
+def test_every_old_consumer_that_nobody_speaks_for_is_found(snapshot):
+    found = {one.subject for one in all_findings(snapshot, GRACE) if one.kind is FindingKind.UNKNOWN_CONSUMER}
+    for uuid, consumer in snapshot.consumers.items():
         is_spoken_for = (
-            picture.compute is None
-            or uuid in picture.compute.servers
-            or uuid in picture.compute.migrations
-            or (picture.reservations is not None and uuid in picture.reservations.leases)
-            or (picture.reservations is not None and uuid in picture.reservations.reservations)
+            snapshot.compute is None
+            or uuid in snapshot.compute.servers
+            or uuid in snapshot.compute.migrations
+            or (snapshot.reservations is not None and uuid in snapshot.reservations.leases)
+            or (snapshot.reservations is not None and uuid in snapshot.reservations.reservations)
         )
         is_old = NOW - consumer.written_at >= GRACE
         assert (uuid in found) == (not is_spoken_for and is_old and bool(consumer.allocations))
 
 
 @given(pictures())
-def test_what_is_safe_is_never_about_a_provider_in_use(picture):
-    for finding in all_findings(picture, GRACE):
+def test_what_is_safe_is_never_about_a_provider_in_use(snapshot):
+    for finding in all_findings(snapshot, GRACE):
         if finding.action is Repair.DELETE_PROVIDER:
             assert not finding.is_safe
-            assert not picture.providers[finding.subject].held
-            assert all(one.parent_uuid != finding.subject for one in picture.providers.values())
+            assert not snapshot.providers[finding.subject].held
+            assert all(one.parent_uuid != finding.subject for one in snapshot.providers.values())
         if finding.action is Repair.DROP_INVENTORY:
-            assert used(picture.providers[finding.subject], finding.resource_class) == 0
+            assert used(snapshot.providers[finding.subject], finding.resource_class) == 0
 
 
 @given(pictures())
-def test_the_same_picture_gives_the_same_findings_whatever_its_order(picture):
+def test_the_same_picture_gives_the_same_findings_whatever_its_order(snapshot):
     turned = AuditSnapshot(
-        picture.now,
-        dict(reversed(picture.providers.items())),
-        dict(reversed(picture.consumers.items())),
-        picture.compute,
-        picture.accelerators,
-        picture.reservations,
+        snapshot.now,
+        dict(reversed(snapshot.providers.items())),
+        dict(reversed(snapshot.consumers.items())),
+        snapshot.compute,
+        snapshot.accelerators,
+        snapshot.reservations,
     )
-    assert all_findings(turned, GRACE) == all_findings(picture, GRACE)
+    assert all_findings(turned, GRACE) == all_findings(snapshot, GRACE)

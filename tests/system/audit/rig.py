@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import text
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.audit.collector import Services, read
+from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
 from moorage.audit.model import Finding
 from moorage.audit.rules import findings
@@ -66,7 +66,7 @@ class AuditedPlane(VirtualPlane):
                 Meddling(self, service), service_type=service, credentials=credentials, clock=self.clock
             )
 
-        self.services = Services(
+        self.services = AuditServices(
             PlacementClient(client("placement")),
             ComputeClient(client("compute")),
             AcceleratorClient(client("accelerator")),
@@ -79,8 +79,8 @@ class AuditedPlane(VirtualPlane):
         )
 
     def audit(self, *, names: bool = False) -> list[Finding]:
-        self.picture = read(self.services, self.clock, lambda *_: None, names=names)
-        return findings.all_findings(self.picture, GRACE)
+        self.snapshot = collect_snapshot(self.services, self.clock, lambda *_: None, names=names)
+        return findings.all_findings(self.snapshot, GRACE)
 
     @property
     def receipt_path(self) -> Path:
@@ -89,7 +89,7 @@ class AuditedPlane(VirtualPlane):
     def fix(self, found: Sequence[Finding], *also: str) -> list[RepairOutcome]:
         receipt = RepairJournal(self.receipt_path)
         try:
-            return Healer(self.services, self.clock, GRACE, receipt).heal(self.picture, found, also)
+            return Healer(self.services, self.clock, GRACE, receipt).heal(self.snapshot, found, also)
         finally:
             receipt.close()
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.audit.collector import consumer_of
+from moorage.audit.collector import audited_consumer
 from moorage.audit.model import INCOMPLETE, FindingKind
 from moorage.audit.rules.findings import all_findings
 from moorage.core.errors import StartError, Unavailable
@@ -34,9 +34,9 @@ def test_a_plane_at_work_is_clean(plane):
     plane.settle()
     plane.pass_grace()
     assert plane.audit() == []
-    assert plane.picture.compute.servers
-    assert plane.picture.accelerators.deployables
-    assert plane.picture.reservations.reservations
+    assert plane.snapshot.compute.servers
+    assert plane.snapshot.accelerators.deployables
+    assert plane.snapshot.reservations.reservations
 
 
 def delete_reservation_provider(plane) -> None:
@@ -256,10 +256,10 @@ def test_a_server_that_compute_knows_after_all_keeps_what_it_holds(plane):
     server = plane.new_server()
     plane.pass_grace()
     assert plane.audit() == []
-    nobody = replace(plane.picture.compute, servers=frozenset())
-    holder = consumer_of(plane.services.placement.holder(server))
-    plane.picture = replace(plane.picture, consumers={server: holder}, compute=nobody)
-    (outcome,) = plane.fix(all_findings(plane.picture, GRACE))
+    nobody = replace(plane.snapshot.compute, servers=frozenset())
+    holder = audited_consumer(plane.services.placement.holder(server))
+    plane.snapshot = replace(plane.snapshot, consumers={server: holder}, compute=nobody)
+    (outcome,) = plane.fix(all_findings(plane.snapshot, GRACE))
     assert outcome.text == "left alone: compute knows it now"
     assert plane.held(server)
 
@@ -270,7 +270,7 @@ def test_a_server_that_a_list_leaves_out_is_asked_for_by_itself(plane):
     plane.pass_grace()
     plane.answers["compute"] = lambda path: b'{"servers": []}' if path.startswith("/v2.1/servers/detail?") else None
     assert plane.audit() == []
-    assert plane.picture.compute.servers == {server}
+    assert plane.snapshot.compute.servers == {server}
 
 
 def test_an_inventory_that_was_written_meanwhile_stays(plane):
@@ -294,7 +294,7 @@ def test_what_a_lease_that_begins_while_all_is_read_has_is_not_lost(plane):
         plane.clock.now() + 2 * GRACE
     )
     assert plane.audit() == []
-    assert plane.picture.reservations.slots
+    assert plane.snapshot.reservations.slots
 
 
 def test_what_a_lease_that_ends_meanwhile_lost_is_not_made_again(plane):
@@ -322,7 +322,7 @@ def test_a_provider_that_changes_while_it_is_read_is_read_again(plane):
     reading = "GET", "placement", f"/resource_providers/{plane.host}/inventories"
     plane.before[reading] = lambda: plane.offer(plane.host, "CUSTOM_NEW", 1)
     assert plane.audit() == []
-    assert "CUSTOM_NEW" in plane.picture.providers[plane.host].inventories
+    assert "CUSTOM_NEW" in plane.snapshot.providers[plane.host].inventories
 
 
 # --- when it cannot be done -------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.audit.audit_task import AuditTask
-from moorage.audit.collector import read
+from moorage.audit.collector import collect_snapshot
 from moorage.audit.model import Finding, FindingKind
 from moorage.audit.rules import findings
 from moorage.audit.schedule import AuditSchedule, last_round
@@ -125,8 +125,8 @@ def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path)
     with AuditedPlane(tmp_path) as plane:
         plane.create_server(flavor=plane.create_fpga_flavor())
         plane.settle()
-        usual = read(plane.services, plane.clock, lambda *_: None)
-        by_tree = read(plane.services, plane.clock, lambda *_: None, by_tree=True)
+        usual = collect_snapshot(plane.services, plane.clock, lambda *_: None)
+        by_tree = collect_snapshot(plane.services, plane.clock, lambda *_: None, by_tree=True)
         assert by_tree.providers.keys() == usual.providers.keys()
         for uuid, one in usual.providers.items():
             other = by_tree.providers[uuid]

@@ -72,7 +72,7 @@ def test_slots_of_a_lease_that_changes_while_all_is_read_are_right(plane):
 
     plane.before["GET", "reservation", "/v1/os-hosts/allocations"] = grow
     assert plane.audit() == []
-    assert (slots(plane, reservation), plane.picture.reservations.slots[reservation]) == (3, {"compute-1": 3})
+    assert (slots(plane, reservation), plane.snapshot.reservations.slots[reservation]) == (3, {"compute-1": 3})
 
 
 def test_a_flavor_without_lease_goes_and_comes_back(plane):
@@ -116,7 +116,7 @@ def test_a_lease_that_has_not_begun_or_is_over_lacks_nothing(plane):
     lease = plane.create_lease(start=plane.clock.now() + GRACE, end=plane.clock.now() + 3 * GRACE, amount=1)
     plane.settle()
     assert plane.audit() == []
-    assert plane.picture.compute.reservation_flavors == {plane.reservation_id(lease)}
+    assert plane.snapshot.compute.reservation_flavors == {plane.reservation_id(lease)}
     plane.run_until(plane.clock.now() + 4 * GRACE)
     assert plane.audit() == []
 

@@ -158,4 +158,4 @@ def test_a_server_of_which_not_enough_is_told_is_not_judged(plane):
         told = json.dumps({"servers": [row]}).encode()
         plane.answers["compute"] = lambda path, told=told: told if path.startswith("/v2.1/servers/detail?") else None
         assert plane.audit() == [], f"without {missing}"
-        assert plane.picture.compute.servers == {server}
+        assert plane.snapshot.compute.servers == {server}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from moorage.agent.model.config_drive import Guest, files
+from moorage.agent.model.config_drive import Guest, config_drive_files
 
 GUEST = Guest(
     uuid="9a5c1c38-7a0e-4a3e-9f2b-0c8f6a1d2e3f",
@@ -24,7 +24,7 @@ GUEST = Guest(
 
 @pytest.fixture
 def drive():
-    return files(GUEST)
+    return config_drive_files(GUEST)
 
 
 def test_meta_data_say_who_the_guest_is_and_who_may_log_in(drive):
@@ -40,7 +40,7 @@ def test_user_data_are_as_their_owner_wrote_them(drive):
 
 
 def test_what_nobody_gave_is_not_there():
-    plain = files(Guest(uuid="u", name="n", hostname="h", project_id="p"))
+    plain = config_drive_files(Guest(uuid="u", name="n", hostname="h", project_id="p"))
     document = json.loads(plain["openstack/latest/meta_data.json"])
     assert {"meta", "public_keys", "keys"}.isdisjoint(document)
     assert not [name for name in plain if "user" in name]

@@ -7,7 +7,15 @@ import subprocess
 import pytest
 
 from moorage.agent.virt.driver import DomainSpec
-from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths, Machine, is_ours, parse, render, rescue_image
+from moorage.agent.virt.xml.domain_xml import (
+    DomainDisk,
+    GuestPaths,
+    Machine,
+    is_ours,
+    parse_domain,
+    render_domain,
+    rescue_image,
+)
 
 A = "aaaaaaaa-0000-4000-8000-000000000000"
 FULL = DomainSpec(
@@ -48,7 +56,7 @@ MACHINES = [
 def test_what_no_xml_can_hold_is_replaced():
     """One definition that cannot be read would keep the agent from all the others."""
     spec = DomainSpec(A, "a\x00\x1b[2J\ud800\uffffb", 1, 1, flavor="\x08")
-    read = parse(render(spec, parts=GuestPaths(cmdline="root=\x01")))
+    read = parse_domain(render_domain(spec, parts=GuestPaths(cmdline="root=\x01")))
     assert (read.name, read.flavor) == ("a\ufffd\ufffd[2J\ufffd\ufffdb", "\ufffd")
 
 
@@ -56,36 +64,36 @@ def test_what_no_xml_can_hold_is_replaced():
 @pytest.mark.parametrize("parts", [GuestPaths(), PARTS])
 @pytest.mark.parametrize("spec", [FULL, DomainSpec(A, "plain", 1, 1)], ids=["full", "plain"])
 def test_a_definition_reads_back_as_it_was_written(spec, parts, machine):
-    assert parse(render(spec, [1], machine, parts)) == spec
+    assert parse_domain(render_domain(spec, [1], machine, parts)) == spec
 
 
 def test_what_libvirt_says_of_memory_reads_back_too():
     """It answers in KiB what it was told in MiB."""
-    told = render(FULL, (), MACHINES[0], PARTS).decode()
+    told = render_domain(FULL, (), MACHINES[0], PARTS).decode()
     answered = told.replace('<memory unit="MiB">2048</memory>', '<memory unit="KiB">2097152</memory>')
     assert answered != told
-    assert parse(answered) == FULL
+    assert parse_domain(answered) == FULL
 
 
 def test_a_domain_in_rescue_names_its_image():
-    assert rescue_image(render(FULL, (), None, PARTS)) == "image-2"
-    assert rescue_image(render(FULL)) is None
+    assert rescue_image(render_domain(FULL, (), None, PARTS)) == "image-2"
+    assert rescue_image(render_domain(FULL)) is None
 
 
 def test_definitions_of_others_are_told_from_ours():
-    assert is_ours(render(FULL))
+    assert is_ours(render_domain(FULL))
     assert not is_ours("<domain type='qemu'><name>theirs</name><metadata><x xmlns='urn:other'/></metadata></domain>")
     assert not is_ours("no xml")
 
 
 def test_two_servers_of_one_name_have_two_domains():
     other = DomainSpec("bbbbbbbb-0000-4000-8000-000000000000", FULL.name, 1, 1)
-    assert render(FULL).split(b"<name>")[1] != render(other).split(b"<name>")[1]
+    assert render_domain(FULL).split(b"<name>")[1] != render_domain(other).split(b"<name>")[1]
 
 
 def test_an_emulated_device_stands_in_the_place_of_a_passed_through_one():
-    passed = render(FULL, (), Machine()).decode()
-    emulated = render(FULL, (), Machine(emulates_devices=True)).decode()
+    passed = render_domain(FULL, (), Machine()).decode()
+    emulated = render_domain(FULL, (), Machine(emulates_devices=True)).decode()
     assert passed.count('type="pci" managed="yes"') == 2
     assert "<shmem" not in passed
     assert emulated.count('<shmem name="moorage-0000:') == 2
@@ -102,7 +110,7 @@ def test_each_definition_is_right_by_libvirts_schema(tmp_path):
         itertools.product((FULL, DomainSpec(A, "plain", 1, 1)), MACHINES, (GuestPaths(), PARTS), numa)
     ):
         path = tmp_path / f"{number}.xml"
-        path.write_bytes(render(spec, nodes, machine, parts))
+        path.write_bytes(render_domain(spec, nodes, machine, parts))
         paths.append(path)
     schema = "/usr/share/libvirt/schemas/domain.rng"
     done = subprocess.run(
@@ -119,6 +127,6 @@ def test_a_wrong_definition_is_wrong_by_libvirts_schema(tmp_path):
     if shutil.which("virt-xml-validate") is None or shutil.which("xmllint") is None:
         pytest.skip("virt-xml-validate and xmllint are not installed (Debian: libvirt-clients, libxml2-utils)")
     path = tmp_path / "wrong.xml"
-    path.write_bytes(render(FULL, (), None, PARTS).replace(b'mode="subsystem"', b'mode="somehow"'))
+    path.write_bytes(render_domain(FULL, (), None, PARTS).replace(b'mode="subsystem"', b'mode="somehow"'))
     done = subprocess.run(["virt-xml-validate", path, "domain"], capture_output=True, text=True, check=False)
     assert done.returncode != 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.fault_injection import Script
+from moorage.agent.virt.fault_injection import FaultInjection
 
 
 @pytest.fixture
@@ -21,45 +21,45 @@ def write(control, **what):
 
 
 def test_without_a_file_nothing_fails_and_nothing_takes_time(control):
-    script = Script(control=control)
-    script.check("spawn", "web")
-    assert script.latency_of("spawn") == 0.0
+    injection = FaultInjection(control=control)
+    injection.check("spawn", "web")
+    assert injection.operation_latency_s("spawn") == 0.0
 
 
 def test_the_file_may_come_change_and_go_at_any_time(control):
-    script = Script({"stop": 1.0}, control)
+    injection = FaultInjection({"stop": 1.0}, control)
     write(control, latency_s={"spawn": 2.5})
-    assert [script.latency_of(operation) for operation in ("spawn", "stop", "start")] == [2.5, 1.0, 0.0]
+    assert [injection.operation_latency_s(operation) for operation in ("spawn", "stop", "start")] == [2.5, 1.0, 0.0]
     write(control, latency_s={"stop": 3.0})
-    assert [script.latency_of(operation) for operation in ("spawn", "stop")] == [0.0, 3.0]
+    assert [injection.operation_latency_s(operation) for operation in ("spawn", "stop")] == [0.0, 3.0]
     control.unlink()
-    assert script.latency_of("stop") == 1.0
+    assert injection.operation_latency_s("stop") == 1.0
 
 
 def test_a_fault_strikes_as_often_as_it_says_and_whom_it_says(control):
-    script = Script(control=control)
+    injection = FaultInjection(control=control)
     write(control, faults=[{"operation": "spawn", "message": "no room", "times": 2, "name": "web"}])
-    script.check("spawn", "db")
-    script.check("stop", "web")
+    injection.check("spawn", "db")
+    injection.check("stop", "web")
     for _ in range(2):
         with pytest.raises(VirtError, match="no room"):
-            script.check("spawn", "web")
-    script.check("spawn", "web")
+            injection.check("spawn", "web")
+    injection.check("spawn", "web")
     write(control, faults=[{"operation": "spawn", "message": "no room", "times": 1}])
     with pytest.raises(VirtError, match="no room"):
-        script.check("spawn", "anybody")
+        injection.check("spawn", "anybody")
 
 
 def test_a_fault_without_a_number_is_for_ever(control):
-    script = Script(control=control)
+    injection = FaultInjection(control=control)
     write(control, faults=[{"operation": "spawn", "message": "no room"}])
     for _ in range(5):
         with pytest.raises(VirtError, match="no room"):
-            script.check("spawn", "web")
+            injection.check("spawn", "web")
 
 
 def test_a_file_that_cannot_be_read_fails_the_operation_with_its_name(control):
-    script = Script(control=control)
+    injection = FaultInjection(control=control)
     control.write_text('{"fault": []}')
     with pytest.raises(VirtError, match=r"control\.json: is not what a simulated host reads: .*fault"):
-        script.check("spawn", "web")
+        injection.check("spawn", "web")

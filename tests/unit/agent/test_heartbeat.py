@@ -6,7 +6,7 @@ import pytest
 
 from moorage.agent.host.host_agent import AT_LEAST_EACH, HeartbeatTask
 from moorage.core.errors import Unavailable
-from moorage.jobs.poller_election import Turns
+from moorage.jobs.poller_election import PollerElection
 
 PERIOD_S = 10.0
 
@@ -28,8 +28,8 @@ def compute():
 
 
 @pytest.fixture
-def turns():
-    return Turns(lambda: None)
+def election():
+    return PollerElection(lambda: None)
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def facts():
 
 
 @pytest.fixture
-def task(facts, compute, turns, clock):
-    return HeartbeatTask("compute-1", lambda: dict(facts), compute, turns, clock, PERIOD_S)
+def task(facts, compute, election, clock):
+    return HeartbeatTask("compute-1", lambda: dict(facts), compute, election, clock, PERIOD_S)
 
 
 def beat(task, clock, times=1):
@@ -54,33 +54,33 @@ def test_a_host_that_asks_nobody_for_jobs_beats_each_period(task, compute, clock
     assert clock.now() - begin == timedelta(seconds=5 * PERIOD_S)
 
 
-def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(task, compute, turns, clock):
+def test_an_answer_to_who_asked_for_jobs_is_sign_enough_but_not_for_ever(task, compute, election, clock):
     for _ in range(3 * AT_LEAST_EACH):
-        turns.answered_at = clock.now()
+        election.answered_at = clock.now()
         beat(task, clock)
     assert len(compute.told) == 3
 
 
-def test_changed_facts_are_told_in_any_case(task, compute, turns, clock, facts):
+def test_changed_facts_are_told_in_any_case(task, compute, election, clock, facts):
     for vcpus in (1, 1, 2, 2):
         facts["vcpus"] = vcpus
-        turns.answered_at = clock.now()
+        election.answered_at = clock.now()
         beat(task, clock)
     assert compute.told == [{"vcpus": 1}, {"vcpus": 2}]
 
 
-def test_when_asking_for_jobs_fails_it_beats_again(task, compute, turns, clock):
-    turns.answered_at = clock.now()
+def test_when_asking_for_jobs_fails_it_beats_again(task, compute, election, clock):
+    election.answered_at = clock.now()
     beat(task, clock, 4)
     assert len(compute.told) == 3
 
 
-def test_a_beat_that_failed_is_made_up_for_by_the_next(task, compute, turns, clock, caplog):
+def test_a_beat_that_failed_is_made_up_for_by_the_next(task, compute, election, clock, caplog):
     compute.is_away = True
-    turns.answered_at = clock.now()
+    election.answered_at = clock.now()
     beat(task, clock)
     assert "no heartbeat" in caplog.text
     compute.is_away = False
-    turns.answered_at = clock.now()
+    election.answered_at = clock.now()
     beat(task, clock)
     assert len(compute.told) == 1

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.agent.jobs.job_runner import MAX_CONSOLE_CHARACTERS, JobRunner
-from moorage.agent.jobs.server_build import Builder, NoAcceleration
+from moorage.agent.jobs.server_build import NoAcceleration, ServerBuilder
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -26,7 +26,7 @@ def runner(driver):
     def refers(extra_specs):
         return "resources:CUSTOM_ACCELERATOR_FPGA" in extra_specs
 
-    return JobRunner(driver, Builder(driver, NoAcceleration(), refers, lambda _: frozenset()), lambda: None)
+    return JobRunner(driver, ServerBuilder(driver, NoAcceleration(), refers, lambda _: frozenset()), lambda: None)
 
 
 def alive():
@@ -34,7 +34,7 @@ def alive():
 
 
 def test_each_kind_does_what_it_says_and_shows_the_console(runner):
-    built = runner.run("build", {"server": SERVER}, alive)
+    built = runner.run_job("build", {"server": SERVER}, alive)
     assert built["devices"] == []
     assert "booting" in built["console"]
     for kind, state in (
@@ -44,33 +44,33 @@ def test_each_kind_does_what_it_says_and_shows_the_console(runner):
         ("start", "running"),
         ("reboot", "running"),
     ):
-        assert runner.run(kind, {"server": SERVER}, alive)["power_state"] == state
-    assert runner.run("destroy", {"server": SERVER}, alive) == {"released": 0}
+        assert runner.run_job(kind, {"server": SERVER}, alive)["power_state"] == state
+    assert runner.run_job("destroy", {"server": SERVER}, alive) == {"released": 0}
 
 
 def test_an_unknown_kind_fails_with_what_the_agent_can_do(runner):
     with pytest.raises(
         MoorageError, match="no job of kind 'dance'; it has build, destroy, soft-delete, restore, start"
     ) as caught:
-        runner.run("dance", {"server": SERVER}, alive)
+        runner.run_job("dance", {"server": SERVER}, alive)
     assert caught.value.error_code == "agent.kind"
 
 
 def test_a_server_that_is_not_here_cannot_be_stopped(runner):
     with pytest.raises(NoSuchDomain):
-        runner.run("stop", {"server": SERVER}, alive)
+        runner.run_job("stop", {"server": SERVER}, alive)
 
 
 @pytest.mark.parametrize("payload", [{}, {"server": 5}, {"server": {"name": "n"}}])
 def test_a_payload_that_cannot_be_read_is_refused(runner, payload):
     with pytest.raises(Invalid, match="the job's payload cannot be read"):
-        runner.run("stop", payload, alive)
+        runner.run_job("stop", payload, alive)
 
 
 def test_a_host_without_an_accelerator_agent_says_so(runner, driver):
     flavor = SERVER["flavor"] | {"extra_specs": {"resources:CUSTOM_ACCELERATOR_FPGA": "1"}}
     with pytest.raises(MoorageError, match="runs no accelerator agent"):
-        runner.run("build", {"server": SERVER | {"flavor": flavor}}, alive)
+        runner.run_job("build", {"server": SERVER | {"flavor": flavor}}, alive)
     assert driver.domains() == {}
 
 
@@ -78,6 +78,6 @@ def test_a_report_carries_the_end_of_a_long_console(runner, driver, tmp_path):
     driver.spawn(DomainSpec(A, "web", 1, 512))
     with (tmp_path / "consoles" / f"{A}.log").open("a") as file:
         file.write("x" * 200_000)
-    console = runner.run("reboot", {"server": SERVER}, alive)["console"]
+    console = runner.run_job("reboot", {"server": SERVER}, alive)["console"]
     assert len(console) == MAX_CONSOLE_CHARACTERS
     assert console.endswith("login:\n")

@@ -4,20 +4,20 @@ import threading
 
 import pytest
 
-from moorage.agent.virt.libvirt_domain import GuestHangs, answered
+from moorage.agent.virt.libvirt_domain import GuestHangs, call_with_timeout
 from moorage.agent.virt.libvirt_driver import SerializedCalls
 
 
 def test_what_is_answered_or_raised_comes_back():
-    assert answered(divmod, 7, 2) == (3, 1)
+    assert call_with_timeout(divmod, 7, 2) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        answered(divmod, 7, 0)
+        call_with_timeout(divmod, 7, 0)
 
 
 def test_a_call_that_never_ends_is_given_up_with_a_sentence():
     never = threading.Event()
     with pytest.raises(GuestHangs, match="did not answer within 0 s: it hangs; reboot the server hard, or delete it"):
-        answered(never.wait, within_s=0.01)
+        call_with_timeout(never.wait, within_s=0.01)
     never.set()
 
 
@@ -26,7 +26,7 @@ def test_a_timeout_of_the_call_itself_is_not_taken_for_a_guest_that_hangs():
         raise TimeoutError("of its own")
 
     with pytest.raises(TimeoutError, match="of its own"):
-        answered(times_out)
+        call_with_timeout(times_out)
 
 
 def test_one_name_is_held_once_and_another_one_meanwhile():

@@ -25,12 +25,12 @@ ALL_CPU_S = 60
 _PROGRAM = """
 import json, resource, sys
 from pathlib import Path
-from moorage.agent.provider_config.load import ProviderFiles, check_all, schema
-schema()
+from moorage.agent.provider_config.load import ProviderFiles, check_directory, config_schema
+config_schema()
 def peak_mib(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 def cpu_s(): return sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
 memory, cpu = peak_mib(), cpu_s()
-report = check_all(ProviderFiles(Path(sys.argv[1])))
+report = check_directory(ProviderFiles(Path(sys.argv[1])))
 print(json.dumps({
     "faults": [str(fault) for fault in report.faults[:3]], "number": len(report.faults),
     "entries": len(report.configs), "mib": peak_mib() - memory, "cpu_s": cpu_s() - cpu,

@@ -4,10 +4,10 @@ from textwrap import dedent
 
 import pytest
 
-from moorage.agent.provider_config.load import schema
-from moorage.agent.provider_config.rules.check import Checked, check, duplicates
+from moorage.agent.provider_config.load import config_schema
+from moorage.agent.provider_config.rules.check import CheckedDocument, check_document, duplicate_faults
 from moorage.agent.provider_config.rules.model import FilePosition
-from moorage.agent.provider_config.rules.yaml_text import read
+from moorage.agent.provider_config.rules.yaml_text import read_yaml
 from moorage.core.inventories import MAX_INT, Inventory
 
 SPEC_EXAMPLE = """\
@@ -34,26 +34,26 @@ providers:
 UUID = "5213b75d-9260-42a6-b236-f39b0fd10561"
 
 
-def checked(text: str) -> Checked:
-    return check(read(dedent(text).encode()), "f.yaml", schema())
+def checked(text: str) -> CheckedDocument:
+    return check_document(read_yaml(dedent(text).encode()), "f.yaml", config_schema())
 
 
-def entry(body: str, version: str = "'1.0'") -> Checked:
+def entry(body: str, version: str = "'1.0'") -> CheckedDocument:
     """One provider entry; `body` is indented below its dash."""
     lines = dedent(body).strip("\n").splitlines()
     text = "\n".join(f"{'  - ' if index == 0 else '    '}{line}" for index, line in enumerate(lines))
     return checked(f"meta: {{schema_version: {version}}}\nproviders:\n{text}\n")
 
 
-def record(body: str) -> Checked:
+def record(body: str) -> CheckedDocument:
     return entry(f"identification: {{name: n}}\ninventories: {{additional: {{CUSTOM_A: {body}}}}}")
 
 
-def identified(body: str) -> Checked:
+def identified(body: str) -> CheckedDocument:
     return entry(f"identification: {body}")
 
 
-def problems(result: Checked) -> list[str]:
+def problems(result: CheckedDocument) -> list[str]:
     return [f"{fault.path}: {fault.problem}" for fault in result.faults]
 
 
@@ -99,7 +99,7 @@ def test_a_document_of_another_shape_is_refused(text, expected):
 
 
 def test_a_document_without_providers_configures_nothing():
-    assert checked("meta: {schema_version: '1.0'}") == Checked((), (), ())
+    assert checked("meta: {schema_version: '1.0'}") == CheckedDocument((), (), ())
 
 
 # ------------------------------------------------------------------------------------------ the version
@@ -131,7 +131,7 @@ def test_a_version_that_is_not_major_dot_minor_is_refused(version):
 
 def test_the_version_is_read_as_text_so_that_1_10_is_not_1_1():
     """R2 (provider-config): as a YAML float both would be 1.1."""
-    document = read(b"meta: {schema_version: 1.10}")
+    document = read_yaml(b"meta: {schema_version: 1.10}")
     assert document.texts[("meta", "schema_version")] == "1.10"
 
 
@@ -238,7 +238,7 @@ def test_the_same_value_twice_is_a_fault_that_names_both_places(first, second, n
           - identification: {{{first}}}
           - identification: {{{second}}}
     """)
-    (fault,) = duplicates(result.configs)
+    (fault,) = duplicate_faults(result.configs)
     assert fault.problem == f"{named} is configured twice, first at f.yaml:4:5"
     assert fault.place == FilePosition(5, 5)
 

@@ -9,7 +9,13 @@ import jsonschema
 import pytest
 
 from moorage.agent.provider_config import load as loading
-from moorage.agent.provider_config.load import ProviderFiles, check_all, load, sample, schema
+from moorage.agent.provider_config.load import (
+    ProviderFiles,
+    check_directory,
+    config_schema,
+    load_provider_files,
+    sample_file,
+)
 from moorage.core.errors import StartError
 from moorage.options import ComputeOptions
 
@@ -32,7 +38,7 @@ def put(directory: Path, name: str, text: str | bytes, mode: int = 0o644) -> Pat
 
 def refusal(directory: Path) -> str:
     with pytest.raises(StartError) as caught:
-        load(ProviderFiles(directory))
+        load_provider_files(ProviderFiles(directory))
     return caught.value.message
 
 
@@ -45,7 +51,7 @@ def test_files_are_read_in_lexicographic_order(directory):
     """R15 (provider-config)"""
     for name in ("b.yaml", "10.yaml", "9.yaml", "a.yaml", "B.yaml"):
         put(directory, name, ENTRY.format(name=f"of-{name}"))
-    assert [config.name for config in load(ProviderFiles(directory)).configs] == [
+    assert [config.name for config in load_provider_files(ProviderFiles(directory)).configs] == [
         "of-10.yaml", "of-9.yaml", "of-B.yaml", "of-a.yaml", "of-b.yaml",
     ]  # fmt: skip
 
@@ -53,7 +59,7 @@ def test_files_are_read_in_lexicographic_order(directory):
 def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
     for name in ("a.yml", "b.YAML", "c.yaml~", ".d.yaml", "README"):
         put(directory, name, "not: [yaml")
-    report = check_all(ProviderFiles(directory))
+    report = check_directory(ProviderFiles(directory))
     assert report.configs == ()
     assert report.faults == ()
     assert [warning.split(":")[0].rsplit("/", 1)[1] for warning in report.warnings] == ["a.yml", "b.YAML"]
@@ -61,7 +67,7 @@ def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
 
 def test_a_directory_that_is_not_there_configures_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
-        assert load(ProviderFiles(tmp_path / "nowhere")).configs == ()
+        assert load_provider_files(ProviderFiles(tmp_path / "nowhere")).configs == ()
     assert "there is no such directory" in caplog.text
 
 
@@ -115,7 +121,7 @@ def test_a_link_out_of_the_directory_is_judged_by_where_it_leads(directory, tmp_
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (directory / "a.yaml").symlink_to(put(elsewhere, "real.yaml", ENTRY.format(name="n")))
-    assert len(load(ProviderFiles(directory)).configs) == 1
+    assert len(load_provider_files(ProviderFiles(directory)).configs) == 1
     elsewhere.chmod(0o777)
     assert f"{elsewhere}: may be written by everybody" in refusal(directory)
 
@@ -131,7 +137,7 @@ def test_the_check_of_permissions_can_be_switched_off(directory):
     """R18 (provider-config): `[compute] provider_config_writable_by_others`."""
     put(directory, "a.yaml", ENTRY.format(name="n"), mode=0o666)
     directory.chmod(0o777)
-    assert len(load(ProviderFiles(directory, allow_writable_by_others=True)).configs) == 1
+    assert len(load_provider_files(ProviderFiles(directory, allow_writable_by_others=True)).configs) == 1
 
 
 def test_what_is_not_a_file_is_refused_without_waiting_for_it(directory):
@@ -168,14 +174,14 @@ def test_ignored_fields_give_one_warning_naming_their_paths(directory, caplog):
     """R3, R12 (provider-config)"""
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n    traits: {removed: []}\n")
     with caplog.at_level(logging.WARNING):
-        assert len(load(ProviderFiles(directory)).configs) == 1
+        assert len(load_provider_files(ProviderFiles(directory)).configs) == 1
     (record,) = caplog.records
     assert "providers[0].colour, providers[0].traits.removed" in record.getMessage()
 
 
 def test_a_strict_check_makes_unknown_fields_faults(directory):
     put(directory, "a.yaml", ENTRY.format(name="n") + "    colour: red\n")
-    assert [fault.problem for fault in check_all(ProviderFiles(directory), strict=True).faults] == [
+    assert [fault.problem for fault in check_directory(ProviderFiles(directory), strict=True).faults] == [
         "providers[0].colour is not known"
     ]
 
@@ -189,24 +195,24 @@ def test_a_message_stays_readable_with_thousands_of_faults(directory):
 
 def test_the_formal_schema_is_a_valid_schema_and_ships_as_package_data():
     """R28 (provider-config): the formal schema file."""
-    jsonschema.Draft202012Validator.check_schema(schema())
-    assert json.dumps(schema()).count('"says"') > 10
+    jsonschema.Draft202012Validator.check_schema(config_schema())
+    assert json.dumps(config_schema()).count('"says"') > 10
 
 
 def test_the_sample_file_loads_and_shows_every_field(directory):
     """R28 (provider-config): the self-documenting sample file."""
-    text = sample()
+    text = sample_file()
     put(directory, "sample.yaml", text)
-    report = check_all(ProviderFiles(directory), strict=True)
+    report = check_directory(ProviderFiles(directory), strict=True)
     assert report.faults == ()
     assert len(report.configs) == 3
-    shown = schema()["$defs"]["record"]["properties"]
+    shown = config_schema()["$defs"]["record"]["properties"]
     assert all(f"{field}:" in text for field in shown)
 
 
 def test_the_sample_tells_editors_its_schema_by_the_name_that_it_is_printed_for():
     """R28 (provider-config): `yaml-language-server` reads it in the first lines."""
-    first, second, _ = sample().split("\n", 2)
+    first, second, _ = sample_file().split("\n", 2)
     name = first.removeprefix("# yaml-language-server: $schema=")
     assert name != first
     assert f"schema > {name}`" in second

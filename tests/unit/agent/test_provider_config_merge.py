@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.agent.provider_config.rules.merge import merge, start_error
+from moorage.agent.provider_config.rules.merge import merge_configs, start_error
 from moorage.agent.provider_config.rules.model import AdditionalInventory, FilePosition, ProviderConfig, Source
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.errors import StartError
@@ -33,7 +33,7 @@ def everywhere(**what):
 @pytest.mark.parametrize("who", [{"uuid": ROOT}, {"name": "host"}, {}])
 def test_inventories_and_traits_are_added_to_what_the_driver_reports(who):
     """R19 (provider-config): by uuid, by name or as the compute node; nothing of the driver's is lost."""
-    merged = merge(TREE, [config(**who, classes=["CUSTOM_LLC"], traits=["CUSTOM_P"])])
+    merged = merge_configs(TREE, [config(**who, classes=["CUSTOM_LLC"], traits=["CUSTOM_P"])])
     assert merged.tree["host"].inventories == {"VCPU": Inventory(4), "CUSTOM_LLC": Inventory(7)}
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_P"}
     assert merged.tree["host_dev"] == TREE["host_dev"]
@@ -42,7 +42,7 @@ def test_inventories_and_traits_are_added_to_what_the_driver_reports(who):
 
 def test_a_provider_that_is_not_there_is_no_fault():
     """R21 (provider-config): nodes come and go."""
-    merged = merge(TREE, [config(name="elsewhere", traits=["CUSTOM_P"])])
+    merged = merge_configs(TREE, [config(name="elsewhere", traits=["CUSTOM_P"])])
     assert merged.tree == TREE
     assert merged.conflicts == ()
     assert [absent.who for absent in merged.absent] == ["elsewhere"]
@@ -51,7 +51,7 @@ def test_a_provider_that_is_not_there_is_no_fault():
 def test_compute_node_means_every_compute_node():
     """R22 (provider-config)"""
     tree = TREE.with_node(ProviderNode("second"))
-    merged = merge(tree, [everywhere(traits=["CUSTOM_P"])])
+    merged = merge_configs(tree, [everywhere(traits=["CUSTOM_P"])])
     assert [node.name for node in merged.tree if "CUSTOM_P" in node.traits] == ["host", "second"]
 
 
@@ -60,20 +60,20 @@ def test_compute_node_means_every_compute_node():
 def test_an_explicit_record_beats_compute_node_and_the_two_are_not_merged(explicit, first):
     """R22 (provider-config)"""
     records = [config(**explicit, traits=["CUSTOM_MINE"]), everywhere(traits=["CUSTOM_ALL"], classes=["CUSTOM_LLC"])]
-    merged = merge(TREE, records if first else records[::-1])
+    merged = merge_configs(TREE, records if first else records[::-1])
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_MINE"}
     assert merged.tree["host"].inventories == {"VCPU": Inventory(4)}
 
 
 def test_an_explicit_record_that_adds_nothing_still_keeps_compute_node_off():
     """R13, R22 (provider-config): Nova drops such records and applies the other one."""
-    merged = merge(TREE, [config(name="host"), everywhere(traits=["CUSTOM_ALL"])])
+    merged = merge_configs(TREE, [config(name="host"), everywhere(traits=["CUSTOM_ALL"])])
     assert merged.tree == TREE
 
 
 def test_a_class_of_the_driver_is_a_conflict_and_the_rest_of_the_entry_is_applied():
     """R24 (provider-config): the conflicting inventory is ignored, nothing else."""
-    merged = merge(TREE, [config(name="host_dev", classes=["CUSTOM_FPGA", "CUSTOM_LLC"], traits=["CUSTOM_P"])])
+    merged = merge_configs(TREE, [config(name="host_dev", classes=["CUSTOM_FPGA", "CUSTOM_LLC"], traits=["CUSTOM_P"])])
     assert merged.tree["host_dev"].inventories == {"CUSTOM_FPGA": Inventory(1), "CUSTOM_LLC": Inventory(7)}
     assert merged.tree["host_dev"].traits == {"CUSTOM_P"}
     (sentence,) = merged.conflicts
@@ -82,12 +82,12 @@ def test_a_class_of_the_driver_is_a_conflict_and_the_rest_of_the_entry_is_applie
 
 def test_the_same_class_on_another_provider_is_no_conflict():
     """R24 (provider-config): what counts is the provider that the driver reports it for."""
-    assert merge(TREE, [config(name="host", classes=["CUSTOM_FPGA"])]).conflicts == ()
+    assert merge_configs(TREE, [config(name="host", classes=["CUSTOM_FPGA"])]).conflicts == ()
 
 
 def test_a_provider_reached_by_name_and_by_uuid_is_a_conflict():
     """R7 (provider-config): only the tree shows that they are one; the first entry is the one that counts later."""
-    merged = merge(TREE, [config(name="host", traits=["CUSTOM_A"]), config(uuid=ROOT, traits=["CUSTOM_B"])])
+    merged = merge_configs(TREE, [config(name="host", traits=["CUSTOM_A"]), config(uuid=ROOT, traits=["CUSTOM_B"])])
     assert merged.tree["host"].traits == {"HW_A", "CUSTOM_A"}
     assert len(merged.conflicts) == 1
     assert ROOT in merged.conflicts[0]
@@ -96,7 +96,7 @@ def test_a_provider_reached_by_name_and_by_uuid_is_a_conflict():
 
 def test_conflicts_become_one_start_error():
     """R25 (provider-config): at start-up the service fails."""
-    merged = merge(TREE, [config(name="host_dev", classes=["CUSTOM_FPGA"])])
+    merged = merge_configs(TREE, [config(name="host_dev", classes=["CUSTOM_FPGA"])])
     error = start_error(merged.conflicts)
     assert isinstance(error, StartError)
     assert merged.conflicts[0] in error.message
@@ -104,13 +104,13 @@ def test_conflicts_become_one_start_error():
 
 def test_somebody_elses_root_is_not_a_compute_node_of_this_host():
     tree = TREE.with_node(ProviderNode("foreign", ours=False))
-    merged = merge(tree, [everywhere(traits=["CUSTOM_P"])])
+    merged = merge_configs(tree, [everywhere(traits=["CUSTOM_P"])])
     assert merged.tree["foreign"].traits == frozenset()
 
 
 def test_a_provider_of_others_can_be_named():
     """G6: Nova counts the class that it wrote there itself as the driver's, and stops updating the host."""
     tree = TREE.with_node(ProviderNode("blazar_host", "host", ours=False))
-    merged = merge(tree, [config(name="blazar_host", classes=["CUSTOM_LLC"])])
+    merged = merge_configs(tree, [config(name="blazar_host", classes=["CUSTOM_LLC"])])
     assert merged.conflicts == ()
     assert merged.tree["blazar_host"].inventories == {"CUSTOM_LLC": Inventory(7)}

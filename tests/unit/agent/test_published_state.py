@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from moorage.agent.tracker.published_state import PublishedFile, either
+from moorage.agent.tracker.published_state import PublishedFile, published_union
 from moorage.agent.tree.provider_tree_diff import PublishedProvider
 from moorage.core.errors import StartError
 
@@ -38,7 +38,7 @@ def test_a_damaged_file_stops_the_start_with_what_to_do(tmp_path, text):
 def test_while_writing_everything_that_may_be_there_is_ours():
     before = {"u": ROW, "gone": ROW}
     after = {"u": PublishedProvider("host", False, frozenset({"CUSTOM_C"})), "new": ROW}
-    assert either(before, after) == {
+    assert published_union(before, after) == {
         "u": PublishedProvider("host", True, ROW.classes | {"CUSTOM_C"}, ROW.traits),
         "gone": ROW,
         "new": ROW,

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.jobs.server_build import Builder, BuildFailed, JobLost, told
-from moorage.agent.model.job_payloads import BuildOrder, FlavorOrder, ServerOrder, ServerRef, decode
+from moorage.agent.jobs.server_build import BuildFailed, JobLost, ServerBuilder, failure_report
+from moorage.agent.model.job_payloads import BuildPayload, FlavorPayload, ServerPayload, ServerRef, decode_payload
 from moorage.agent.virt.driver import DomainSpec, VirtError
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
@@ -59,7 +59,7 @@ def bench():
 
 @pytest.fixture
 def builder(driver, bench):
-    return Builder(
+    return ServerBuilder(
         driver,
         bench,
         lambda extra_specs: any("CUSTOM_ACCELERATOR" in name for name in extra_specs),
@@ -69,8 +69,8 @@ def builder(driver, bench):
 
 
 def order(extra_specs=FPGA):
-    flavor = FlavorOrder("f", 2, 1024, 10, extra_specs)
-    return BuildOrder(ServerOrder(A, "web", "project", flavor, "image"), {"": ("rp",)})
+    flavor = FlavorPayload("f", 2, 1024, 10, extra_specs)
+    return BuildPayload(ServerPayload(A, "web", "project", flavor, "image"), {"": ("rp",)})
 
 
 def alive():
@@ -142,11 +142,11 @@ def test_when_plug_fails_nothing_is_left_and_the_reason_is_told(builder, driver,
     ],
 )
 def test_a_report_has_the_sentence_and_the_code_of_the_error(error, expected):
-    assert told(error) == expected
+    assert failure_report(error) == expected
 
 
 def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what_it_was(caplog):
-    sentence, code = told(ConnectionError("amqp://nova:geheim@10.0.0.1 refused"))
+    sentence, code = failure_report(ConnectionError("amqp://nova:geheim@10.0.0.1 refused"))
     found = re.fullmatch(
         r"Unexpected error on the host; its operator finds .* under (err-[0-9a-f]{10}) in its log", sentence
     )
@@ -159,7 +159,7 @@ def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what
 
 
 def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
-    driver.script.fail("spawn", "no room on the disk")
+    driver.faults.fail("spawn", "no room on the disk")
     with pytest.raises(BuildFailed, match="no room on the disk") as caught:
         builder.build(order(), alive)
     assert caught.value.error_code == "virt.failed"
@@ -169,7 +169,7 @@ def test_when_spawn_fails_the_devices_are_released(builder, driver, bench):
 def test_when_the_domain_cannot_be_removed_its_devices_are_not_given_to_others(builder, driver, bench):
     builder.build(order(), alive)
     bench.fails["plug"] = VirtError("first reason")
-    driver.script.fail("destroy", "the guest does not let go")
+    driver.faults.fail("destroy", "the guest does not let go")
     with pytest.raises(BuildFailed, match="first reason; and it could not be undone: the guest does not let go"):
         builder.build(order(), alive)
     assert bench.plugged == {A: ("0000:3b:00.1",)}
@@ -178,7 +178,7 @@ def test_when_the_domain_cannot_be_removed_its_devices_are_not_given_to_others(b
 @pytest.mark.parametrize("is_left", [False, True])
 def test_a_failure_says_whether_anything_is_left(builder, driver, bench, is_left):
     """Whoever gave the order has that cleaned up later; nobody waits for it here."""
-    driver.script.fail("spawn", "no room on the disk")
+    driver.faults.fail("spawn", "no room on the disk")
     if is_left:
         bench.fails["unplug"] = OSError("no room on the disk")
     with pytest.raises(BuildFailed) as caught:
@@ -233,7 +233,7 @@ def test_destroy_takes_the_guest_away_before_its_devices(builder, driver, bench)
 
 def test_devices_stay_with_a_guest_that_cannot_be_destroyed(builder, driver, bench):
     builder.build(order(), alive)
-    driver.script.fail("destroy", "the guest does not let go")
+    driver.faults.fail("destroy", "the guest does not let go")
     with pytest.raises(Exception, match="does not let go"):
         builder.destroy(ServerRef(A, "web"), alive)
     assert A in bench.plugged
@@ -252,11 +252,11 @@ def test_an_order_is_read_from_the_payload_and_what_is_unknown_is_passed_over():
         "selected_rp": {"": ["rp1", "rp2"], "_F": ["rp3"]},
         "allocations": {"rp1": {"resources": {"VCPU": 1}}},
     }  # fmt: skip
-    read = decode(payload, BuildOrder)
+    read = decode_payload(payload, BuildPayload)
     assert read.selected_rp == {"": ("rp1", "rp2"), "_F": ("rp3",)}
     assert read.server.flavor.extra_specs == FPGA
 
 
 def test_a_payload_that_cannot_be_read_is_refused_with_its_place():
     with pytest.raises(Invalid, match=r"server\.flavor"):
-        decode({"server": {"id": A, "name": "n", "project_id": "p", "flavor": 5}}, BuildOrder)
+        decode_payload({"server": {"id": A, "name": "n", "project_id": "p", "flavor": 5}}, BuildPayload)

@@ -9,10 +9,10 @@ import pytest
 from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
-from moorage.agent.virt.fault_injection import Script
+from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver
-from moorage.agent.virt.xml.domain_xml import parse, render
+from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.core.inventories import Inventory
@@ -41,8 +41,8 @@ def driver(tmp_path, clock):
 
 
 def test_a_definition_reads_back_as_it_was_written():
-    assert parse(render(SPEC)) == SPEC
-    assert parse(render(DomainSpec(A, "plain", 1, 1))) == DomainSpec(A, "plain", 1, 1)
+    assert parse_domain(render_domain(SPEC)) == SPEC
+    assert parse_domain(render_domain(DomainSpec(A, "plain", 1, 1))) == DomainSpec(A, "plain", 1, 1)
 
 
 def test_the_definition_has_libvirts_form(driver, tmp_path):
@@ -63,16 +63,16 @@ def test_the_definition_has_libvirts_form(driver, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"<domain/>", b"<domain><uuid>u</uuid></domain>", render(SPEC).replace(b"2048", b"much")]
+    "data", [b"", b"<domain/>", b"<domain><uuid>u</uuid></domain>", render_domain(SPEC).replace(b"2048", b"much")]
 )
 def test_a_damaged_definition_is_an_error_with_a_sentence(data):
     with pytest.raises(VirtError, match="definition"):
-        parse(data)
+        parse_domain(data)
 
 
 def test_a_pci_address_of_another_form_is_refused():
     with pytest.raises(VirtError, match=re.escape("'3b:00' is not a PCI address; it looks like 0000:3b:00.1")):
-        render(DomainSpec(A, "a", 1, 1, pci_addresses=("3b:00",)))
+        render_domain(DomainSpec(A, "a", 1, 1, pci_addresses=("3b:00",)))
 
 
 def test_the_guest_names_its_devices_on_the_console(driver):
@@ -157,7 +157,7 @@ def test_a_device_is_not_given_to_two_running_domains(driver):
 
 
 def test_operations_take_the_time_they_are_told_to(tmp_path, clock):
-    driver = SimulatedDriver(HostDescription(), tmp_path, clock, Script({"spawn": 30, "stop": 5}))
+    driver = SimulatedDriver(HostDescription(), tmp_path, clock, FaultInjection({"spawn": 30, "stop": 5}))
     before = clock.now()
     driver.spawn(SPEC)
     driver.power(A, PowerAction.STOP)
@@ -165,7 +165,7 @@ def test_operations_take_the_time_they_are_told_to(tmp_path, clock):
 
 
 def test_operations_fail_as_often_as_they_are_told_to(driver):
-    driver.script.fail("spawn", "no room on the disk", times=1, name="a <&> server")
+    driver.faults.fail("spawn", "no room on the disk", times=1, name="a <&> server")
     with pytest.raises(VirtError, match="no room on the disk"):
         driver.spawn(SPEC)
     assert driver.domains() == {}

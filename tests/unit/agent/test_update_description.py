@@ -3,20 +3,20 @@
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider
 from moorage.agent.tree.provider_tree_diff import PublishedProvider as Published
 from moorage.agent.tree.provider_tree_diff import diff
-from moorage.agent.tree.update_description import ClassChange, How, described
+from moorage.agent.tree.update_description import ChangeKind, ClassChange, describe_changes
 from moorage.core.inventories import Inventory
 
 ONE, TWO = Inventory(1), Inventory(2)
 
 
 def told(tree, seen, published=None, used=None):
-    return described(diff(ProviderTree(tree), seen, published or {}, used or {}), seen)
+    return describe_changes(diff(ProviderTree(tree), seen, published or {}, used or {}), seen)
 
 
 def test_a_new_provider_is_told_with_all_that_it_gets():
     (row,) = told([ProviderNode("host", uuid="h", inventories={"VCPU": ONE}, traits=frozenset({"HW_T"}))], [])
     assert (row.name, row.is_created, row.is_removed) == ("host", True, False)
-    assert row.classes == [ClassChange("VCPU", How.ADD, None, ONE)]
+    assert row.classes == [ClassChange("VCPU", ChangeKind.ADD, None, ONE)]
     assert row.traits_added == ["HW_T"]
 
 
@@ -28,11 +28,11 @@ def test_what_is_added_changed_removed_and_closed_is_told_apart():
     wanted = ProviderNode("host", uuid="h", inventories={"A": TWO, "E": ONE}, traits=frozenset({"U", "V"}))
     (row,) = told([wanted], [seen], published, {"h": {"C": 1}})
     assert row.classes == [
-        ClassChange("A", How.CHANGE, ONE, TWO),
-        ClassChange("B", How.REMOVE, ONE, None),
-        ClassChange("C", How.CLOSE, ONE, Inventory(1, reserved=1)),
-        ClassChange("D", How.REMOVE, TWO, None),
-        ClassChange("E", How.ADD, None, ONE),
+        ClassChange("A", ChangeKind.CHANGE, ONE, TWO),
+        ClassChange("B", ChangeKind.REMOVE, ONE, None),
+        ClassChange("C", ChangeKind.CLOSE, ONE, Inventory(1, reserved=1)),
+        ClassChange("D", ChangeKind.REMOVE, TWO, None),
+        ClassChange("E", ChangeKind.ADD, None, ONE),
     ]
     assert (row.traits_added, row.traits_removed) == (["V"], ["T"])
 
@@ -42,7 +42,7 @@ def test_a_class_that_stays_closed_is_told_although_nothing_is_written():
     seen = SeenProvider("h", "host", 1, inventories={"C": closed})
     published = {"h": Published("host", True, frozenset("C"))}
     (row,) = told([ProviderNode("host", uuid="h")], [seen], published, {"h": {"C": 1}})
-    assert row.classes == [ClassChange("C", How.CLOSE, closed, closed)]
+    assert row.classes == [ClassChange("C", ChangeKind.CLOSE, closed, closed)]
 
 
 def test_a_provider_that_goes_is_told():
@@ -53,9 +53,9 @@ def test_a_provider_that_goes_is_told():
 
 
 def test_users_matter_for_what_is_closed_or_gets_smaller():
-    assert ClassChange("A", How.CLOSE, ONE, ONE).may_be_in_the_way
-    assert ClassChange("A", How.CHANGE, TWO, ONE).may_be_in_the_way
-    assert ClassChange("A", How.CHANGE, TWO, Inventory(2, reserved=1)).may_be_in_the_way
-    assert ClassChange("A", How.CHANGE, TWO, Inventory(2, allocation_ratio=0.5)).may_be_in_the_way
-    assert not ClassChange("A", How.CHANGE, ONE, TWO).may_be_in_the_way
-    assert not ClassChange("A", How.REMOVE, ONE, None).may_be_in_the_way
+    assert ClassChange("A", ChangeKind.CLOSE, ONE, ONE).needs_users
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, ONE).needs_users
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, reserved=1)).needs_users
+    assert ClassChange("A", ChangeKind.CHANGE, TWO, Inventory(2, allocation_ratio=0.5)).needs_users
+    assert not ClassChange("A", ChangeKind.CHANGE, ONE, TWO).needs_users
+    assert not ClassChange("A", ChangeKind.REMOVE, ONE, None).needs_users

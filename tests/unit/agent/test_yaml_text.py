@@ -6,17 +6,17 @@ import pytest
 import yaml
 
 from moorage.agent.provider_config.rules.model import FilePosition
-from moorage.agent.provider_config.rules.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain, read
+from moorage.agent.provider_config.rules.yaml_text import MAX_ALIASES, MAX_DEPTH, YamlFault, plain_scalar, read_yaml
 
 
 def fault(data: bytes | str) -> YamlFault:
     with pytest.raises(YamlFault) as caught:
-        read(data if isinstance(data, bytes) else data.encode())
+        read_yaml(data if isinstance(data, bytes) else data.encode())
     return caught.value
 
 
 def test_values_keep_their_places_and_source_texts():
-    document = read(b"a:\n  - 1\n  - b: 1.10\n")
+    document = read_yaml(b"a:\n  - 1\n  - b: 1.10\n")
     assert document.value == {"a": [1, {"b": 1.1}]}
     assert document.places[("a", 1, "b")] == FilePosition(3, 5)
     assert document.texts[("a", 1, "b")] == "1.10"
@@ -31,12 +31,12 @@ def test_values_keep_their_places_and_source_texts():
     ],
 )  # fmt: skip
 def test_scalars_are_those_of_yaml_1_2(text, value):
-    assert plain(text) == value
-    assert type(plain(text)) is type(value)
+    assert plain_scalar(text) == value
+    assert type(plain_scalar(text)) is type(value)
 
 
 def test_quotes_and_tags_make_texts():
-    assert read(b"['1', \"2\", !!str 3, ! 4]").value == [
+    assert read_yaml(b"['1', \"2\", !!str 3, ! 4]").value == [
         "1",
         "2",
         "3",
@@ -46,7 +46,7 @@ def test_quotes_and_tags_make_texts():
 
 def test_aliases_and_merged_maps_mean_what_they_do_in_yaml():
     text = "a: &a {x: 1, y: 2}\nb: &b {y: 3}\nc: {<<: *a, x: 9}\nd: {<<: [*b, *a]}\ne: *a\nf: {<<: {z: 1}}\n"
-    assert read(text.encode()).value == yaml.safe_load(text)
+    assert read_yaml(text.encode()).value == yaml.safe_load(text)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_a_tab_in_the_indentation_is_named():
 
 
 def test_a_byte_order_mark_is_accepted():
-    assert read("a: é\n".encode("utf-8-sig")).value == {"a": "é"}
+    assert read_yaml("a: é\n".encode("utf-8-sig")).value == {"a": "é"}
 
 
 def laughs() -> str:

@@ -28,7 +28,7 @@ BOUND = AuditedRequest("arq", "s", "d", "one", OLD, is_made_here=True)
 HELD = {"s": {"CUSTOM_FPGA": 1}}
 
 
-def picture(part: AuditedDeployable = PART, request: AuditedRequest | None = BOUND, **more: object) -> AuditSnapshot:
+def snapshot(part: AuditedDeployable = PART, request: AuditedRequest | None = BOUND, **more: object) -> AuditSnapshot:
     device = AuditedProvider("d", "one_card", "h", "h", {"CUSTOM_FPGA": Inventory(1)}, HELD, is_device=True)
     requests = () if request is None else (request,)
     instances = frozenset(one.server for one in requests)
@@ -45,34 +45,34 @@ def picture(part: AuditedDeployable = PART, request: AuditedRequest | None = BOU
 
 
 def test_what_is_claimed_bound_and_attached_is_right():
-    assert all_findings(picture(), GRACE) == []
+    assert all_findings(snapshot(), GRACE) == []
 
 
 @pytest.mark.parametrize(("is_made_here", "action"), [(True, Repair.FREE_DEVICES), (False, None)])
 def test_devices_of_a_server_that_is_gone_are_freed_only_by_name_if_at_all(is_made_here, action):
     gone = replace(BOUND, server="x", is_made_here=is_made_here)
     found = next(
-        one for one in all_findings(picture(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER
+        one for one in all_findings(snapshot(request=gone), GRACE) if one.kind is FindingKind.DEVICE_WITHOUT_SERVER
     )
     assert (found.subject, found.where, found.action, found.is_safe) == ("x", "one", action, False)
-    young = picture(request=replace(gone, changed_at=NOW - GRACE / 2))
+    young = snapshot(request=replace(gone, changed_at=NOW - GRACE / 2))
     assert FindingKind.DEVICE_WITHOUT_SERVER not in {one.kind for one in all_findings(young, GRACE)}
 
 
 def test_without_compute_nothing_is_said_of_servers_devices():
-    assert all_findings(picture(request=None, compute=None), GRACE) == []
+    assert all_findings(snapshot(request=None, compute=None), GRACE) == []
 
 
 @pytest.mark.parametrize("request_", [None, replace(BOUND, provider_uuid="other")])
 def test_a_running_server_has_the_devices_that_it_holds(request_):
-    (found,) = all_findings(picture(request=request_), GRACE)
+    (found,) = all_findings(snapshot(request=request_), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_DEVICE, "s", "one_card")
     assert (found.action, found.why.split(",")[0]) == (None, "it runs and holds 1 CUSTOM_FPGA there")
 
 
 @pytest.mark.parametrize("server", [replace(SERVER, runs=False), replace(SERVER, updated_at=NOW - GRACE / 2)])
 def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_it(server):
-    whole = picture(request=None)
+    whole = snapshot(request=None)
     assert all_findings(replace(whole, compute=replace(whole.compute, states={"s": server})), GRACE) == []
 
 
@@ -85,6 +85,6 @@ def test_a_server_that_is_off_or_just_changed_may_hold_a_device_without_having_i
     ],
 )
 def test_deployables(part, kind):
-    (found,) = all_findings(picture(part), GRACE)
+    (found,) = all_findings(snapshot(part), GRACE)
     assert (found.kind, found.subject, found.where, found.action) == (kind, "part", "one_card", None)
-    assert all_findings(picture(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []
+    assert all_findings(snapshot(replace(part, changed_at=NOW - GRACE / 2)), GRACE) == []

@@ -16,9 +16,9 @@ from moorage.audit.model import (
     Owner,
     Repair,
     Reservations,
-    roots,
+    root_by_provider,
 )
-from moorage.audit.rules.findings import all_findings, capacity, suspects, too_young
+from moorage.audit.rules.findings import all_findings, capacity, suspect_consumers, too_young_consumers
 from moorage.placement.client.placement_client import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)
@@ -36,7 +36,7 @@ def consumer(uuid: str, **more: object) -> AuditedConsumer:
     return replace(made, **more)
 
 
-def picture(
+def snapshot(
     *providers: AuditedProvider, consumers: tuple[AuditedConsumer, ...] = (), **services: object
 ) -> AuditSnapshot:
     given = {
@@ -56,7 +56,7 @@ def kinds(found) -> list[tuple[FindingKind, str]]:
 
 
 def test_nothing_is_said_of_a_plane_that_agrees():
-    whole = picture(
+    whole = snapshot(
         host(held={"s": {"VCPU": 2}, "m": {"VCPU": 1}, "l": {"VCPU": 1}}),
         provider("d", "h", "h", is_device=True),
         AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}),
@@ -70,7 +70,7 @@ def test_nothing_is_said_of_a_plane_that_agrees():
     ("type_", "is_safe"), [("INSTANCE", True), ("unknown", False), ("MIGRATION", False), ("CONTAINER", False)]
 )
 def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
-    (found,) = all_findings(picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
+    (found,) = all_findings(snapshot(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x", type=type_),)), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.UNKNOWN_CONSUMER, "x", Repair.RELEASE, is_safe
     )  # fmt: skip
@@ -79,30 +79,30 @@ def test_only_computes_own_consumers_are_safe_to_release(type_, is_safe):
 
 def test_a_consumer_with_an_accelerator_is_never_released():
     attached = AuditedAccelerators(frozenset(), frozenset({"x"}))
-    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), accelerators=attached)
+    whole = snapshot(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), accelerators=attached)
     (found,) = all_findings(whole, GRACE)
     assert (found.action, found.is_safe) == (None, False)
 
 
 def test_a_consumer_younger_than_the_grace_period_is_not_judged():
     young = consumer("x", written_at=NOW - GRACE + timedelta(seconds=1))
-    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(young,))
+    whole = snapshot(host(held={"x": {"VCPU": 1}}), consumers=(young,))
     assert all_findings(whole, GRACE) == []
-    assert too_young(whole, GRACE) == {"x"}
+    assert too_young_consumers(whole, GRACE) == {"x"}
     old = consumer("x", written_at=NOW - GRACE)
     assert kinds(all_findings(replace(whole, consumers={"x": old}), GRACE)) == [(FindingKind.UNKNOWN_CONSUMER, "x")]
 
 
 def test_without_compute_nothing_is_said_of_consumers_and_owners():
-    whole = picture(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), compute=None)
-    assert suspects(whole) == frozenset()
+    whole = snapshot(host(held={"x": {"VCPU": 1}}), consumers=(consumer("x"),), compute=None)
+    assert suspect_consumers(whole) == frozenset()
     assert all_findings(whole, GRACE) == []
 
 
 def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
     knows = Compute(frozenset({"s"}), frozenset(), frozenset({"h"}), {"s": Owner("alpha", "ann")})
     lost = consumer("s", project_id=INCOMPLETE)
-    (found,) = all_findings(picture(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
+    (found,) = all_findings(snapshot(host(held={"s": {"VCPU": 1}}), consumers=(lost,), compute=knows), GRACE)
     assert (found.kind, found.action, found.is_safe, found.owner) == (
         FindingKind.INCOMPLETE_CONSUMER, Repair.SET_OWNER, True, Owner("alpha", "ann")
     )  # fmt: skip
@@ -125,19 +125,19 @@ def test_an_incomplete_consumer_gets_the_owner_that_compute_knows():
     ],
 )
 def test_inventories(inventory, used, kind):
-    whole = picture(provider("h", inventories={"VCPU": inventory}, held={"s": {"VCPU": used}} if used else {}))
+    whole = snapshot(provider("h", inventories={"VCPU": inventory}, held={"s": {"VCPU": used}} if used else {}))
     found = all_findings(whole, GRACE)
     assert kinds(found) == ([] if kind is None else [(kind, "h")])
     assert all(one.action is None for one in found), "what was meant, only people know"
 
 
 def test_allocations_of_a_class_that_is_not_offered():
-    (found,) = all_findings(picture(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
+    (found,) = all_findings(snapshot(host(held={"s": {"CUSTOM_X": 3}})), GRACE)
     assert (found.kind, found.why) == (FindingKind.MISSING_INVENTORY, "3 CUSTOM_X in use by s, and it offers none")
 
 
 def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
-    (found,) = all_findings(picture(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
+    (found,) = all_findings(snapshot(host(), provider("x", aggregates=frozenset({"g"}))), GRACE)
     assert (found.kind, found.subject, found.action, found.is_safe) == (
         FindingKind.OWNERLESS_PROVIDER, "x", Repair.DELETE_PROVIDER, False
     )  # fmt: skip
@@ -145,19 +145,19 @@ def test_a_root_nobody_claims_is_reported_and_deleted_only_by_name():
 
 def test_a_provider_in_use_is_not_deleted_even_by_name():
     (found,) = all_findings(
-        picture(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE
+        snapshot(host(), provider("x", inventories={"A": Inventory(1)}, held={"s": {"A": 1}})), GRACE
     )
     assert (found.kind, found.action) == (FindingKind.OWNERLESS_PROVIDER, None)
 
 
 def test_children_belong_to_whom_their_root_belongs():
-    assert all_findings(picture(host(), provider("numa", "h", "h")), GRACE) == []
+    assert all_findings(snapshot(host(), provider("numa", "h", "h")), GRACE) == []
 
 
 def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
     left = provider("gone", "h", "h", is_device=True)
     blazar = AuditedProvider("b", "blazar_old", "h", "h")
-    assert kinds(all_findings(picture(host(), left, blazar), GRACE)) == [
+    assert kinds(all_findings(snapshot(host(), left, blazar), GRACE)) == [
         (FindingKind.OWNERLESS_PROVIDER, "b"),
         (FindingKind.OWNERLESS_PROVIDER, "gone"),
     ]
@@ -167,20 +167,20 @@ def test_a_devices_provider_without_device_and_a_reserved_hosts_without_host():
 def test_an_inventory_without_lease_goes_unless_it_is_in_use(held, is_safe):
     nobody = Reservations(frozenset(), frozenset(), frozenset({"h-name"}))
     leftover = AuditedProvider("b", "blazar_h-name", "h", "h", {CLASS: Inventory(3)}, held)
-    (found,) = all_findings(picture(host(), leftover, reservations=nobody), GRACE)
+    (found,) = all_findings(snapshot(host(), leftover, reservations=nobody), GRACE)
     assert (found.kind, found.is_safe, found.resource_class) == (FindingKind.OWNERLESS_INVENTORY, is_safe, CLASS)
 
 
 def test_roots_are_where_parents_lead():
     moved = provider("a", "h", "old")
-    found = all_findings(picture(host(), moved, provider("b", "a", "h")), GRACE)
+    found = all_findings(snapshot(host(), moved, provider("b", "a", "h")), GRACE)
     assert kinds(found) == [(FindingKind.WRONG_ROOT, "a")]
     assert found[0].why == "its parents lead to h-name (h), its root is old"
 
 
 def test_a_loop_of_parents_ends():
     loop = {one.uuid: one for one in (provider("a", "b"), provider("b", "a"), provider("c", "a"))}
-    assert roots(loop) == {"a": "a", "b": "b", "c": "c"}
+    assert root_by_provider(loop) == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_capacity_is_rounded_down():
@@ -195,7 +195,7 @@ RUNNING = Reservations(frozenset(), frozenset({LEASED}), frozenset({"h-name"}), 
 def lost(*providers: AuditedProvider):
     return [
         one
-        for one in all_findings(picture(*providers, reservations=RUNNING), GRACE)
+        for one in all_findings(snapshot(*providers, reservations=RUNNING), GRACE)
         if one.kind is FindingKind.LOST_INVENTORY
     ]
 

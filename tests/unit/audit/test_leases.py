@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.lease_collector import aggregate_of
+from moorage.audit.lease_collector import audited_aggregate
 from moorage.audit.model import (
     AuditedAggregate,
     AuditedProvider,
@@ -35,7 +35,7 @@ RESERVATIONS = Reservations(
 )  # fmt: skip
 
 
-def picture(total: int = 3, used: int = 0, **services: object) -> AuditSnapshot:
+def snapshot(total: int = 3, used: int = 0, **services: object) -> AuditSnapshot:
     held = {"s": {CLASS: used}} if used else {}
     providers = {
         "h": AuditedProvider("h", "host", None, "h"),
@@ -51,7 +51,7 @@ def only(whole: AuditSnapshot):
 
 
 def test_a_lease_that_has_all_it_needs_is_right():
-    assert all_findings(picture(), GRACE) == []
+    assert all_findings(snapshot(), GRACE) == []
 
 
 @pytest.mark.parametrize(
@@ -65,33 +65,33 @@ def test_a_lease_that_has_all_it_needs_is_right():
 )
 def test_as_many_slots_are_offered_as_the_lease_has(planned, total, used, advice, is_safe):
     slots = {ONE: {"host": planned} if planned else {"elsewhere": 1}}
-    found = only(picture(total, used, compute=None, reservations=replace(RESERVATIONS, slots=slots)))
+    found = only(snapshot(total, used, compute=None, reservations=replace(RESERVATIONS, slots=slots)))
     assert (found.kind, found.subject, found.where) == (FindingKind.WRONG_SLOTS, ONE, "blazar_host")
     assert (found.advice, found.is_safe, found.action) == (advice, is_safe, Repair.SET_SLOTS if is_safe else None)
 
 
 def test_what_a_host_that_failed_keeps_for_its_servers_is_right():
     moved = replace(RESERVATIONS, slots={ONE: {"elsewhere": 1}})
-    found = all_findings(picture(2, 2, compute=None, reservations=moved), GRACE)
+    found = all_findings(snapshot(2, 2, compute=None, reservations=moved), GRACE)
     assert FindingKind.WRONG_SLOTS not in {one.kind for one in found}
 
 
 def test_flavors_and_leases_go_together():
-    left = only(picture(compute=replace(COMPUTE, reservation_flavors=frozenset({ONE, TWO}))))
+    left = only(snapshot(compute=replace(COMPUTE, reservation_flavors=frozenset({ONE, TWO}))))
     assert (left.kind, left.subject, left.action, left.is_safe) == (
         FindingKind.FLAVOR_WITHOUT_LEASE, TWO, Repair.DELETE_FLAVOR, True,
     )  # fmt: skip
-    gone = only(picture(reservations=replace(RESERVATIONS, flavors={ONE: ReservedFlavor("alpha", None)})))
+    gone = only(snapshot(reservations=replace(RESERVATIONS, flavors={ONE: ReservedFlavor("alpha", None)})))
     assert (gone.kind, gone.subject, gone.action) == (FindingKind.LEASE_WITHOUT_FLAVOR, ONE, None)
     others = {ONE: ReservedFlavor("alpha", frozenset({"beta"}))}
-    closed = only(picture(reservations=replace(RESERVATIONS, flavors=others)))
+    closed = only(snapshot(reservations=replace(RESERVATIONS, flavors=others)))
     assert (closed.kind, closed.action, closed.is_safe) == (FindingKind.LEASE_WITHOUT_ACCESS, Repair.GRANT_ACCESS, True)
 
 
 def test_aggregates_of_hosts_that_are_lent_have_a_lease():
     lent = AuditedAggregate(ONE, frozenset({"svc"}), is_lent=True)
-    assert all_findings(picture(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
-    left = only(picture(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
+    assert all_findings(snapshot(compute=replace(COMPUTE, aggregates=(POOL, lent))), GRACE) == []
+    left = only(snapshot(compute=replace(COMPUTE, aggregates=(POOL, replace(lent, name=TWO)))))
     assert (left.kind, left.subject, left.where, left.action) == (FindingKind.AGGREGATE_WITHOUT_LEASE, TWO, "svc", None)
 
 
@@ -101,14 +101,14 @@ def test_aggregates_of_hosts_that_are_lent_have_a_lease():
 )
 def test_an_aggregate_is_lent_by_its_name_and_its_zone(name, zone, is_lent):
     read = ComputeAggregate(1, name, ("svc",), {"availability_zone": zone})
-    assert aggregate_of(read) == AuditedAggregate(name, frozenset({"svc"}), is_lent)
+    assert audited_aggregate(read) == AuditedAggregate(name, frozenset({"svc"}), is_lent)
 
 
 def test_a_reserved_host_is_in_the_pool_or_lent_and_nobody_else_is_in_the_pool():
-    outside = only(picture(reservations=replace(RESERVATIONS, in_aggregates=frozenset())))
+    outside = only(snapshot(reservations=replace(RESERVATIONS, in_aggregates=frozenset())))
     assert (outside.kind, outside.subject, outside.where) == (FindingKind.HOST_OUTSIDE_POOL, "svc", "host")
     assert (outside.action, outside.is_safe) == (Repair.JOIN_POOL, True)
     crowded = replace(POOL, hosts=frozenset({"svc", "other"}))
-    stranger = only(picture(compute=replace(COMPUTE, aggregates=(crowded,))))
+    stranger = only(snapshot(compute=replace(COMPUTE, aggregates=(crowded,))))
     assert (stranger.kind, stranger.subject, stranger.action) == (FindingKind.STRANGER_IN_POOL, "other", None)
     assert stranger.why == "reservations do not know it, nor does compute"

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.audit.collector import server_of
+from moorage.audit.collector import audited_server
 from moorage.audit.model import (
     AuditedAccelerators,
     AuditedConsumer,
@@ -17,7 +17,7 @@ from moorage.audit.model import (
     Repair,
 )
 from moorage.audit.rules.findings import all_findings
-from moorage.audit.rules.servers import doubtful
+from moorage.audit.rules.servers import doubtful_servers
 from moorage.compute.client.compute_client import Flavor, ServerState
 from moorage.core.inventories import Inventory
 
@@ -30,7 +30,7 @@ COMPUTE = Compute(
 )
 
 
-def picture(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> AuditSnapshot:
+def snapshot(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more: object) -> AuditSnapshot:
     """`held`: {host's provider: what s holds there}, the same when it is looked at again."""
     inventories = {"VCPU": Inventory(8), "PCPU": Inventory(8), "MEMORY_MB": Inventory(4096), "DISK_GB": Inventory(9)}
     providers = {
@@ -42,11 +42,11 @@ def picture(held: dict[str, dict[str, int]], compute: Compute = COMPUTE, **more:
 
 
 def test_a_server_that_holds_its_flavor_on_its_host_is_right():
-    assert all_findings(picture({"h1": WHOLE}), GRACE) == []
+    assert all_findings(snapshot({"h1": WHOLE}), GRACE) == []
 
 
 def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
-    (found,) = all_findings(picture({}), GRACE)
+    (found,) = all_findings(snapshot({}), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, "s", "one")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, True, {"h1": WHOLE})
     assert found.advice == "lets it hold 512 MEMORY_MB, 2 VCPU there"
@@ -54,7 +54,7 @@ def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
 
 @pytest.mark.parametrize("held", [{"h2": WHOLE}, {"h1": WHOLE, "h2": {"VCPU": 1}}])
 def test_what_is_held_on_another_host_is_changed_only_by_name(held):
-    (found,) = all_findings(picture(held), GRACE)
+    (found,) = all_findings(snapshot(held), GRACE)
     assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, and holds something on two")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, False, {"h1": WHOLE})
 
@@ -70,7 +70,7 @@ def test_what_is_held_on_another_host_is_changed_only_by_name(held):
     ],
 )
 def test_other_amounts_than_the_flavors(held, why):
-    found = all_findings(replace(picture({"h1": held})), GRACE)
+    found = all_findings(replace(snapshot({"h1": held})), GRACE)
     assert [(one.kind, one.why) for one in found if one.kind is not FindingKind.MISSING_INVENTORY] == (
         [(FindingKind.WRONG_AMOUNTS, why)] if why else []
     )
@@ -78,32 +78,32 @@ def test_other_amounts_than_the_flavors(held, why):
 
 def test_a_server_on_no_host_that_holds_something_and_one_on_a_host_that_is_not():
     nowhere = replace(COMPUTE, states={"s": replace(SERVER, node=None)})
-    (found,) = all_findings(picture({"h2": WHOLE}, nowhere), GRACE)
+    (found,) = all_findings(snapshot({"h2": WHOLE}, nowhere), GRACE)
     assert (found.kind, found.holding, found.is_safe) == (FindingKind.ALLOCATION_ELSEWHERE, {}, False)
     gone = replace(COMPUTE, states={"s": replace(SERVER, node="three")})
-    (found,) = all_findings(picture({"h1": WHOLE}, gone), GRACE)
+    (found,) = all_findings(snapshot({"h1": WHOLE}, gone), GRACE)
     assert (found.kind, found.where, found.action) == (FindingKind.SERVER_WITHOUT_HOST, "three", None)
 
 
 def test_what_an_evacuation_left_on_a_host_that_is_away_is_right():
     away = replace(COMPUTE, evacuated={"s": frozenset({"two"})})
-    assert all_findings(picture({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
-    (found,) = all_findings(picture({"h2": WHOLE}, away), GRACE)
+    assert all_findings(snapshot({"h1": WHOLE, "h2": WHOLE}, away), GRACE) == []
+    (found,) = all_findings(snapshot({"h2": WHOLE}, away), GRACE)
     assert found.kind is FindingKind.SERVER_WITHOUT_ALLOCATION
 
 
 def test_servers_and_holdings_that_just_changed_are_not_judged():
     moved = replace(COMPUTE, states={"s": replace(SERVER, updated_at=NOW - GRACE / 2)})
-    assert all_findings(picture({"h2": WHOLE}, moved), GRACE) == []
-    written = picture({"h2": WHOLE})
+    assert all_findings(snapshot({"h2": WHOLE}, moved), GRACE) == []
+    written = snapshot({"h2": WHOLE})
     consumer = replace(written.consumers["s"], written_at=NOW - GRACE / 2)
     assert all_findings(replace(written, consumers={"s": consumer}), GRACE) == []
 
 
 def test_what_it_holds_when_looked_at_again_counts():
     """A move that was under way while providers were read, and is over by now."""
-    read = picture({"h2": WHOLE})
-    assert doubtful(read, GRACE) == {"s"}
+    read = snapshot({"h2": WHOLE})
+    assert doubtful_servers(read, GRACE) == {"s"}
     now = replace(read.consumers["s"], allocations={"h1": WHOLE})
     assert all_findings(replace(read, consumers={"s": now}), GRACE) == []
 
@@ -112,13 +112,13 @@ def test_what_it_holds_when_looked_at_again_counts():
     "because", ["has an accelerator", "is not plain", "holds what the flavor does not name", "offered by two", "none"]
 )
 def test_what_belongs_in_several_places_is_for_people(because):
-    read = picture({"h2": WHOLE})
+    read = snapshot({"h2": WHOLE})
     if because == "has an accelerator":
         read = replace(read, accelerators=AuditedAccelerators(frozenset(), frozenset({"s"})))
     elif because == "is not plain":
         read = replace(read, compute=replace(COMPUTE, states={"s": replace(SERVER, is_plain=False)}))
     elif because == "holds what the flavor does not name":
-        read = picture({"h2": {**WHOLE, "CUSTOM_PORT": 1}})
+        read = snapshot({"h2": {**WHOLE, "CUSTOM_PORT": 1}})
     elif because == "offered by two":
         numa = AuditedProvider("n", "numa", "h1", "h1", {"VCPU": Inventory(8)})
         read = replace(read, providers={**read.providers, "n": numa})
@@ -149,28 +149,28 @@ def with_specs(**specs: str) -> ServerState:
     ],
 )  # fmt: skip
 def test_servers_that_something_is_done_to_are_not_judged(found):
-    assert server_of(found) is None
+    assert audited_server(found) is None
 
 
 def test_what_is_off_does_not_run():
-    assert [server_of(state(status=one)).runs for one in ("ACTIVE", "PAUSED", "SHUTOFF", "SHELVED")] == [
+    assert [audited_server(state(status=one)).runs for one in ("ACTIVE", "PAUSED", "SHUTOFF", "SHELVED")] == [
         True, True, False, False,
     ]  # fmt: skip
 
 
 def test_what_a_flavor_says_is_summed_over_its_groups():
-    assert server_of(state()) == AuditedServer(
+    assert audited_server(state()) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10}, is_plain=True, runs=True
     )
-    in_parts = server_of(with_specs(**{"resources:VCPU": "0", "resources1:VCPU": "2", "resources:CUSTOM_A": "3"}))
+    in_parts = audited_server(with_specs(**{"resources:VCPU": "0", "resources1:VCPU": "2", "resources:CUSTOM_A": "3"}))
     assert in_parts.wanted == {"VCPU": 2, "MEMORY_MB": 512, "DISK_GB": 10, "CUSTOM_A": 3}
     assert not in_parts.is_plain
 
 
 def test_a_disk_that_may_be_a_volume_and_a_flavor_that_cannot_be_read_are_not_judged():
-    assert server_of(state(has_image=False)) == AuditedServer(
+    assert audited_server(state(has_image=False)) == AuditedServer(
         "one", NOW, {"VCPU": 2, "MEMORY_MB": 512}, is_plain=False, runs=True
     )
-    odd = server_of(with_specs(**{"hw:cpu_policy": "nonsense"}))
+    odd = audited_server(with_specs(**{"hw:cpu_policy": "nonsense"}))
     assert (odd.wanted, odd.is_plain) == (None, False)
-    assert not server_of(with_specs(**{"accel:device_profile": "fpga"})).is_plain
+    assert not audited_server(with_specs(**{"accel:device_profile": "fpga"})).is_plain

@@ -33,10 +33,10 @@ NOTHING = AuditSnapshot(
 )
 
 
-def unused(picture: AuditSnapshot) -> list[tuple[FindingKind, str]]:
+def unused(snapshot: AuditSnapshot) -> list[tuple[FindingKind, str]]:
     found = [
         one
-        for one in all_findings(picture, timedelta(0))
+        for one in all_findings(snapshot, timedelta(0))
         if one.kind in (FindingKind.UNUSED_CLASS, FindingKind.UNUSED_TRAIT)
     ]
     assert all(one.is_safe for one in found)

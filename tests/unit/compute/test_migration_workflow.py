@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from moorage.agent.jobs.job_runner import JobRunner
-from moorage.agent.jobs.server_build import Builder, NoAcceleration
+from moorage.agent.jobs.server_build import NoAcceleration, ServerBuilder
 from moorage.compute.model.migration_workflow import (
     EVENTS,
     HOST_STEPS,
@@ -45,7 +45,7 @@ def test_what_comes_next_is_in_the_plan(kind):
 
 
 def test_hosts_know_what_to_do_at_each_of_their_steps():
-    runner = JobRunner(None, Builder(None, NoAcceleration(), bool, frozenset), lambda: None)
+    runner = JobRunner(None, ServerBuilder(None, NoAcceleration(), bool, frozenset), lambda: None)
     assert runner._kinds.keys() >= HOST_STEPS
 
 

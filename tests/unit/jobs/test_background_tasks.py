@@ -100,7 +100,7 @@ def test_a_task_that_waits_for_a_wake_is_woken_by_its_name_and_its_topics(thread
 def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(threads):
     wakeups, times = Wakeups(), []
     task = Task("a", lambda _: times.append(None))
-    task.rest_s = 1.0
+    task.min_pause_s = 1.0
     threads(task, wakeups=wakeups)
     task.wait_for(1)
     for _ in range(1000):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.jobs.poller_election import Turns
+from moorage.jobs.poller_election import PollerElection
 
 WORKERS = (1, 2, 3)
 
@@ -11,17 +11,17 @@ WORKERS = (1, 2, 3)
 def rested():
     """All have asked once and found nothing; worker 1 looks."""
     woken = []
-    shared = Turns(lambda: woken.append(1))
-    assert [shared.found_nothing(worker) for worker in WORKERS] == [True, False, False]
+    shared = PollerElection(lambda: woken.append(1))
+    assert [shared.found_no_job(worker) for worker in WORKERS] == [True, False, False]
     return shared, woken
 
 
 def asking(shared):
-    return [worker for worker in WORKERS if shared.may_ask(worker)]
+    return [worker for worker in WORKERS if shared.may_poll(worker)]
 
 
 def test_at_the_start_everybody_asks_for_what_he_had_begun():
-    assert asking(Turns(lambda: None)) == [1, 2, 3]
+    assert asking(PollerElection(lambda: None)) == [1, 2, 3]
 
 
 def test_a_hint_is_followed_by_the_one_who_looks():
@@ -31,56 +31,56 @@ def test_a_hint_is_followed_by_the_one_who_looks():
 
 def test_who_finds_work_calls_one_who_looks_then():
     shared, woken = rested()
-    shared.works(1)
+    shared.began_job(1)
     assert woken == [1]
-    assert shared.may_ask(2)
-    assert not shared.may_ask(3)
-    assert shared.found_nothing(2)
-    assert [worker for worker in (2, 3) if shared.may_ask(worker)] == [2]
+    assert shared.may_poll(2)
+    assert not shared.may_poll(3)
+    assert shared.found_no_job(2)
+    assert [worker for worker in (2, 3) if shared.may_poll(worker)] == [2]
 
 
 def test_who_was_called_and_finds_work_calls_the_next():
     shared, woken = rested()
-    shared.works(1)
-    assert shared.may_ask(2)
-    shared.works(2)
-    assert shared.may_ask(3)
-    shared.works(3)
+    shared.began_job(1)
+    assert shared.may_poll(2)
+    shared.began_job(2)
+    assert shared.may_poll(3)
+    shared.began_job(3)
     assert len(woken) == 2, "nobody was left to be called"
 
 
 def test_the_first_who_is_done_looks_when_all_have_worked():
     shared, _ = rested()
     for worker in WORKERS:
-        shared.works(worker)
-    assert shared.may_ask(2), "who has just worked asks again"
-    assert shared.found_nothing(2)
-    assert not shared.found_nothing(1)
+        shared.began_job(worker)
+    assert shared.may_poll(2), "who has just worked asks again"
+    assert shared.found_no_job(2)
+    assert not shared.found_no_job(1)
 
 
 def test_work_for_somebody_while_another_looks_calls_nobody():
     shared, woken = rested()
-    shared.works(2)
+    shared.began_job(2)
     assert woken == []
 
 
 def test_who_was_called_and_got_no_answer_asks_again():
     shared, _ = rested()
-    shared.works(1)
-    assert [shared.may_ask(2) for _ in range(3)] == [True, True, True]
+    shared.began_job(1)
+    assert [shared.may_poll(2) for _ in range(3)] == [True, True, True]
 
 
 @given(st.lists(st.tuples(st.sampled_from(WORKERS), st.sampled_from(["work", "nothing", "no answer"])), max_size=60))
 def test_at_no_time_everybody_rests_and_nobody_looks_or_is_called(moves):
     """Otherwise a queue would be forgotten."""
-    shared = Turns(lambda: None)
+    shared = PollerElection(lambda: None)
     for worker, answer in moves:
-        if not shared.may_ask(worker):
+        if not shared.may_poll(worker):
             continue
         if answer == "work":
-            shared.works(worker)
+            shared.began_job(worker)
         elif answer == "nothing":
-            shared.found_nothing(worker)
+            shared.found_no_job(worker)
         asks_by_itself = set(WORKERS) - shared._resting
-        assert asks_by_itself or shared._looks in WORKERS or shared._called in shared._resting
-        assert shared._looks is None or shared._looks in shared._resting
+        assert asks_by_itself or shared._poller in WORKERS or shared._called in shared._resting
+        assert shared._poller is None or shared._poller in shared._resting

@@ -78,7 +78,7 @@ def test_one_that_is_only_woken_ticks_once_at_the_start_and_once_per_wake(pool, 
 
 def test_one_that_rests_does_all_that_woke_it_meanwhile_in_one_round(pool, wakeups):
     task = Counting("d")
-    task.rest_s = 1.0
+    task.min_pause_s = 1.0
     pool.start([task])
     task.wait_for(1)
     for _ in range(1000):
@@ -112,7 +112,7 @@ def test_a_wake_brings_the_next_turn_forward_and_takes_its_place(pool, wakeups):
     for number in range(2, 5):
         wakeups.wake("d")
         task.wait_for(number)
-    assert len([turn for turn in pool._turns if turn.row.turn is turn]) <= 1
+    assert len([due for due in pool._due_times if due.row.due_time is due]) <= 1
     task.wait_for(5)
 
 

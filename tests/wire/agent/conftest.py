@@ -9,8 +9,8 @@ import pytest
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
 from moorage.agent.tracker.resource_tracker import ResourceTracker
-from moorage.agent.tree.accelerator_subtree import NoGrafts
-from moorage.agent.virt.fault_injection import Script
+from moorage.agent.tree.accelerator_subtree import NoAcceleratorProviders
+from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.agent.virt.host_description import HostDescription
 from moorage.agent.virt.simulated import SimulatedDriver
 from moorage.compute.client.compute_client import ComputeClient
@@ -58,13 +58,18 @@ def host(tmp_path, to_placement, clock, files):
     """A host whose agent can be started again and again."""
     state = tmp_path / "host"
     here = SimpleNamespace(
-        description=HostDescription(), grafts=NoGrafts(), files=files, state=state, clock=clock, ids=SeededIds(3)
+        description=HostDescription(),
+        accelerators=NoAcceleratorProviders(),
+        files=files,
+        state=state,
+        clock=clock,
+        ids=SeededIds(3),
     )
 
     def tracker():
         return ResourceTracker(
             driver=SimulatedDriver(here.description, Path(state), clock),
-            grafts=here.grafts,
+            accelerators=here.accelerators,
             placement=to_placement,
             files=ProviderFiles(files),
             published=PublishedFile(state / "published.json"),
@@ -85,7 +90,7 @@ class HostPlane:
     def __init__(self, directory, clock, files):
         self.clock, self.files = clock, files
         self.control = InProcessPlane(directory, "placement,image,compute", clock=clock)
-        self.script = Script()
+        self.faults = FaultInjection()
         self.process = self.control.beside(
             "host",
             "agent",
@@ -113,7 +118,7 @@ class HostPlane:
             self.process.restart()
 
     def _scripted(self, plane):
-        plane.built["hypervisor"].script = self.script
+        plane.built["hypervisor"].faults = self.faults
 
     @property
     def driver(self):

@@ -110,7 +110,7 @@ def test_four_gpus_serve_four_servers_and_the_fifth_is_told_why_not(plane):
 
 def test_a_build_that_fails_leaves_nothing_and_says_why(plane):
     plane.start_agent()
-    plane.script.fail("spawn", "no room on the disk")
+    plane.faults.fail("spawn", "no room on the disk")
     server_id = plane.create("gpu", flavor="gpu", **GPU)
     plane.settle()
     server = plane.server(server_id)

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.agent.tracker.published_state import PublishedFile
-from moorage.agent.tree.drift_backoff import FIRST_PAUSE, FREE, LONGEST_PAUSE
+from moorage.agent.tree.drift_backoff import FIRST_PAUSE, FREE_RESTORES, LONGEST_PAUSE
 from moorage.placement.client.placement_client import Inventory
 
 PERIOD = timedelta(minutes=1)
@@ -52,8 +52,10 @@ def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, plac
             written.append(minute)
         clock.sleep(PERIOD.total_seconds())
     assert len(written) < 12
-    assert written[:FREE] == list(range(FREE))
-    gaps = [later - earlier for earlier, later in zip(written[FREE - 1 :], written[FREE:], strict=False)]
+    assert written[:FREE_RESTORES] == list(range(FREE_RESTORES))
+    gaps = [
+        later - earlier for earlier, later in zip(written[FREE_RESTORES - 1 :], written[FREE_RESTORES:], strict=False)
+    ]
     assert gaps == sorted(gaps)
     assert gaps[0] >= FIRST_PAUSE / PERIOD
     assert gaps[-1] <= LONGEST_PAUSE / PERIOD + 1
@@ -65,7 +67,7 @@ def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, plac
 def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, placement, root, clock):
     tracker = host.tracker()
     tracker.start()
-    for _ in range(FREE + 1):
+    for _ in range(FREE_RESTORES + 1):
         amend(placement, root, allocation_ratio=4.0)
         tracker.update()
         clock.sleep(1)
@@ -82,7 +84,7 @@ def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placeme
     """It is no longer what was contested: the host has changed."""
     tracker = host.tracker()
     tracker.start()
-    for _ in range(FREE + 1):
+    for _ in range(FREE_RESTORES + 1):
         amend(placement, root, allocation_ratio=4.0)
         tracker.update()
     tracker._driver._host = type(host.description)(vcpus=32)
@@ -93,7 +95,7 @@ def test_what_the_host_has_anew_is_written_whoever_insisted_before(host, placeme
 def test_a_contest_is_forgotten_when_nobody_insists_any_more(host, placement, root, clock):
     tracker = host.tracker()
     tracker.start()
-    for _ in range(FREE + 1):
+    for _ in range(FREE_RESTORES + 1):
         amend(placement, root, allocation_ratio=4.0)
         tracker.update()
     clock.sleep(FIRST_PAUSE.total_seconds() + 1)

@@ -8,9 +8,9 @@ import pytest
 
 from moorage.agent.control import control_api
 from moorage.agent.control.control_api import HostControl
-from moorage.agent.control.provider_config_reload import ProviderConfigKeeper, ProviderConfigTask
-from moorage.agent.provider_config.current_set import KeptConfiguration
-from moorage.agent.provider_config.installation import PATIENCE_S, contents, held, install
+from moorage.agent.control.provider_config_reload import ProviderConfigReloader, ProviderConfigTask
+from moorage.agent.provider_config.current_set import CurrentConfigSet
+from moorage.agent.provider_config.installation import PATIENCE_S, hold_directory, install_files, read_contents
 from moorage.core.errors import Conflict, StartError, Unavailable
 from moorage.core.ids import SeededIds
 from moorage.placement.client.placement_client import Candidate, Inventory
@@ -28,13 +28,13 @@ def running(host, placement, clock):
     put(host.files, LLC)
     tracker = host.tracker()
     tracker.start()
-    keeper = ProviderConfigKeeper(tracker, KeptConfiguration(host.state / "provider_config.json"), clock)
-    keeper.started()
-    watch = ProviderConfigTask(keeper, host="compute-1", clock=clock, period_s=PERIOD_S)
-    control = HostControl("compute-1", tracker, keeper, {CONSUMER: "web-1"}.get)
+    reloader = ProviderConfigReloader(tracker, CurrentConfigSet(host.state / "provider_config.json"), clock)
+    reloader.record_start()
+    watch = ProviderConfigTask(reloader, host="compute-1", clock=clock, period_s=PERIOD_S)
+    control = HostControl("compute-1", tracker, reloader, {CONSUMER: "web-1"}.get)
     transport = InProcessTransport(control_api.wsgi_app(control, SeededIds(21)), "http://agent")
     api = ServiceClient(transport, service_type="agent", clock=clock)
-    return SimpleNamespace(tracker=tracker, keeper=keeper, watch=watch, api=api, files=host.files, clock=clock)
+    return SimpleNamespace(tracker=tracker, reloader=reloader, watch=watch, api=api, files=host.files, clock=clock)
 
 
 def look(running, times=1):
@@ -82,9 +82,9 @@ def test_whatever_is_done_to_the_files_is_noticed(running, placement, change):
     else:
         put(running.files, LLC.replace("22", "23"), "new")
         (running.files / "new").rename(path)
-    before = running.keeper.judged
+    before = running.reloader.judged
     look(running, 2)
-    assert running.keeper.judged != before
+    assert running.reloader.judged != before
     assert ("CUSTOM_LLC" in custom(placement)) is (change != "remove")
 
 
@@ -149,32 +149,32 @@ def test_while_placement_is_away_it_is_tried_again_and_then_taken(running, place
 def test_asked_for_it_is_taken_at_once(running, placement):
     """SIGHUP: no look before."""
     put(running.files, WAYS)
-    running.watch.ask()
+    running.watch.request_reload()
     running.watch.run_once()
     assert custom(placement) == {"CUSTOM_WAYS", "CUSTOM_FAST"}
 
 
 def test_without_a_period_nothing_is_looked_at_but_asked_for(running, placement, clock):
-    watch = ProviderConfigTask(running.keeper, host="compute-1", clock=clock, period_s=0)
+    watch = ProviderConfigTask(running.reloader, host="compute-1", clock=clock, period_s=0)
     put(running.files, WAYS)
     assert [watch.run_once() for _ in range(3)] == [None] * 3
     assert "CUSTOM_LLC" in custom(placement)
-    watch.ask()
+    watch.request_reload()
     assert watch.run_once() is None
     assert "CUSTOM_WAYS" in custom(placement)
 
 
 def test_several_files_changed_as_a_set_are_read_as_a_set(running, placement, clock):
     """Who changes them holds the directory; the agent waits for it, though not for ever."""
-    with held(running.files):
-        install(running.files, {"b.yaml": WAYS.encode()})
+    with hold_directory(running.files):
+        install_files(running.files, {"b.yaml": WAYS.encode()})
         begin = clock.now()
-        running.keeper.take()
+        running.reloader.reload()
         assert timedelta(seconds=PATIENCE_S * 0.9) < clock.now() - begin < timedelta(seconds=PATIENCE_S * 1.1)
     begin = clock.now()
-    running.keeper.take()
+    running.reloader.reload()
     assert clock.now() == begin
-    assert contents(running.files) == {"b.yaml": WAYS.encode()}
+    assert read_contents(running.files) == {"b.yaml": WAYS.encode()}
 
 
 def test_a_plan_says_what_would_change_and_changes_nothing(running, placement, transport):
@@ -227,9 +227,9 @@ def test_what_is_in_force_and_what_was_before_are_kept(running, host, clock):
     assert state["in_force"]["files"] == {"a.yaml": LLC}
     assert state["before"] is None
     put(running.files, WAYS)
-    running.keeper.take()
-    running.keeper.take()
-    found = KeptConfiguration(host.state / "provider_config.json")
+    running.reloader.reload()
+    running.reloader.reload()
+    found = CurrentConfigSet(host.state / "provider_config.json")
     assert found.in_force.files == {"a.yaml": WAYS}
     assert found.before.files == {"a.yaml": LLC}
 
@@ -238,16 +238,16 @@ def test_what_came_into_force_by_a_restart_can_be_undone_too(running, host, cloc
     put(host.files, WAYS)
     tracker = host.tracker()
     tracker.start()
-    keeper = ProviderConfigKeeper(tracker, KeptConfiguration(host.state / "provider_config.json"), clock)
-    keeper.started()
-    assert keeper.kept.before.files == {"a.yaml": LLC}
+    reloader = ProviderConfigReloader(tracker, CurrentConfigSet(host.state / "provider_config.json"), clock)
+    reloader.record_start()
+    assert reloader.current.before.files == {"a.yaml": LLC}
 
 
 def test_a_kept_file_that_cannot_be_read_stops_the_start_with_a_remedy(tmp_path):
     path = tmp_path / "provider_config.json"
     path.write_text('{"version": 1')
     with pytest.raises(StartError, match="restore it, or remove it"):
-        KeptConfiguration(path)
+        CurrentConfigSet(path)
 
 
 def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(running, placement, transport):
@@ -263,7 +263,7 @@ def test_placement_dying_in_the_middle_leaves_the_old_files_in_force_and_heals(r
 
     transport.around = die
     with pytest.raises(Unavailable):
-        running.keeper.take()
+        running.reloader.reload()
     transport.clear()
     running.tracker.update()
     assert custom(placement) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
@@ -276,7 +276,7 @@ def test_a_name_that_compute_cannot_tell_now_does_not_hold_up_the_plan(running, 
         raise Conflict("compute is away")
 
     use(placement, 1)
-    control = HostControl("compute-1", running.tracker, running.keeper, away)
+    control = HostControl("compute-1", running.tracker, running.reloader, away)
     api = ServiceClient(
         InProcessTransport(control_api.wsgi_app(control, SeededIds(22)), "http://agent"), service_type="agent"
     )

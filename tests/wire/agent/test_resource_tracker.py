@@ -58,7 +58,7 @@ def use(placement, name, resource_class, units=1):
 def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, placement):
     """R17, R19, R26, R27 (provider-config): and a flavor can ask for it."""
     put(host.files, LLC)
-    host.grafts = Devices(Device("compute-1_0000:3b:00.0_R1"))
+    host.accelerators = Devices(Device("compute-1_0000:3b:00.0_R1"))
     tracker = host.tracker()
     tracker.start()
     assert len(tracker.configs) == 1
@@ -79,17 +79,17 @@ def test_a_start_publishes_the_host_its_numa_nodes_devices_and_files(host, place
     expected = {"CUSTOM_P_STATE_ENABLED", "COMPUTE_NODE", "OWNER_NOVA", "COMPUTE_ACCELERATORS"}
     assert expected <= traits(placement, "compute-1")
     assert traits(placement, "compute-1_NUMA_0") == {"HW_NUMA_ROOT"}
-    assert host.grafts.told == [{"compute-1_0000:3b:00.0_R1": providers["compute-1_0000:3b:00.0_R1"].uuid}]
+    assert host.accelerators.told == [{"compute-1_0000:3b:00.0_R1": providers["compute-1_0000:3b:00.0_R1"].uuid}]
     found, _ = placement.candidates([("resources", "VCPU:1,CUSTOM_LLC:11"), ("required", "CUSTOM_P_STATE_ENABLED")])
     assert [candidate.root_uuid for candidate in found] == [root.uuid]
     assert tracker.provider_uuid("compute-1") == root.uuid
-    assert tracker.above([providers["compute-1_0000:3b:00.0_R1"].uuid]) == {"compute-1", "compute-1_NUMA_0"}
+    assert tracker.ancestor_names([providers["compute-1_0000:3b:00.0_R1"].uuid]) == {"compute-1", "compute-1_NUMA_0"}
 
 
 def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
     """R20 (provider-config): every period, and cheap."""
     put(host.files, LLC)
-    host.grafts = Devices(*(Device(f"compute-1_dev{number}") for number in range(6)))
+    host.accelerators = Devices(*(Device(f"compute-1_dev{number}") for number in range(6)))
     tracker = host.tracker()
     tracker.start()
     tracker.update()
@@ -102,7 +102,7 @@ def test_an_unchanged_round_is_one_reading_and_no_write(host, transport):
 
 def test_a_second_start_writes_nothing(host, transport):
     put(host.files, LLC)
-    host.grafts = Devices(Device("compute-1_dev"))
+    host.accelerators = Devices(Device("compute-1_dev"))
     host.tracker().start()
     transport.requests.clear()
     before = (host.state / "published.json").read_bytes()
@@ -135,7 +135,7 @@ def test_a_conflict_with_a_device_stops_the_start(host, transport):
         host.files,
         LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
     )
-    host.grafts = Devices(Device("compute-1_dev"))
+    host.accelerators = Devices(Device("compute-1_dev"))
     with pytest.raises(
         StartError, match=r"a\.yaml:5:32: CUSTOM_ACCELERATOR_FPGA of provider compute-1_dev is managed by"
     ):
@@ -149,11 +149,11 @@ def test_a_conflict_that_comes_later_is_warned_of_once_and_the_rest_is_published
         host.files,
         LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev").replace("CUSTOM_LLC", "CUSTOM_ACCELERATOR_FPGA"),
     )
-    host.grafts = Devices(Device("compute-1_dev", inventories={"CUSTOM_OTHER": Inventory(1)}))
+    host.accelerators = Devices(Device("compute-1_dev", inventories={"CUSTOM_OTHER": Inventory(1)}))
     tracker = host.tracker()
     tracker.start()
     assert classes(placement, "compute-1_dev")["CUSTOM_ACCELERATOR_FPGA"].total == 22
-    host.grafts.now = [Device("compute-1_dev")]
+    host.accelerators.now = [Device("compute-1_dev")]
     with caplog.at_level(logging.WARNING):
         assert len(tracker.update().warnings) == 1
         tracker.update()
@@ -176,10 +176,10 @@ def test_name_and_uuid_of_one_provider_stop_the_start(host, placement):
 def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
     """R21 (provider-config): and is applied in the first update that sees it (R20)."""
     put(host.files, LLC.replace("uuid: $COMPUTE_NODE", "name: compute-1_dev"))
-    host.grafts = Devices()
+    host.accelerators = Devices()
     tracker = host.tracker()
     assert "the entry waits for it" in tracker.start().warnings[0]
-    host.grafts.now = [Device("compute-1_dev")]
+    host.accelerators.now = [Device("compute-1_dev")]
     tracker.update()
     assert "CUSTOM_LLC" in classes(placement, "compute-1_dev")
 
@@ -187,7 +187,7 @@ def test_an_entry_for_a_device_waits_until_it_is_there(host, placement):
 def test_what_others_wrote_is_left_alone(host, placement):
     """A13 (accelerator-attach): on a host under reservation foreign trait, class and provider stay through updates, restarts and removals."""
     put(host.files, LLC)
-    host.grafts = Devices(Device("compute-1_dev"))
+    host.accelerators = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
     tracker.start()
     root = tree(placement)["compute-1"].uuid
@@ -200,7 +200,7 @@ def test_what_others_wrote_is_left_alone(host, placement):
         placement.put_inventory(uuid, "CUSTOM_RESERVATION_X", Inventory(3))
     assert tracker.update().written == 0
     put(host.files, WAYS)
-    host.grafts = Devices()
+    host.accelerators = Devices()
     host.tracker().start()
     assert "CUSTOM_RESERVATION_HOST" in traits(placement, "compute-1")
     assert classes(placement, "compute-1")["CUSTOM_RESERVATION_X"] == Inventory(3)
@@ -251,11 +251,11 @@ def test_a_class_that_servers_use_is_closed_until_they_are_gone(host, placement,
 
 
 def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placement):
-    host.grafts = Devices(Device("compute-1_dev1"), Device("compute-1_dev2"))
+    host.accelerators = Devices(Device("compute-1_dev1"), Device("compute-1_dev2"))
     tracker = host.tracker()
     tracker.start()
     use(placement, "compute-1_dev1", "CUSTOM_ACCELERATOR_FPGA")
-    host.grafts.now = []
+    host.accelerators.now = []
     tracker.update()
     assert classes(placement, "compute-1_dev1")["CUSTOM_ACCELERATOR_FPGA"] == Inventory(2, 2, max_unit=2)
     assert "compute-1_dev2" not in tree(placement)
@@ -265,13 +265,15 @@ def test_a_device_that_vanishes_is_removed_and_one_in_use_is_closed(host, placem
 
 
 def test_traits_of_a_device_follow_what_it_carries(host, placement):
-    host.grafts = Devices(Device("compute-1_dev"))
+    host.accelerators = Devices(Device("compute-1_dev"))
     tracker = host.tracker()
     tracker.start()
-    host.grafts.now = [Device("compute-1_dev", traits=frozenset({"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}))]
+    host.accelerators.now = [
+        Device("compute-1_dev", traits=frozenset({"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}))
+    ]
     assert tracker.update().written == 1
     assert traits(placement, "compute-1_dev") == {"CUSTOM_FPGA_REGION_A", "CUSTOM_FPGA_FUNCTION_B"}
-    host.grafts.now = [Device("compute-1_dev")]
+    host.accelerators.now = [Device("compute-1_dev")]
     tracker.update()
     assert traits(placement, "compute-1_dev") == {"CUSTOM_FPGA_REGION_A"}
 
@@ -368,14 +370,14 @@ def test_a_host_deleted_in_placement_comes_back(host, placement):
 
 def test_a_lost_state_directory_does_not_lose_the_driver_its_classes(host, placement):
     """The names of the host are found again, and devices that vanish later still go."""
-    host.grafts = Devices(Device("compute-1_dev"))
+    host.accelerators = Devices(Device("compute-1_dev"))
     host.tracker().start()
     before = tree(placement)
     (host.state / "published.json").unlink()
     tracker = host.tracker()
     tracker.start()
     assert tree(placement) == before
-    host.grafts.now = []
+    host.accelerators.now = []
     tracker.update()
     assert "compute-1_dev" not in tree(placement)
 

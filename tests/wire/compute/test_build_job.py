@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from moorage.agent.jobs.server_build import told
+from moorage.agent.jobs.server_build import failure_report
 from moorage.compute.scheduling import build_retries
 from moorage.core.errors import Invalid, Unavailable
 from moorage.wire.transports import ClientResponse
@@ -180,7 +180,7 @@ NOT_OF_THE_HOST = (os_acc.BadRequest("vendor in instance_info must be text, not 
 
 def failed_once(plane, hosts, error):
     """A server whose first build ended with `error`, as a host reports it; and on how many hosts it was tried."""
-    sentence, code = told(error)
+    sentence, code = failure_report(error)
     server_id = plane.boot(plane.flavor("small"))
     plane.builder.run_once()
     (job,) = (job for one in hosts for job in one.claim())
@@ -202,7 +202,7 @@ def test_what_one_host_lacks_is_tried_on_another(plane, hosts):
 
 
 def test_every_code_that_ends_the_tries_is_one_that_a_host_reports():
-    assert {told(error)[1] for error in NOT_OF_THE_HOST} == build_retries.NOT_OF_THE_HOST
+    assert {failure_report(error)[1] for error in NOT_OF_THE_HOST} == build_retries.NOT_OF_THE_HOST
 
 
 def test_when_every_host_has_failed_it_says_so_and_nothing_is_held(plane, hosts):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.virt.fault_injection import Script
+from moorage.agent.virt.fault_injection import FaultInjection
 from moorage.core.clock import VirtualClock
 from moorage.images.directory import ImageDirectory
 from moorage.jobs.wakeups import InProcessHints
@@ -73,7 +73,7 @@ class SimulatedHost:
 
     def __init__(self, cloud, name):
         self.cloud, self.name = cloud, name
-        self.script = Script()
+        self.faults = FaultInjection()
         self.plane = cloud.control.beside(
             name,
             "agent",
@@ -93,7 +93,7 @@ class SimulatedHost:
 
     def _watch(self, plane):
         self.driver = plane.built["hypervisor"]
-        self.driver.script = self.script
+        self.driver.faults = self.faults
         for call in DRIVER_CALLS:
             setattr(self.driver, call, self._watched(call, getattr(self.driver, call)))
 

@@ -180,7 +180,7 @@ def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
         server_id = cloud.boot("gpu")
         source = cloud.status(server_id)[2]
         fails_on = cloud.hosts[source if where == "source" else other_than(cloud, source)]
-        fails_on.script.fail(call, "out of luck", times=1_000)
+        fails_on.faults.fail(call, "out of luck", times=1_000)
 
         def migrate():
             cloud.admin_act(server_id, "migrate")
@@ -190,7 +190,7 @@ def test_the_way_back_of_a_migration_that_fails(make_cloud, where, call):
 
     def check(server_id):
         for host in cloud.hosts.values():
-            host.script.__init__()
+            host.faults.__init__()
         assert agrees(cloud, server_id) == "ACTIVE"
         assert cloud.migrations()[0][1] in ("error", "finished")
 
@@ -203,13 +203,13 @@ def test_the_way_back_of_a_live_migration_that_fails(make_cloud):
 
     def work():
         server_id = cloud.boot("small")
-        cloud.hosts[cloud.status(server_id)[2]].script.fail("hand-over", "the network is away", times=1_000)
+        cloud.hosts[cloud.status(server_id)[2]].faults.fail("hand-over", "the network is away", times=1_000)
         body = {"host": None, "block_migration": "auto"}
         return server_id, lambda: cloud.admin_act(server_id, "os-migrateLive", body)
 
     def check(server_id):
         for host in cloud.hosts.values():
-            host.script.__init__()
+            host.faults.__init__()
         status, task, host = cloud.status(server_id)
         assert (status, task, list(cloud.held(server_id))) == ("ACTIVE", None, [host])
         assert cloud.hosts[host].servers == {server_id: "running"}

@@ -296,7 +296,7 @@ def test_a_live_migration_whose_destination_dies_before_it_began_stays(cloud):
 
 def test_one_that_failed_is_not_undone_at_a_dead_destination(cloud):
     server_id = boot(cloud, "small")
-    cloud.source.script.fail("hand-over", "the network is away")
+    cloud.source.faults.fail("hand-over", "the network is away")
     assert cloud.admin_act(server_id, "os-migrateLive", LIVE)[0] == 202
     cloud.step_by_step(3)
     assert cloud.migrations()[0][1] == "failed"

@@ -106,7 +106,7 @@ def test_no_host_with_so_many_leaves_it_as_it_was(cloud, server_id):
 
 def test_a_failure_on_the_way_gives_the_old_ones_back(cloud, server_id):
     """R44 (accelerator-attach): the old flavor's devices are there again."""
-    cloud.target.script.fail("spawn", "out of luck")
+    cloud.target.faults.fail("spawn", "out of luck")
     cloud.do(server_id, "resize", {"flavorRef": "with-two-gpus"})
     assert cloud.status(server_id) == ("ACTIVE", None, cloud.source.name)
     assert (counts(cloud, server_id), cloud.used(cloud.target.name)) == ([1, 0], {})

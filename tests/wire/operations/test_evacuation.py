@@ -123,7 +123,7 @@ def test_a_zombie_agent_does_no_harm(cloud, server_id):
 
 def test_an_evacuation_without_room_is_an_error_that_can_be_repeated(cloud, server_id):
     cloud.dies(cloud.source)
-    cloud.target.script.fail("spawn", "no room")
+    cloud.target.faults.fail("spawn", "no room")
     cloud.admin_do(server_id, "evacuate", {})
     server = cloud.show(server_id)
     assert (server["status"], server["OS-EXT-SRV-ATTR:host"]) == ("ERROR", cloud.source.name)
@@ -434,7 +434,7 @@ def test_a_device_that_cannot_be_cleaned_keeps_the_host_down(cloud, server_id):
     cloud.dies(cloud.source)
     cloud.admin_do(server_id, "evacuate", {})
     cloud.comes_back(cloud.source)
-    cloud.source.script.fail("destroy", "the guest does not let go")
+    cloud.source.faults.fail("destroy", "the guest does not let go")
     cloud.run_for(30)
     assert hypervisor_state(cloud, cloud.source.name) == "down"
     cloud.run_for(3700)

@@ -28,12 +28,12 @@ def fills_up(host, *, failures=1000):
         raise VirtError(NO_ROOM)
 
     host.driver.spawn = half
-    host.script.fail("destroy", NO_ROOM, times=failures)
+    host.faults.fail("destroy", NO_ROOM, times=failures)
 
 
 def has_room(host):
     """Its agent was restarted, too."""
-    host.script._faults.clear()
+    host.faults._faults.clear()
     host.start()
     host.cloud.forget_waits()
 
@@ -148,7 +148,7 @@ def test_nor_does_one_come_back_to_where_it_was_before_a_confirmed_move(cloud):
     server_id, first, second = asked_for(cloud)
     cloud.settle()
     cloud.admin_do(server_id, "migrate")
-    first.script.fail("destroy", NO_ROOM, times=1000)
+    first.faults.fail("destroy", NO_ROOM, times=1000)
     cloud.do(server_id, "confirmResize")
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)

@@ -71,7 +71,7 @@ def test_one_that_was_off_stays_off(cloud, server_id, end):
 
 @pytest.mark.parametrize("call", ["stop", "snapshot", "rebuild"])
 def test_one_that_fails_is_what_it_was(cloud, server_id, call):
-    cloud.host.script.fail(call, "out of luck", times=1)
+    cloud.host.faults.fail(call, "out of luck", times=1)
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id) == ("ACTIVE", None, ONE)
     assert (guest(cloud, server_id), cloud.held(server_id), cloud.used(ONE)) == ((2, "running", 1), {ONE: OLD}, OLD)

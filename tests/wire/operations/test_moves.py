@@ -84,13 +84,13 @@ def test_unshelving_says_where_by_microversion(cloud, server_id):
 def test_without_room_an_unshelved_server_stays_shelved(cloud, server_id):
     cloud.do(server_id, "shelve")
     for host in (cloud.source, cloud.target):
-        host.script.fail("spawn", "no room")
+        host.faults.fail("spawn", "no room")
     cloud.do(server_id, "unshelve")
     assert cloud.status(server_id) == ("SHELVED_OFFLOADED", None, None)
     assert cloud.held(server_id) == {}
     assert [host.servers for host in cloud.hosts.values()] == [{}, {}]
-    cloud.source.script.__init__()
-    cloud.target.script.__init__()
+    cloud.source.faults.__init__()
+    cloud.target.faults.__init__()
     cloud.do(server_id, "unshelve")
     assert cloud.status(server_id)[0] == "ACTIVE"
 
@@ -103,7 +103,7 @@ def test_a_shelved_server_that_is_deleted_leaves_no_image(cloud, server_id):
 
 
 def test_shelving_that_fails_leaves_the_server_running(cloud, server_id):
-    cloud.source.script.fail("snapshot", "no room for it")
+    cloud.source.faults.fail("snapshot", "no room for it")
     cloud.do(server_id, "shelve")
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)
@@ -209,7 +209,7 @@ def test_a_server_that_was_off_stays_off(cloud, server_id, end):
 @pytest.mark.parametrize(("where", "call"), [("target", "spawn"), ("source", "snapshot"), ("source", "stop")])
 def test_a_move_that_fails_leaves_the_server_where_it_was(cloud, server_id, where, call):
     """R44 (accelerator-attach): when it fails the old state is restored."""
-    getattr(cloud, where).script.fail(call, "out of luck")
+    getattr(cloud, where).faults.fail(call, "out of luck")
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id)[0] == "ACTIVE"
     is_only_on(cloud, cloud.source, server_id, SMALL)
@@ -289,7 +289,7 @@ def test_deleted_while_it_waits_nothing_stays_anywhere(cloud, server_id):
 def test_after_a_way_back_that_failed_a_deletion_leaves_nothing_anywhere(cloud, server_id, where, call):
     """Where it is then is where its devices are: it was on its way home, or had not left."""
     cloud.admin_do(server_id, "migrate")
-    getattr(cloud, where).script.fail(call, "out of luck")
+    getattr(cloud, where).faults.fail(call, "out of luck")
     cloud.do(server_id, "revertResize")
     assert cloud.status(server_id) == ("ERROR", None, getattr(cloud, where).name)
     assert cloud.migrations()[0][1] == "error"
@@ -335,7 +335,7 @@ def test_a_live_migration_that_fails_leaves_it_running_where_it_is(cloud, call):
     server_id = cloud.boot("small")
     source = cloud.status(server_id)[2]
     for host in cloud.hosts.values():
-        host.script.fail(call, "the network is away")
+        host.faults.fail(call, "the network is away")
     cloud.admin_do(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
     assert cloud.status(server_id) == ("ACTIVE", None, source)
     assert [host.servers for host in cloud.hosts.values() if host.name != source] == [{}]
@@ -347,7 +347,7 @@ def test_one_that_was_handed_over_and_not_taken_is_where_it_was_handed_over_to(c
     server_id = cloud.boot("small")
     source = cloud.status(server_id)[2]
     target = TWO if source == ONE else ONE
-    cloud.hosts[target].script.fail("take-over", "out of luck")
+    cloud.hosts[target].faults.fail("take-over", "out of luck")
     cloud.admin_do(server_id, "os-migrateLive", {"host": target, "block_migration": "auto"})
     assert cloud.status(server_id) == ("ERROR", None, target)
     assert (cloud.used(source), list(cloud.held(server_id))) == ({}, [target])

@@ -83,7 +83,7 @@ def test_a_rebuild_makes_the_disk_anew_and_ends_where_it_began(cloud, host, serv
 
 
 def test_a_rebuild_that_fails_leaves_an_error_with_the_reason(cloud, host, server_id):
-    host.script.fail("rebuild", "no room on the disk")
+    host.faults.fail("rebuild", "no room on the disk")
     cloud.do(server_id, "rebuild", {"imageRef": cloud.image})
     server = cloud.show(server_id)
     assert (server["status"], server["fault"]["message"]) == ("ERROR", "no room on the disk")
@@ -155,7 +155,7 @@ def test_an_image_of_the_disk_is_in_the_image_service(cloud, host, server_id):
 
 
 def test_an_image_that_could_not_be_made_does_not_stay_queued(cloud, host, server_id):
-    host.driver.script.fail("snapshot", "the disk could not be copied")
+    host.driver.faults.fail("snapshot", "the disk could not be copied")
     image_id = cloud.act(server_id, "createImage", {"name": "copy"})[1]["image_id"]
     assert cloud.image_record(image_id).status == "queued"
     cloud.settle()
@@ -177,7 +177,7 @@ def test_a_locked_server_is_copied_all_the_same(cloud, server_id):
 
 
 def test_an_image_that_cannot_be_made_leaves_the_server_as_it_was(cloud, host, server_id):
-    host.script.fail("snapshot", "no room for it")
+    host.faults.fail("snapshot", "no room for it")
     cloud.do(server_id, "createImage", {"name": "copy"})
     assert cloud.status(server_id)[:2] == ("ACTIVE", None)
     assert cloud.actions(server_id)[0] == ("createImage", {"compute_snapshot_instance": "Error"})

@@ -98,7 +98,7 @@ def test_a_move_that_stopped_is_over_when_its_server_is_reset(cloud, action, fau
     if action == "revertResize":
         cloud.admin_do(server_id, "migrate")
     for host, call in faults:
-        getattr(cloud, host).script.fail(call, "out of luck")
+        getattr(cloud, host).faults.fail(call, "out of luck")
     cloud.admin_do(server_id, action, {"host": None, "block_migration": "auto"} if units is PLAIN else None)
     assert cloud.status(server_id) == ("ERROR", None, getattr(cloud, where).name)
     reset(cloud, server_id, "active")
@@ -115,7 +115,7 @@ def test_the_disk_of_a_resize_in_place_that_stopped_is_kept(make_cloud):
     cloud.flavor("large-gpu", {f"resources:{GPU}": "1"}, vcpus=4, disk=20)
     server_id = cloud.boot("gpu")
     (host,) = cloud.hosts.values()
-    host.script.fail("rebuild", "out of luck", times=2)
+    host.faults.fail("rebuild", "out of luck", times=2)
     cloud.do(server_id, "resize", {"flavorRef": "large-gpu"})
     assert cloud.status(server_id)[0] == "ERROR"
     reset(cloud, server_id, "active")

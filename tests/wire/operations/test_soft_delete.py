@@ -65,7 +65,7 @@ def test_force_delete_does_not_wait(cloud):
 
 
 def test_what_was_never_there_is_gone_at_once(cloud):
-    cloud.hosts[HOST].script.fail("spawn", "no room")
+    cloud.hosts[HOST].faults.fail("spawn", "no room")
     server_id = cloud.boot("small")
     assert cloud.status(server_id)[0] == "ERROR"
     delete(cloud, server_id)

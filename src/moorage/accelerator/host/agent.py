@@ -227,7 +227,7 @@ class AcceleratorAgent:
         self._programmer.load(told.deployable, chosen, "", by)
         return chosen.image.id
 
-    def heed(self, wishes: object) -> None:
+    def apply_operator_wishes(self, wishes: object) -> None:
         """Instead of what was wished before."""
         wanted = decode(wishes, h.Wishes)
         before = self.holdings.wishes
@@ -270,7 +270,7 @@ class HistoryReports:
     """A task: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
 
     #: Until then their records are in the checkpoint, which every step writes.
-    rest_s = 0.2
+    min_pause_s = 0.2
 
     def __init__(self, agent: AcceleratorAgent) -> None:
         self.name = history_topic(agent.host)

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from moorage.agent.control.provider_config_reload import ProviderConfigKeeper
-from moorage.agent.provider_config.current_set import KeptFiles
+from moorage.agent.control.provider_config_reload import ProviderConfigReloader
+from moorage.agent.provider_config.current_set import ConfigFileSet
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
-from moorage.agent.tree.update_description import ClassChange, ProviderChange, described
+from moorage.agent.tree.update_description import ClassChange, ProviderChange, describe_changes
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Gone, Invalid, MoorageError, StartError
 from moorage.core.ids import Ids
@@ -46,36 +46,38 @@ class HostControl:
 
     host: str
     tracker: ResourceTracker
-    keeper: ProviderConfigKeeper
+    reloader: ProviderConfigReloader
     server_name: Callable[[str], str | None]
 
 
 def show(request: Request[HostControl]) -> Response:
-    return Response(body=shown(request.service))
+    return Response(body=state_document(request.service))
 
 
-def shown(control: HostControl) -> Document:
+def state_document(control: HostControl) -> Document:
     """STATE: what is in force, what was before it, and why the files as they are now do not count."""
-    keeper = control.keeper
+    reloader = control.reloader
     return {
         "host": control.host,
-        "directory": str(keeper.files.directory),
-        "in_force": _kept(keeper.kept.in_force),
-        "before": _kept(keeper.kept.before),
-        "refused": keeper.refused,
+        "directory": str(reloader.files.directory),
+        "in_force": _file_set_document(reloader.current.in_force),
+        "before": _file_set_document(reloader.current.before),
+        "refused": reloader.refused,
     }
 
 
 def plan(request: Request[HostControl]) -> Response:
     contents = {name: text.encode() for name, text in request.json["files"].items()}
     with _refusals():
-        return Response(body=outcome(request.service, request.service.keeper.preview(contents)))
+        return Response(body=outcome_document(request.service, request.service.reloader.preview_files(contents)))
 
 
 def apply(request: Request[HostControl]) -> Response:
     with _refusals():
         return Response(
-            body=outcome(request.service, request.service.keeper.take(is_held=request.json.get("is_held", False)))
+            body=outcome_document(
+                request.service, request.service.reloader.reload(is_held=request.json.get("is_held", False))
+            )
         )
 
 
@@ -87,19 +89,19 @@ def _refusals() -> Iterator[None]:
         raise Conflict(error.message, code=error.error_code) from error
 
 
-def _kept(files: KeptFiles | None) -> Document | None:
+def _file_set_document(files: ConfigFileSet | None) -> Document | None:
     return None if files is None else {"taken_at": files.taken_at.isoformat(), "files": files.files}
 
 
-def outcome(control: HostControl, done: UpdateResult) -> Document:
+def outcome_document(control: HostControl, done: UpdateResult) -> Document:
     """OUTCOME: what a round has changed, or would."""
-    rows = [_provider(control, row) for row in described(done.changes, done.seen)]
+    rows = [_provider_document(control, row) for row in describe_changes(done.changes, done.seen)]
     return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}
 
 
-def _provider(control: HostControl, row: ProviderChange) -> Document:
+def _provider_document(control: HostControl, row: ProviderChange) -> Document:
     # Only what gets less can be in somebody's way, and only then it is asked who that is.
-    asked = any(change.may_be_in_the_way for change in row.classes) and not row.is_created
+    asked = any(change.needs_users for change in row.classes) and not row.is_created
     holders = control.tracker.holders(row.uuid) if asked else {}
 
     def users(change: ClassChange) -> list[Document]:
@@ -107,7 +109,7 @@ def _provider(control: HostControl, row: ProviderChange) -> Document:
             (consumer, amounts[change.name]) for consumer, amounts in holders.items() if change.name in amounts
         )
         rows: list[Document] = [{"consumer": consumer, "amount": amount} for consumer, amount in held[:MAX_USERS]]
-        return [row | {"server": _named(control, str(row["consumer"]))} for row in rows]
+        return [row | {"server": _server_name(control, str(row["consumer"]))} for row in rows]
 
     def used(change: ClassChange) -> int:
         return sum(amounts.get(change.name, 0) for amounts in holders.values())
@@ -123,8 +125,8 @@ def _provider(control: HostControl, row: ProviderChange) -> Document:
                 "how": change.how.value,
                 "before": None if change.before is None else asdict(change.before),
                 "after": None if change.after is None else asdict(change.after),
-                "used": used(change) if change.may_be_in_the_way else None,
-                "users": users(change) if change.may_be_in_the_way else [],
+                "used": used(change) if change.needs_users else None,
+                "users": users(change) if change.needs_users else [],
             }
             for change in row.classes
         ],
@@ -133,7 +135,7 @@ def _provider(control: HostControl, row: ProviderChange) -> Document:
     }
 
 
-def _named(control: HostControl, consumer: str) -> str | None:
+def _server_name(control: HostControl, consumer: str) -> str | None:
     """Without compute, or for what is no server, the consumer's uuid must do."""
     try:
         return control.server_name(consumer)
@@ -173,14 +175,14 @@ def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> Wsgi
 Result = dict[str, Any]
 
 
-class ProviderConfigOrders:
+class ProviderConfigJobs:
     def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
         """`may_apply`: whether files of this host may be changed from afar."""
         self._control = control
         self._clock = clock
         self._may_apply = may_apply
 
-    def run(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> Result:
+    def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> Result:
         """Raises `MoorageError` with the sentence for the report; the files are as they were then."""
         if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
             raise Gone(
@@ -190,15 +192,15 @@ class ProviderConfigOrders:
             )
         files = {name: text.encode() for name, text in payload["files"].items()}
         done = self._done(payload["do"], files)
-        return {"state": shown(self._control), "outcome": done}
+        return {"state": state_document(self._control), "outcome": done}
 
     def _done(self, what: str, files: Mapping[str, bytes]) -> Mapping[str, object] | None:
-        keeper = self._control.keeper
+        reloader = self._control.reloader
         match what:
             case "show":
                 return None
             case "plan":
-                return outcome(self._control, keeper.preview(files))
+                return outcome_document(self._control, reloader.preview_files(files))
             case "apply":
                 if not self._may_apply:
                     raise Forbidden(
@@ -206,5 +208,5 @@ class ProviderConfigOrders:
                         "([compute] provider_config_remote_apply is false there): moorage provider-config apply",
                         code="agent.apply_from_afar",
                     )
-                return outcome(self._control, keeper.replace(files))
+                return outcome_document(self._control, reloader.replace(files))
         raise Invalid(f"this agent knows no order {what!r}; upgrade it", code="agent.kind")

@@ -11,9 +11,15 @@ import threading
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-from moorage.agent.provider_config.current_set import KeptConfiguration
-from moorage.agent.provider_config.installation import replaced, wait_until_free
-from moorage.agent.provider_config.load import Stamp, check_contents, load, refusal, stamp
+from moorage.agent.provider_config.current_set import CurrentConfigSet
+from moorage.agent.provider_config.installation import replaced_files, wait_until_free
+from moorage.agent.provider_config.load import (
+    DirectoryStamp,
+    check_contents,
+    directory_stamp,
+    load_provider_files,
+    refusal_error,
+)
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError
@@ -24,28 +30,28 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE_S = 60.0
 
 
-class ProviderConfigKeeper:
-    """`started` once after the agent's start; the rest from any thread."""
+class ProviderConfigReloader:
+    """`record_start` once after the agent's start; the rest from any thread."""
 
-    def __init__(self, tracker: ResourceTracker, kept: KeptConfiguration, clock: Clock) -> None:
+    def __init__(self, tracker: ResourceTracker, current: CurrentConfigSet, clock: Clock) -> None:
         self._tracker = tracker
         self._clock = clock
         self._one_at_a_time = threading.Lock()
-        self.kept = kept
+        self.current = current
         #: Of further hosts that this process simulates: they take what the first one has taken.
         self.followers: list[ResourceTracker] = []
         self.files = tracker.files
         #: Of the files that were judged last, whatever came of it.
-        self.judged: Stamp = ()
+        self.judged: DirectoryStamp = ()
         #: Why the files as they are now do not count; None: they do.
         self.refused: str | None = None
 
-    def started(self) -> None:
+    def record_start(self) -> None:
         """What the start has read is in force."""
         self.judged = self._tracker.stamp
-        self.kept.take(self._tracker.texts, self._clock.now())
+        self.current.put_in_force(self._tracker.texts, self._clock.now())
 
-    def take(self, *, is_held: bool = False) -> UpdateResult:
+    def reload(self, *, is_held: bool = False) -> UpdateResult:
         """Read the files and let them count. `is_held`: the caller keeps others from changing them meanwhile.
 
         Raises `StartError` for faults, and what Placement answers or does not: nothing has changed then.
@@ -53,17 +59,17 @@ class ProviderConfigKeeper:
         with self._one_at_a_time:
             if not is_held:
                 wait_until_free(self.files.directory, self._clock)
-            stamped = stamp(self.files.directory)
+            stamped = directory_stamp(self.files.directory)
             try:
-                report = load(self.files)
-                done = self._tracker.adopt(report.configs)
+                report = load_provider_files(self.files)
+                done = self._tracker.adopt_configs(report.configs)
             except StartError as error:
                 self.judged, self.refused = stamped, error.message
                 raise
             self.judged, self.refused = stamped, None
             for follower in self.followers:
-                follower.follow(report.configs)
-            if self.kept.take(report.texts, self._clock.now()):
+                follower.follow_configs(report.configs)
+            if self.current.put_in_force(report.texts, self._clock.now()):
                 log.info(
                     "provider configuration changed",
                     extra={"files": sorted(report.texts), "writes": done.written},
@@ -71,19 +77,19 @@ class ProviderConfigKeeper:
             return done
 
     def replace(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """Put such files in the place of the present ones and take them. Raises as `take`; all is as before then."""
+        """Put such files in the place of the present ones and take them. Raises as `reload`; all is as before then."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
-            raise refusal(self.files.directory, report.faults)
-        with replaced(self.files.directory, contents):
-            return self.take(is_held=True)
+            raise refusal_error(self.files.directory, report.faults)
+        with replaced_files(self.files.directory, contents):
+            return self.reload(is_held=True)
 
-    def preview(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """What `take` would do with such files in the directory. Raises what it would raise."""
+    def preview_files(self, contents: Mapping[str, bytes]) -> UpdateResult:
+        """What `reload` would do with such files in the directory. Raises what it would raise."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
-            raise refusal(self.files.directory, report.faults)
-        return self._tracker.preview(report.configs)
+            raise refusal_error(self.files.directory, report.faults)
+        return self._tracker.preview_configs(report.configs)
 
 
 class ProviderConfigTask:
@@ -92,24 +98,24 @@ class ProviderConfigTask:
     A change counts when nothing has changed since the look before: nobody's half-written files are read.
     """
 
-    def __init__(self, keeper: ProviderConfigKeeper, *, host: str, clock: Clock, period_s: float) -> None:
+    def __init__(self, reloader: ProviderConfigReloader, *, host: str, clock: Clock, period_s: float) -> None:
         self.name = provider_config_topic(host)
-        self._keeper = keeper
+        self._reloader = reloader
         self._clock = clock
         self._period_s = period_s
-        self._seen: Stamp = ()
-        self._asked = threading.Event()
+        self._seen: DirectoryStamp = ()
+        self._reload_requested = threading.Event()
         self._failures = 0
 
-    def ask(self) -> None:
+    def request_reload(self) -> None:
         """The next run reads the files, changed or not. Whoever asks wakes the topic, too."""
-        self._asked.set()
+        self._reload_requested.set()
 
     def run_once(self) -> datetime | None:
-        asked = self._asked.is_set()
-        self._asked.clear()
-        now = stamp(self._keeper.files.directory)
-        is_new = now != self._keeper.judged
+        asked = self._reload_requested.is_set()
+        self._reload_requested.clear()
+        now = directory_stamp(self._reloader.files.directory)
+        is_new = now != self._reloader.judged
         if asked or (is_new and now == self._seen and self._period_s):
             return self._take()
         self._seen = now
@@ -117,7 +123,7 @@ class ProviderConfigTask:
 
     def _take(self) -> datetime | None:
         try:
-            self._keeper.take()
+            self._reloader.reload()
         except StartError as error:
             log.error(
                 "the changed provider configuration is refused; the last good one stays in force",
@@ -126,7 +132,7 @@ class ProviderConfigTask:
         except MoorageError as error:
             self._failures += 1
             log.warning("the provider configuration could not be taken; trying again", extra={"why": error.message})
-            self._asked.set()
+            self._reload_requested.set()
             return self._next(min(float(1 << min(self._failures, 16)), LONGEST_PAUSE_S))
         self._failures = 0
         return self._next(self._period_s)

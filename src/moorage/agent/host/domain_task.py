@@ -28,7 +28,7 @@ ASK_ANYWAY = timedelta(seconds=60)
 
 KERNELS_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-_RAN = "ACTIVE"
+_RUNNING_STATUS = "ACTIVE"
 
 
 class HostBoot:
@@ -41,7 +41,7 @@ class HostBoot:
         self._current = current.read_bytes().strip()
         self._is_over = self._last() in (None, self._current)
 
-    def resume(self, expected: Mapping[str, str | None], domains: Mapping[str, Domain]) -> frozenset[str]:
+    def reboot_guests(self, expected: Mapping[str, str | None], domains: Mapping[str, Domain]) -> frozenset[str]:
         """Servers that are being rebooted now: how their domains look is no news. After the first call none are.
 
         What fails in the middle is done at the next call.
@@ -51,18 +51,18 @@ class HostBoot:
             for server, mark in expected.items():
                 domain = domains.get(server)
                 if mark is not None and domain is not None and domain.power is DomainPowerState.SHUTOFF:
-                    resumed |= self._rebooted(server)
+                    resumed |= self._reboot(server)
             log.info("the host was down; its guests are started", extra={"servers": sorted(resumed)})
         if self._last() != self._current:
             write_durably(self._remembered, self._current)
         self._is_over = True
         return frozenset(resumed)
 
-    def _rebooted(self, server: str) -> set[str]:
+    def _reboot(self, server: str) -> set[str]:
         """Only one that compute believes to run: others were off before."""
         try:
             present = self._compute.server_here(self._host, server)
-            if present is None or present.status != _RAN:
+            if present is None or present.status != _RUNNING_STATUS:
                 return set()
             self._compute.reboot_here(self._host, server)
         except (Conflict, NotFound) as refused:
@@ -98,41 +98,41 @@ class DomainsTask:
         self._clock = clock
         self._period = timedelta(seconds=period_s)
         self._boot = boot
-        self._told: dict[str, str] = {}  # uuid -> power
+        self._reported_power: dict[str, str] = {}  # uuid -> power
         self._consoles: dict[str, str] = {}  # uuid -> what was sent
         self._leftovers: frozenset[str] = frozenset()
-        self._asked: datetime | None = None
+        self._reported_at: datetime | None = None
 
     def run_once(self) -> datetime:
         try:
-            self._look()
+            self._report_changes()
         except MoorageError as error:
-            self._asked = None
+            self._reported_at = None
             log.warning("the domains of this host could not be told", extra={"why": error.message})
         return self._clock.now() + self._period
 
-    def _look(self) -> None:
+    def _report_changes(self) -> None:
         now = self._clock.now()
         domains = self._driver.domains()
-        consoles = self._written(domains)
-        is_time = self._asked is None or now - self._asked >= ASK_ANYWAY
-        if not (consoles or is_time or _powers(domains) != self._told):
+        consoles = self._changed_consoles(domains)
+        is_time = self._reported_at is None or now - self._reported_at >= ASK_ANYWAY
+        if not (consoles or is_time or _powers(domains) != self._reported_power):
             return
         expected = self._compute.expected_servers(self._host)
         # Again, and now: a look that is older than the answer could take a domain for gone that was made since.
         domains = self._driver.domains()
-        resumed = self._boot.resume(expected, domains) if self._boot else frozenset()
+        resumed = self._boot.reboot_guests(expected, domains) if self._boot else frozenset()
         looks = {
             server: (mark, domains[server].power.value if server in domains else GONE)
             for server, mark in expected.items()
             if mark is not None and server not in resumed
         }
         self._compute.report_domains(self._host, looks, consoles)
-        self._told, self._asked = _powers(domains), now
+        self._reported_power, self._reported_at = _powers(domains), now
         self._consoles = {uuid: text for uuid, text in {**self._consoles, **consoles}.items() if uuid in domains}
-        self._say_what_is_left(frozenset(domains) - expected.keys())
+        self._warn_of_leftovers(frozenset(domains) - expected.keys())
 
-    def _written(self, domains: Mapping[str, Domain]) -> dict[str, str]:
+    def _changed_consoles(self, domains: Mapping[str, Domain]) -> dict[str, str]:
         """By uuid: the end of the console, where it is not what was sent."""
         written: dict[str, str] = {}
         for uuid in domains:
@@ -146,7 +146,7 @@ class DomainsTask:
                 written[uuid] = text
         return written
 
-    def _say_what_is_left(self, leftovers: frozenset[str]) -> None:
+    def _warn_of_leftovers(self, leftovers: frozenset[str]) -> None:
         """Never destroyed: who does not know a server may be wrong, and its disk would be gone."""
         if leftovers - self._leftovers:
             log.warning(

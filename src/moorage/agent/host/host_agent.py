@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
-from moorage.agent.jobs.job_runner import JobRunner, Payload, Result
-from moorage.agent.jobs.job_task import Ended, JobsTask, JobsWhileReady
-from moorage.agent.jobs.server_build import Acceleration, Builder, KeepAlive, RefersToAccelerators
+from moorage.agent.jobs.job_runner import JobResult, JobRunner, RawPayload
+from moorage.agent.jobs.job_task import JobEnded, JobsTask, JobsWhileReady
+from moorage.agent.jobs.server_build import Acceleration, KeepAlive, RefersToAccelerators, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
@@ -21,7 +21,7 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.jobs.background_tasks import Task, Wakeups
-from moorage.jobs.poller_election import Turns
+from moorage.jobs.poller_election import PollerElection
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class HeartbeatTask:
         host: str,
         facts: Callable[[], Mapping[str, Any]],
         compute: ComputeClient,
-        turns: Turns,
+        election: PollerElection,
         clock: Clock,
         period_s: float,
     ) -> None:
@@ -52,7 +52,7 @@ class HeartbeatTask:
         self._host = host
         self._facts = facts
         self._compute = compute
-        self._turns = turns
+        self._election = election
         self._clock = clock
         self._period = timedelta(seconds=period_s)
         self._sent: tuple[Mapping[str, Any], datetime] | None = None
@@ -68,7 +68,7 @@ class HeartbeatTask:
         return self._clock.now() + self._period
 
     def _is_needed(self, facts: Mapping[str, Any]) -> bool:
-        now, answered = self._clock.now(), self._turns.answered_at
+        now, answered = self._clock.now(), self._election.answered_at
         if answered is None or now - answered > self._period or self._sent is None:
             return True
         sent, at = self._sent
@@ -107,8 +107,8 @@ class HostAgent:
         wakeups: Wakeups,
         settings: AgentSettings,
         snapshots: Snapshots | None = None,
-        job_ended: Ended = lambda _kind, _outcome, _seconds: None,
-        others: Mapping[str, Callable[[Payload, KeepAlive], Result]] = MappingProxyType({}),
+        job_ended: JobEnded = lambda _kind, _outcome, _seconds: None,
+        others: Mapping[str, Callable[[RawPayload, KeepAlive], JobResult]] = MappingProxyType({}),
     ) -> None:
         """`others`: see `JobRunner`."""
         self._host = host
@@ -118,11 +118,11 @@ class HostAgent:
         self._compute = compute
         self._clock = clock
         self._settings = settings
-        builder = Builder(
+        builder = ServerBuilder(
             driver,
             acceleration,
             refers_to_accelerators,
-            tracker.above,
+            tracker.ancestor_names,
             keep_alive_period_s=settings.keep_alive_period_s,
         )
         runner = JobRunner(
@@ -133,9 +133,9 @@ class HostAgent:
             releases_on_stop=settings.releases_on_stop,
             others=others,
         )
-        turns = Turns(lambda: wakeups.wake(host))
+        election = PollerElection(lambda: wakeups.wake(host))
         self.tasks: list[Task] = [
-            HeartbeatTask(host, self._facts, compute, turns, clock, settings.heartbeat_period_s),
+            HeartbeatTask(host, self._facts, compute, election, clock, settings.heartbeat_period_s),
             ResourcesTask(tracker, host=host, clock=clock, period_s=settings.update_period_s),
             *(
                 JobsTask(
@@ -145,7 +145,7 @@ class HostAgent:
                     runner=runner,
                     clock=clock,
                     poll_period_s=settings.poll_period_s,
-                    turns=turns,
+                    election=election,
                     ended=job_ended,
                 )
                 for number in range(1, settings.workers + 1)
@@ -154,10 +154,10 @@ class HostAgent:
 
     def start(self) -> None:
         """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
-        self._patiently(self._check_name)
-        self._patiently(self._tracker.start)
+        self._retry_until_available(self._check_name)
+        self._retry_until_available(self._tracker.start)
         self._initialize_acceleration()
-        self._patiently(self._register)
+        self._retry_until_available(self._register)
         domains = self._driver.domains().values()
         log.info(
             "agent started",
@@ -200,7 +200,7 @@ class HostAgent:
             "capabilities": sorted(facts.capabilities),
         }
 
-    def _patiently(self, step: Callable[[], object]) -> None:
+    def _retry_until_available(self, step: Callable[[], object]) -> None:
         """Services of a plane start in any order."""
         until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
         pause_s = 0.5

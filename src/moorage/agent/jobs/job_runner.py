@@ -4,26 +4,26 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from moorage.agent.jobs.move_jobs import MoveWork
-from moorage.agent.jobs.server_build import Builder, BuildFailed, Built, KeepAlive, meanwhile
+from moorage.agent.jobs.move_jobs import MoveJobs
+from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, KeepAlive, ServerBuilder, run_keeping_alive
 from moorage.agent.jobs.snapshots import NoSnapshots, Snapshots
 from moorage.agent.model.job_payloads import (
-    BuildOrder,
-    HandOverOrder,
-    PasswordOrder,
-    RebuildOrder,
-    RescueOrder,
-    ServerJob,
-    SnapshotOrder,
-    StartOrder,
-    decode,
+    BuildPayload,
+    HandOverPayload,
+    PasswordPayload,
+    RebuildPayload,
+    RescuePayload,
+    ServerOnlyPayload,
+    SnapshotPayload,
+    StartPayload,
+    decode_payload,
 )
 from moorage.agent.model.power import PowerAction
 from moorage.agent.virt.driver import NoSuchDomain, VirtDriver
 from moorage.core.errors import MoorageError
 
-Result = dict[str, Any]
-Payload = Mapping[str, object]
+JobResult = dict[str, Any]
+RawPayload = Mapping[str, object]
 T = TypeVar("T")
 
 #: Of what a guest wrote, the end goes into a report.
@@ -43,20 +43,20 @@ class JobRunner:
     def __init__(
         self,
         driver: VirtDriver,
-        builder: Builder,
+        builder: ServerBuilder,
         devices_changed: Callable[[], None],
         *,
         snapshots: Snapshots | None = None,
         releases_on_stop: bool = False,
-        others: Mapping[str, Callable[[Payload, KeepAlive], Result]] = MappingProxyType({}),
+        others: Mapping[str, Callable[[RawPayload, KeepAlive], JobResult]] = MappingProxyType({}),
     ) -> None:
         self._driver = driver
         self._builder = builder
         self._devices_changed = devices_changed
         self._snapshots = snapshots or NoSnapshots()
         self._releases_on_stop = releases_on_stop
-        self._moves = MoveWork(driver, builder, self._snapshots)
-        self._kinds: dict[str, Callable[[Payload, KeepAlive], Result]] = {
+        self._moves = MoveJobs(driver, builder, self._snapshots)
+        self._kinds: dict[str, Callable[[RawPayload, KeepAlive], JobResult]] = {
             "build": self._build,
             "destroy": self._destroy,
             "soft-delete": self._soft_delete,
@@ -74,13 +74,13 @@ class JobRunner:
             "shelve": self._shelve,
             "unshelve": self._start,
             "move-out": self._move_out,
-            "move-in": self._come,
-            "build-again": self._come,
+            "move-in": self._move_in,
+            "build-again": self._move_in,
             "move-back": self._move_back,
             "go-back": self._move_back,
-            "remake": self._remade(self._moves.remake),
-            "remake-back": self._remade(self._moves.remake_back),
-            "return": self._remade(self._moves.remake_back),
+            "remake": self._remake_with(self._moves.remake),
+            "remake-back": self._remake_with(self._moves.remake_back),
+            "return": self._remake_with(self._moves.remake_back),
             "strip": self._strip,
             "receive": self._receive,
             "hand-over": self._hand_over,
@@ -90,7 +90,7 @@ class JobRunner:
             **others,
         }
 
-    def run(self, kind: str, payload: Payload, keep_alive: KeepAlive) -> Result:
+    def run_job(self, kind: str, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         """Raises `MoorageError` with the sentence for the report."""
         if kind not in self._kinds:
             known = ", ".join(self._kinds)
@@ -101,159 +101,165 @@ class JobRunner:
 
     # ----------------------------------------------------------------------------- made and unmade
 
-    def _build(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, BuildOrder)
+    def _build(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, BuildPayload)
         try:
-            built = self._builder.build(order, keep_alive)
+            built = self._builder.build(job, keep_alive)
         except BuildFailed:
             self._devices_changed()
             raise
         if built.devices:
             self._devices_changed()
-        return _devices(built) | self._console(order.server.id)
+        return _devices_result(built) | self._console_result(job.server.id)
 
-    def _rebuild(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, RebuildOrder)
-        return _devices(self._builder.rebuild(order, keep_alive)) | self._console(order.server.id)
+    def _rebuild(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, RebuildPayload)
+        return _devices_result(self._builder.rebuild(job, keep_alive)) | self._console_result(job.server.id)
 
-    def _destroy(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._released(self._builder.destroy(decode(payload, ServerJob).server, keep_alive))
+    def _destroy(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._released_result(
+            self._builder.destroy(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
+        )
 
     # --------------------------------------------------------------------------------------- power
 
-    def _power(self, action: PowerAction) -> Callable[[Payload, KeepAlive], Result]:
-        def run(payload: Payload, keep_alive: KeepAlive) -> Result:
-            uuid = decode(payload, ServerJob).server.id
-            state = self._builder.meanwhile(lambda: self._driver.power(uuid, action), keep_alive)
-            return {"power_state": state.value} | self._console(uuid)
+    def _power(self, action: PowerAction) -> Callable[[RawPayload, KeepAlive], JobResult]:
+        def run_job(payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+            uuid = decode_payload(payload, ServerOnlyPayload).server.id
+            state = self._builder.run_keeping_alive(lambda: self._driver.power(uuid, action), keep_alive)
+            return {"power_state": state.value} | self._console_result(uuid)
 
-        return run
+        return run_job
 
-    def _start(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._attached(payload, keep_alive) | self._power(PowerAction.START)(payload, keep_alive)
+    def _start(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._attach_devices(payload, keep_alive) | self._power(PowerAction.START)(payload, keep_alive)
 
-    def _reboot_hard(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._attached(payload, keep_alive) | self._power(PowerAction.REBOOT_HARD)(payload, keep_alive)
+    def _reboot_hard(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._attach_devices(payload, keep_alive) | self._power(PowerAction.REBOOT_HARD)(payload, keep_alive)
 
-    def _stop(self, payload: Payload, keep_alive: KeepAlive) -> Result:
+    def _stop(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         result = self._power(PowerAction.STOP)(payload, keep_alive)
         if not self._releases_on_stop:
             return result
-        released = self._builder.detach(decode(payload, ServerJob).server, keep_alive)
-        return result | self._released(released) | _devices(Built(()))
+        released = self._builder.detach(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
+        return result | self._released_result(released) | _devices_result(BuiltServer(()))
 
-    def _soft_delete(self, payload: Payload, keep_alive: KeepAlive) -> Result:
+    def _soft_delete(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         """One that could not be built is not here: that is as good as off."""
         try:
             return self._power(PowerAction.STOP)(payload, keep_alive)
         except NoSuchDomain:
             return {}
 
-    def _attached(self, payload: Payload, keep_alive: KeepAlive) -> Result:
+    def _attach_devices(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         """What is to run has its devices: they may have been released when it was stopped."""
-        built = self._builder.attach(decode(payload, BuildOrder), keep_alive)
+        built = self._builder.attach(decode_payload(payload, BuildPayload), keep_alive)
         if not built.devices:
             return {}
         self._devices_changed()
-        return _devices(built)
+        return _devices_result(built)
 
     # -------------------------------------------------------------------------- what goes on in it
 
-    def _rescue(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, RescueOrder)
-        attached = self._attached(payload, keep_alive)
-        self._builder.meanwhile(
-            lambda: self._driver.rescue(order.server.id, order.image_id, order.password), keep_alive
+    def _rescue(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, RescuePayload)
+        attached = self._attach_devices(payload, keep_alive)
+        self._builder.run_keeping_alive(
+            lambda: self._driver.rescue(job.server.id, job.image_id, job.password), keep_alive
         )
-        return attached | self._console(order.server.id)
+        return attached | self._console_result(job.server.id)
 
-    def _unrescue(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        uuid = decode(payload, ServerJob).server.id
-        self._builder.meanwhile(lambda: self._driver.unrescue(uuid), keep_alive)
-        return self._console(uuid)
+    def _unrescue(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        uuid = decode_payload(payload, ServerOnlyPayload).server.id
+        self._builder.run_keeping_alive(lambda: self._driver.unrescue(uuid), keep_alive)
+        return self._console_result(uuid)
 
-    def _set_password(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, PasswordOrder)
-        self._builder.meanwhile(lambda: self._driver.set_password(order.server.id, order.password), keep_alive)
+    def _set_password(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, PasswordPayload)
+        self._builder.run_keeping_alive(lambda: self._driver.set_password(job.server.id, job.password), keep_alive)
         return {}
 
-    def _crash_dump(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        uuid = decode(payload, ServerJob).server.id
+    def _crash_dump(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        uuid = decode_payload(payload, ServerOnlyPayload).server.id
         self._driver.crash_dump(uuid)
-        return self._console(uuid)
+        return self._console_result(uuid)
 
-    def _snapshot(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, SnapshotOrder)
-        self._builder.meanwhile(lambda: self._snapshots.take(order), keep_alive)
+    def _snapshot(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, SnapshotPayload)
+        self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
         return {}
 
     # -------------------------------------------------------------------------------- comes and goes
 
-    def _shelve(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, SnapshotOrder)
-        self._moves.shelve(order, keep_alive)
-        return self._console(order.server.id)
+    def _shelve(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, SnapshotPayload)
+        self._moves.shelve(job, keep_alive)
+        return self._console_result(job.server.id)
 
-    def _move_out(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._released(self._moves.out(decode(payload, SnapshotOrder), keep_alive))
+    def _move_out(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._released_result(self._moves.move_out(decode_payload(payload, SnapshotPayload), keep_alive))
 
-    def _move_back(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, StartOrder)
-        built = self._moves.back(order, keep_alive)
+    def _move_back(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, StartPayload)
+        built = self._moves.move_back(job, keep_alive)
         self._devices_changed()
-        return _devices(built) | self._console(order.server.id)
+        return _devices_result(built) | self._console_result(job.server.id)
 
-    def _remade(self, work: Callable[[RebuildOrder, KeepAlive], Built]) -> Callable[[Payload, KeepAlive], Result]:
-        def run(payload: Payload, keep_alive: KeepAlive) -> Result:
-            order = decode(payload, RebuildOrder)
+    def _remake_with(
+        self, work: Callable[[RebuildPayload, KeepAlive], BuiltServer]
+    ) -> Callable[[RawPayload, KeepAlive], JobResult]:
+        def run_job(payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+            job = decode_payload(payload, RebuildPayload)
             try:
-                built = work(order, keep_alive)
+                built = work(job, keep_alive)
             finally:
                 self._devices_changed()
-            return _devices(built) | self._console(order.server.id)
+            return _devices_result(built) | self._console_result(job.server.id)
 
-        return run
+        return run_job
 
-    def _strip(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._released(self._moves.strip(decode(payload, ServerJob).server, keep_alive))
+    def _strip(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._released_result(
+            self._moves.strip_devices(decode_payload(payload, ServerOnlyPayload).server, keep_alive)
+        )
 
-    def _come(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        order = decode(payload, StartOrder)
+    def _move_in(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        job = decode_payload(payload, StartPayload)
         try:
-            built = self._moves.come(order, keep_alive)
+            built = self._moves.move_in(job, keep_alive)
         finally:
             self._devices_changed()
-        return _devices(built) | self._console(order.server.id)
+        return _devices_result(built) | self._console_result(job.server.id)
 
-    def _receive(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._moves.receive(decode(payload, BuildOrder))
+    def _receive(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._moves.receive(decode_payload(payload, BuildPayload))
 
-    def _hand_over(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        self._moves.hand_over(decode(payload, HandOverOrder), keep_alive)
+    def _hand_over(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        self._moves.hand_over(decode_payload(payload, HandOverPayload), keep_alive)
         return {}
 
-    def _take_over(self, payload: Payload, keep_alive: KeepAlive) -> Result:
-        return self._moves.take_over(decode(payload, ServerJob).server.id)
+    def _take_over(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
+        return self._moves.take_over(decode_payload(payload, ServerOnlyPayload).server.id)
 
     # ----------------------------------------------------------------------------------- in common
 
-    def _released(self, count: int) -> Result:
+    def _released_result(self, count: int) -> JobResult:
         if count:
             self._devices_changed()
         return {"released": count}
 
-    def _console(self, uuid: str) -> Result:
+    def _console_result(self, uuid: str) -> JobResult:
         return {"console": self._driver.console(uuid)[-MAX_CONSOLE_CHARACTERS:]}
 
 
-def _devices(built: Built) -> Result:
+def _devices_result(built: BuiltServer) -> JobResult:
     return {"devices": [dict(device) for device in built.devices]}
 
 
 class AcceleratorAgentApi(Protocol):
     """The host's accelerator agent."""
 
-    def bind(self, order: Mapping[str, Any]) -> Mapping[str, str]:
+    def bind(self, job: Mapping[str, Any]) -> Mapping[str, str]:
         """By accelerator request the address of what was attached for it."""
         ...
 
@@ -265,11 +271,11 @@ class AcceleratorAgentApi(Protocol):
         """The same of the deployables that have these handles."""
         ...
 
-    def program(self, order: Mapping[str, Any]) -> str | None:
+    def program(self, job: Mapping[str, Any]) -> str | None:
         """The image that the region carries now; None: it is blank."""
         ...
 
-    def heed(self, wishes: Mapping[str, Any]) -> None:
+    def apply_operator_wishes(self, wishes: Mapping[str, Any]) -> None:
         """All that an operator wants of this host's devices, instead of what he wanted before."""
         ...
 
@@ -278,26 +284,26 @@ class AcceleratorRunner:
     def __init__(self, accelerators: AcceleratorAgentApi, *, keep_alive_period_s: float) -> None:
         self._accelerators = accelerators
         self._period_s = keep_alive_period_s
-        self._kinds: dict[str, Callable[[Mapping[str, Any]], Result]] = {
+        self._kinds: dict[str, Callable[[Mapping[str, Any]], JobResult]] = {
             "bind": self._bind,
             "unbind": lambda payload: {"states": accelerators.unbind(payload["instance_uuid"])},
             "program": lambda payload: {"bitstream_id": accelerators.program(payload)},
-            "wishes": self._heed,
+            "wishes": self._apply_operator_wishes,
         }
 
-    def run(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> Result:
+    def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
         """Raises `MoorageError` with the sentence for the report."""
         if kind not in self._kinds:
             raise MoorageError(
                 f"this agent has no job of kind {kind!r}; it has {', '.join(self._kinds)}. Upgrade the agent",
                 code="agent.kind",
             )
-        return meanwhile(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
+        return run_keeping_alive(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
 
-    def _bind(self, order: Mapping[str, Any]) -> Result:
-        handles = dict(self._accelerators.bind(order))
+    def _bind(self, job: Mapping[str, Any]) -> JobResult:
+        handles = dict(self._accelerators.bind(job))
         return {"handles": handles, "states": self._accelerators.states(handles.values())}
 
-    def _heed(self, wishes: Mapping[str, Any]) -> Result:
-        self._accelerators.heed(wishes)
+    def _apply_operator_wishes(self, wishes: Mapping[str, Any]) -> JobResult:
+        self._accelerators.apply_operator_wishes(wishes)
         return {}

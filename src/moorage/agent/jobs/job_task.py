@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from moorage.agent.jobs.job_runner import Result
-from moorage.agent.jobs.server_build import BuildFailed, JobLost, told
+from moorage.agent.jobs.job_runner import JobResult
+from moorage.agent.jobs.server_build import BuildFailed, JobLost, failure_report
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError, NotFound, Unavailable
 from moorage.jobs.job_api import AgentJob, HostJobsClient
-from moorage.jobs.poller_election import Turns
+from moorage.jobs.poller_election import PollerElection
 from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
 
@@ -23,11 +23,11 @@ LONGEST_PAUSE = timedelta(seconds=30)
 
 
 #: Told of each job that was worked on: its kind, ``done``, ``failed`` or ``lost``, and how many seconds it took.
-Ended = Callable[[str, str, float], object]
+JobEnded = Callable[[str, str, float], object]
 
 
-class Runner(Protocol):
-    def run(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> Result:
+class KindRunner(Protocol):
+    def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
         """Raises `MoorageError` with the sentence for the report, `JobLost` where there is nobody to report to."""
         ...
 
@@ -35,7 +35,7 @@ class Runner(Protocol):
 class JobsTask:
     """One worker. Several of them share the queue; `number` tells them apart, the same after a restart.
 
-    `turns` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
+    `election` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
     service has for this host.
     """
 
@@ -45,20 +45,20 @@ class JobsTask:
         host: str,
         number: int,
         service: HostJobsClient,
-        runner: Runner,
+        runner: KindRunner,
         clock: Clock,
         poll_period_s: float,
-        turns: Turns | None = None,
+        election: PollerElection | None = None,
         what: str = "jobs",
         topic: str | None = None,
-        ended: Ended = lambda _kind, _outcome, _seconds: None,
+        ended: JobEnded = lambda _kind, _outcome, _seconds: None,
     ) -> None:
         self.name = f"{what} of {host}, worker {number}"
         #: Where the hint that there is a job goes to: the queue's name, where a service says no other.
         self.listens_to = (topic or host,)
         self._host = host
         self._number = number
-        self._turns = turns or Turns(lambda: None)
+        self._election = election or PollerElection(lambda: None)
         self._worker = f"{host}/{number}"
         self._service = service
         self._runner = runner
@@ -68,13 +68,13 @@ class JobsTask:
         self._ended = ended
 
     def run_once(self) -> datetime | None:
-        if not self._turns.may_ask(self._number):
+        if not self._election.may_poll(self._number):
             return None
         try:
             jobs = self._service.claim_jobs(self._host, self._worker, limit=1)
-            self._turns.answered_at = self._clock.now()
+            self._election.answered_at = self._clock.now()
             if jobs:
-                self._turns.works(self._number)
+                self._election.began_job(self._number)
             has_more = [self._work(job) for job in jobs]
         except MoorageError as error:
             pause = self._pause()
@@ -84,7 +84,7 @@ class JobsTask:
         self._failures = 0
         if any(has_more):
             return self._clock.now()
-        return self._clock.now() + self._poll_period if self._turns.found_nothing(self._number) else None
+        return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
 
     def _pause(self) -> timedelta:
         """After a failure: a hint that could not be followed must not cost a whole period, however long that is."""
@@ -108,9 +108,9 @@ class JobsTask:
             self._ended(job.kind, outcome, time.perf_counter() - began)
             request_context.reset(context)
 
-    def _outcome(self, job: AgentJob) -> tuple[str, Result]:
+    def _outcome(self, job: AgentJob) -> tuple[str, JobResult]:
         try:
-            return "done", self._runner.run(job.kind, job.payload, lambda: self._keep_alive(job))
+            return "done", self._runner.run_job(job.kind, job.payload, lambda: self._keep_alive(job))
         except JobLost:
             raise
         except Unavailable as error:
@@ -122,11 +122,11 @@ class JobsTask:
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
-        except Exception as error:  # noqa: BLE001 - `told` logs it; the top of a job: its server must not hang
+        except Exception as error:  # noqa: BLE001 - `failure_report` logs it; the top of a job: its server must not hang
             return self._failed(job, error)
 
-    def _failed(self, job: AgentJob, error: Exception) -> tuple[str, Result]:
-        sentence, code = told(error)
+    def _failed(self, job: AgentJob, error: Exception) -> tuple[str, JobResult]:
+        sentence, code = failure_report(error)
         log.warning("job failed", extra={"kind": job.kind, "why": sentence})
         return "failed", {"error": sentence, "code": code}
 
@@ -137,7 +137,7 @@ class JobsTask:
         except Unavailable as error:
             log.warning("a job could not be kept alive", extra={"job": job.id, "why": error.message})
 
-    def _report(self, job: AgentJob, state: str, result: Result) -> bool:
+    def _report(self, job: AgentJob, state: str, result: JobResult) -> bool:
         try:
             return self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:

@@ -22,7 +22,7 @@ import msgspec
 
 from moorage.agent.model import config_drive
 from moorage.agent.model.config_drive import Guest
-from moorage.agent.model.job_payloads import BuildOrder, RebuildOrder, ServerOrder, ServerRef
+from moorage.agent.model.job_payloads import BuildPayload, RebuildPayload, ServerPayload, ServerRef
 from moorage.agent.virt.driver import DomainSpec, VirtDriver
 from moorage.core.errors import MoorageError, message_for_tenants
 
@@ -85,97 +85,99 @@ class BuildFailed(MoorageError):
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltServer:
     devices: tuple[Mapping[str, str], ...]  #: as `os_acc.plug` told them
 
 
-class Builder:
-    """`above` tells the providers that those with the given uuids hang below: a device's NUMA node."""
+class ServerBuilder:
+    """`ancestor_names` tells the providers that those with the given uuids hang below: a device's NUMA node."""
 
     def __init__(
         self,
         driver: VirtDriver,
         acceleration: Acceleration,
         refers_to_accelerators: RefersToAccelerators,
-        above: Callable[[Iterable[str]], frozenset[str]],
+        ancestor_names: Callable[[Iterable[str]], frozenset[str]],
         *,
         keep_alive_period_s: float = 10.0,
     ) -> None:
         self._driver = driver
         self._acceleration = acceleration
         self._refers_to_accelerators = refers_to_accelerators
-        self._above = above
+        self._ancestor_names = ancestor_names
         self._keep_alive_period_s = keep_alive_period_s
 
-    def build(self, order: BuildOrder, keep_alive: KeepAlive, *, start: bool = True) -> Built:
+    def build(self, job: BuildPayload, keep_alive: KeepAlive, *, start: bool = True) -> BuiltServer:
         """Raises `BuildFailed`, which says whether anything is left behind, `JobLost` with everything as it is."""
         try:
-            devices = self._plugged(order, keep_alive)
+            devices = self._plug_devices(job, keep_alive)
             keep_alive()
-            spec = self._spec(order, devices)
-            self.meanwhile(lambda: self._driver.spawn(spec, start=start), keep_alive)
+            spec = self._spec(job, devices)
+            self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
         except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
-            sentence, code = told(error)
-            log.warning("build failed", extra={"server": order.server.id, "why": sentence})
-            leftovers = self._undo(order, keep_alive)
+            sentence, code = failure_report(error)
+            log.warning("build failed", extra={"server": job.server.id, "why": sentence})
+            leftovers = self._undo(job, keep_alive)
             failed = BuildFailed("; ".join([sentence, *leftovers]), code=code)
             failed.is_left = bool(leftovers)
             raise failed from error
-        return Built(devices)
+        return BuiltServer(devices)
 
-    def rebuild(self, order: RebuildOrder, keep_alive: KeepAlive) -> Built:
+    def rebuild(self, job: RebuildPayload, keep_alive: KeepAlive) -> BuiltServer:
         """The devices stay attached; the guest is quiet, for the driver turns it off before its disk goes."""
-        devices = self._plugged(order, keep_alive)
-        spec = self._spec(order, devices)
-        self.meanwhile(lambda: self._driver.rebuild(spec, key=order.key, start=order.start), keep_alive)
-        return Built(devices)
+        devices = self._plug_devices(job, keep_alive)
+        spec = self._spec(job, devices)
+        self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
+        return BuiltServer(devices)
 
-    def attach(self, order: BuildOrder, keep_alive: KeepAlive) -> Built:
+    def attach(self, job: BuildPayload, keep_alive: KeepAlive) -> BuiltServer:
         """Before a domain that is off is started: it has the devices that its server is to have."""
-        if not self._refers_to_accelerators(order.server.flavor.extra_specs):
-            return Built(())
-        devices = self._plugged(order, keep_alive)
-        present = self._driver.domains().get(order.server.id)
-        pci, mdevs = _by_kind(devices)
+        if not self._refers_to_accelerators(job.server.flavor.extra_specs):
+            return BuiltServer(())
+        devices = self._plug_devices(job, keep_alive)
+        present = self._driver.domains().get(job.server.id)
+        pci, mdevs = _split_devices(devices)
         if present is not None and (present.spec.pci_addresses, present.spec.mdev_uuids) != (pci, mdevs):
             spec = replace(present.spec, pci_addresses=pci, mdev_uuids=mdevs)
-            self.meanwhile(lambda: self._driver.spawn(spec, start=False), keep_alive)
-        return Built(devices)
+            self.run_keeping_alive(lambda: self._driver.spawn(spec, start=False), keep_alive)
+        return BuiltServer(devices)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
         """How many devices of a domain that is off were released."""
-        return self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+        return self.run_keeping_alive(
+            lambda: self._acceleration.unplug(_instance_info(server.id, server.name)), keep_alive
+        )
 
     def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
         """How many devices were released. A server that is not here is no error."""
-        self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+        self.run_keeping_alive(lambda: self._driver.destroy(server.id), keep_alive)
         return self.detach(server, keep_alive)
 
-    def _plugged(self, order: BuildOrder, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
-        server = order.server
+    def _plug_devices(self, job: BuildPayload, keep_alive: KeepAlive) -> tuple[Mapping[str, str], ...]:
+        server = job.server
         if not self._refers_to_accelerators(server.flavor.extra_specs):
             return ()
-        instance_info = _named(server.id, server.name) | {
+        instance_info = _instance_info(server.id, server.name) | {
             "project_id": server.project_id,
             "user_id": server.user_id,
             "image_id": server.image_id,
         }
-        selected_rp = {suffix: list(uuids) for suffix, uuids in order.selected_rp.items()}
-        plugged = self.meanwhile(
+        selected_rp = {suffix: list(uuids) for suffix, uuids in job.selected_rp.items()}
+        plugged = self.run_keeping_alive(
             lambda: self._acceleration.plug(instance_info, selected_rp, dict(server.flavor.extra_specs)), keep_alive
         )
         return tuple(plugged)
 
-    def spec_of(self, order: BuildOrder) -> DomainSpec:
+    def spec_of(self, job: BuildPayload) -> DomainSpec:
         """Of a server without devices."""
-        return self._spec(order, ())
+        return self._spec(job, ())
 
-    def _spec(self, order: BuildOrder, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
-        server = order.server
-        pci, mdevs = _by_kind(devices)
-        selected = [uuid for uuids in order.selected_rp.values() for uuid in uuids]
+    def _spec(self, job: BuildPayload, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
+        server = job.server
+        pci, mdevs = _split_devices(devices)
+        selected = [uuid for uuids in job.selected_rp.values() for uuid in uuids]
         return DomainSpec(
             uuid=server.id,
             name=server.name,
@@ -185,7 +187,7 @@ class Builder:
             image_id=server.image_id,
             pci_addresses=pci,
             mdev_uuids=mdevs,
-            near=self._above(selected),
+            near=self._ancestor_names(selected),
             ephemeral_gb=server.flavor.ephemeral_gb,
             swap_mb=server.flavor.swap_mb,
             project_id=server.project_id,
@@ -193,27 +195,29 @@ class Builder:
             config_drive=_config_drive(server),
         )
 
-    def _undo(self, order: BuildOrder, keep_alive: KeepAlive) -> list[str]:
+    def _undo(self, job: BuildPayload, keep_alive: KeepAlive) -> list[str]:
         """What could not be undone, as sentences. The devices stay the server's while its domain may hold them; whoever
         gave the order has what is left cleaned up later, when a full disk, say, was seen to.
         """
-        server = order.server
+        server = job.server
         try:
-            self.meanwhile(lambda: self._driver.destroy(server.id), keep_alive)
+            self.run_keeping_alive(lambda: self._driver.destroy(server.id), keep_alive)
             if self._refers_to_accelerators(server.flavor.extra_specs):
-                self.meanwhile(lambda: self._acceleration.unplug(_named(server.id, server.name)), keep_alive)
+                self.run_keeping_alive(
+                    lambda: self._acceleration.unplug(_instance_info(server.id, server.name)), keep_alive
+                )
         except JobLost:
             raise
         except Exception as error:  # the first reason must reach the report, whatever this one is
             log.exception("a failed build could not be undone", extra={"server": server.id})
-            return [f"and it could not be undone: {told(error)[0]}"]
+            return [f"and it could not be undone: {failure_report(error)[0]}"]
         return []
 
-    def meanwhile(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
-        return meanwhile(call, keep_alive, self._keep_alive_period_s)
+    def run_keeping_alive(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
+        return run_keeping_alive(call, keep_alive, self._keep_alive_period_s)
 
 
-def meanwhile(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
+def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
     """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
 
     When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
@@ -230,17 +234,17 @@ def meanwhile(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> 
                 keep_alive()
 
 
-def _by_kind(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """PCI addresses, and uuids of mediated devices, as a guest's definition has them."""
     pci = tuple(device["pci_id"] for device in devices if "pci_id" in device)
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
 
-def _named(uuid: str, name: str) -> dict[str, Any]:
+def _instance_info(uuid: str, name: str) -> dict[str, Any]:
     return {"uuid": uuid, "name": name}
 
 
-def told(error: Exception) -> tuple[str, str]:
+def failure_report(error: Exception) -> tuple[str, str]:
     """(sentence, code) for a report, which the server's owner reads.
 
     The errors of os_acc are not of our tree, but have both as well. What nobody foresaw may have anything in its words: a
@@ -261,10 +265,10 @@ def told(error: Exception) -> tuple[str, str]:
     )
 
 
-def _config_drive(server: ServerOrder) -> dict[str, bytes] | None:
+def _config_drive(server: ServerPayload) -> dict[str, bytes] | None:
     if server.guest is None:
         return None
-    return config_drive.files(
+    return config_drive.config_drive_files(
         Guest(
             uuid=server.id,
             name=server.name,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
-from moorage.agent.model.job_payloads import SnapshotOrder
+from moorage.agent.model.job_payloads import SnapshotPayload
 from moorage.agent.virt.driver import VirtDriver
 from moorage.core.errors import MoorageError, Unavailable
 
@@ -15,15 +15,15 @@ log = logging.getLogger(__name__)
 
 
 class Snapshots(Protocol):
-    def take(self, order: SnapshotOrder) -> None:
-        """The disk becomes the image that `order` names. Done before, it is not done again; failed, it leaves none."""
+    def upload_disk(self, job: SnapshotPayload) -> None:
+        """The disk becomes the image that `job` names. Done before, it is not done again; failed, it leaves none."""
         ...
 
 
 class NoSnapshots:
     """A host that knows no image service."""
 
-    def take(self, order: SnapshotOrder) -> None:
+    def upload_disk(self, job: SnapshotPayload) -> None:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
 
 
@@ -48,11 +48,11 @@ class ImageSnapshots:
         self._driver = driver
         self._images = images
 
-    def take(self, order: SnapshotOrder) -> None:
+    def upload_disk(self, job: SnapshotPayload) -> None:
         try:
-            with self._driver.snapshot(order.server.id) as disk:
+            with self._driver.snapshot(job.server.id) as disk:
                 self._images.upload(
-                    order.image.id,
+                    job.image.id,
                     disk_format=disk.disk_format,
                     properties=disk.properties,
                     size_bytes=disk.size_bytes,
@@ -60,10 +60,10 @@ class ImageSnapshots:
                 )
         except Unavailable as error:
             if "url" not in error.fields:  # where compute is gone itself, the job is done again
-                self._withdraw(order.image.id)
+                self._withdraw(job.image.id)
             raise
         except MoorageError:
-            self._withdraw(order.image.id)
+            self._withdraw(job.image.id)
             raise
 
     def _withdraw(self, image_id: str) -> None:

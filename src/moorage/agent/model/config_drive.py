@@ -37,7 +37,7 @@ class Guest:
     user_data: str | None = None
 
 
-def files(guest: Guest) -> dict[str, bytes]:
+def config_drive_files(guest: Guest) -> dict[str, bytes]:
     """{path below the drive's root: content}."""
     found = {
         f"{_LATEST}/meta_data.json": _json(_meta_data(guest)),

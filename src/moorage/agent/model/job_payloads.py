@@ -12,7 +12,7 @@ import msgspec
 from moorage.core.errors import Invalid
 
 
-class FlavorOrder(msgspec.Struct, frozen=True):
+class FlavorPayload(msgspec.Struct, frozen=True):
     name: str
     vcpus: int
     ram_mb: int
@@ -27,7 +27,7 @@ class ServerRef(msgspec.Struct, frozen=True):
     name: str
 
 
-class GuestOrder(msgspec.Struct, frozen=True):
+class GuestPayload(msgspec.Struct, frozen=True):
     """What the guest is told by its config drive: see `moorage.agent.model.config_drive.Guest`."""
 
     hostname: str
@@ -39,19 +39,19 @@ class GuestOrder(msgspec.Struct, frozen=True):
     user_data: str | None = None
 
 
-class ServerOrder(msgspec.Struct, frozen=True):
+class ServerPayload(msgspec.Struct, frozen=True):
     id: str
     name: str
     project_id: str
-    flavor: FlavorOrder
+    flavor: FlavorPayload
     image_id: str | None = None
     user_id: str | None = None
     instance_name: str = ""
-    guest: GuestOrder | None = None  #: with a config drive only
+    guest: GuestPayload | None = None  #: with a config drive only
 
 
-class BuildOrder(msgspec.Struct, frozen=True):
-    server: ServerOrder
+class BuildPayload(msgspec.Struct, frozen=True):
+    server: ServerPayload
     #: Suffix of the request group ("" for the one without) -> the providers that were selected for it.
     selected_rp: Mapping[str, tuple[str, ...]] = {}
 
@@ -60,21 +60,21 @@ class BuildOrder(msgspec.Struct, frozen=True):
         return ServerRef(self.server.id, self.server.name)
 
 
-class StartOrder(BuildOrder, frozen=True, kw_only=True):
+class StartPayload(BuildPayload, frozen=True, kw_only=True):
     start: bool = True  #: False: defined, and off
 
 
-class RebuildOrder(BuildOrder, frozen=True, kw_only=True):
+class RebuildPayload(BuildPayload, frozen=True, kw_only=True):
     key: str  #: of this rebuild, the same when it is asked for again
     start: bool = True
 
 
-class RescueOrder(BuildOrder, frozen=True, kw_only=True):
+class RescuePayload(BuildPayload, frozen=True, kw_only=True):
     image_id: str  #: of the rescue system
     password: str
 
 
-class ImageOrder(msgspec.Struct, frozen=True):
+class ImagePayload(msgspec.Struct, frozen=True):
     """The image to be made of a disk."""
 
     id: str
@@ -82,31 +82,31 @@ class ImageOrder(msgspec.Struct, frozen=True):
     properties: Mapping[str, str] = {}
 
 
-class SnapshotOrder(BuildOrder, frozen=True, kw_only=True):
-    image: ImageOrder
+class SnapshotPayload(BuildPayload, frozen=True, kw_only=True):
+    image: ImagePayload
     #: Of a backup: so many of its kind are kept.
     rotation: int | None = None
     start: bool = False  #: where the server is turned off for it: whether a failure turns it on again
 
 
-class PasswordOrder(msgspec.Struct, frozen=True):
+class PasswordPayload(msgspec.Struct, frozen=True):
     server: ServerRef
     password: str
 
 
-class HandOverOrder(msgspec.Struct, frozen=True):
+class HandOverPayload(msgspec.Struct, frozen=True):
     server: ServerRef
     target: Mapping[str, str]
 
 
-class ServerJob(msgspec.Struct, frozen=True):
+class ServerOnlyPayload(msgspec.Struct, frozen=True):
     server: ServerRef
 
 
 T = TypeVar("T")
 
 
-def decode(payload: Mapping[str, object], kind: type[T]) -> T:
+def decode_payload(payload: Mapping[str, object], kind: type[T]) -> T:
     """Raises `Invalid` naming the place in the payload."""
     try:
         return msgspec.convert(payload, kind)

@@ -29,7 +29,7 @@ REBOOTS = frozenset({PowerAction.REBOOT, PowerAction.REBOOT_HARD})
 
 
 #: Reached by each action; an action whose state is reached already is done.
-REACHED = {
+STATE_AFTER = {
     PowerAction.START: DomainPowerState.RUNNING,
     PowerAction.STOP: DomainPowerState.SHUTOFF,
     PowerAction.REBOOT: DomainPowerState.RUNNING,
@@ -56,14 +56,14 @@ POWER = transition_table(
 )
 
 
-def is_done(before: DomainPowerState, action: PowerAction) -> bool:
-    return before is REACHED[action] and action not in REBOOTS
+def is_already_done(before: DomainPowerState, action: PowerAction) -> bool:
+    return before is STATE_AFTER[action] and action not in REBOOTS
 
 
-def hindrance(before: DomainPowerState, action: PowerAction) -> str | None:
+def why_impossible(before: DomainPowerState, action: PowerAction) -> str | None:
     """Why `action` is not possible; None: it is."""
     try:
-        POWER.check(before, REACHED[action])
+        POWER.check(before, STATE_AFTER[action])
     except Conflict as conflict:
         return conflict.message
     return None

@@ -13,21 +13,21 @@ from moorage.core.errors import StartError
 from moorage.durable import write_durably
 
 
-class KeptFiles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ConfigFileSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     taken_at: datetime
     files: dict[str, str]  #: {name: what is in it}
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
     version: int
-    in_force: KeptFiles
-    before: KeptFiles | None
+    in_force: ConfigFileSet
+    before: ConfigFileSet | None
 
 
 _VERSION = 1
 
 
-class KeptConfiguration:
+class CurrentConfigSet:
     """Read once, written when other files come into force."""
 
     def __init__(self, path: Path) -> None:
@@ -38,11 +38,11 @@ class KeptConfiguration:
         self.in_force = document.in_force if document else None
         self.before = document.before if document else None
 
-    def take(self, files: Mapping[str, str], now: datetime) -> bool:
+    def put_in_force(self, files: Mapping[str, str], now: datetime) -> bool:
         """`files` are in force from now on, durably. False: they were before."""
         if self.in_force is not None and self.in_force.files == files:
             return False
-        in_force, before = KeptFiles(now, dict(files)), self.in_force
+        in_force, before = ConfigFileSet(now, dict(files)), self.in_force
         document = _Document(_VERSION, in_force, before)
         write_durably(self._path, msgspec.json.format(msgspec.json.encode(document), indent=1))
         self.in_force, self.before = in_force, before

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from moorage.agent.provider_config.load import MAX_FILE_BYTES, MAX_FILES, is_read
+from moorage.agent.provider_config.load import MAX_FILE_BYTES, MAX_FILES, is_config_file_name
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import sync_directory
@@ -22,7 +22,7 @@ _LOOK_S = 0.05
 
 
 @contextlib.contextmanager
-def held(directory: Path) -> Iterator[None]:
+def hold_directory(directory: Path) -> Iterator[None]:
     """For who changes the files; waits for the one before."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -50,10 +50,10 @@ def wait_until_free(directory: Path, clock: Clock) -> None:
         os.close(descriptor)
 
 
-def contents(directory: Path) -> dict[str, bytes]:
+def read_contents(directory: Path) -> dict[str, bytes]:
     """{name: what is in it} of the files that count, for putting them back. Raises `StartError`."""
     try:
-        names = sorted(path.name for path in directory.iterdir() if is_read(path.name))[: MAX_FILES + 1]
+        names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
         found = {}
         for name in names:
             with (directory / name).open("rb") as file:
@@ -63,14 +63,14 @@ def contents(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def install(directory: Path, wanted: Mapping[str, bytes]) -> None:
-    """`directory` holds exactly `wanted` of the files that count; to be called in `held`.
+def install_files(directory: Path, wanted: Mapping[str, bytes]) -> None:
+    """`directory` holds exactly `wanted` of the files that count; to be called in `hold_directory`.
 
     Each file is replaced as a whole, new ones before old ones go. Raises `StartError` where the directory cannot be
     written.
     """
     try:
-        present = contents(directory)
+        present = read_contents(directory)
         for name, data in sorted(wanted.items()):
             if present.get(name) != data:
                 _replace(directory / name, data)
@@ -85,20 +85,20 @@ def install(directory: Path, wanted: Mapping[str, bytes]) -> None:
 
 
 @contextlib.contextmanager
-def replaced(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[None]:
+def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[None]:
     """`wanted` in the place of the present files, nobody else changing them; as it was where what is done then fails.
 
     Raises `StartError` where there is no such directory, or it cannot be read or written.
     """
     if not directory.is_dir():
         raise StartError(f"{directory}: there is no such directory; make it, writable for its owner alone")
-    with held(directory):
-        present = contents(directory)
+    with hold_directory(directory):
+        present = read_contents(directory)
         try:
-            install(directory, wanted)
+            install_files(directory, wanted)
             yield
         except BaseException:
-            install(directory, present)
+            install_files(directory, present)
             raise
 
 

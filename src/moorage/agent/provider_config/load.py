@@ -14,9 +14,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from moorage.agent.provider_config.rules.check import check, duplicates
+from moorage.agent.provider_config.rules.check import check_document, duplicate_faults
 from moorage.agent.provider_config.rules.model import ConfigFault, ProviderConfig
-from moorage.agent.provider_config.rules.yaml_text import YamlFault, read
+from moorage.agent.provider_config.rules.yaml_text import YamlFault, read_yaml
 from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
@@ -48,22 +48,22 @@ class LoadReport:
     texts: Mapping[str, str] = field(default_factory=dict)  #: {name of a file: what is in it}; empty with `faults`
 
 
-def load(files: ProviderFiles) -> LoadReport:
+def load_provider_files(files: ProviderFiles) -> LoadReport:
     """What the files say. Raises `StartError` with every fault; logs what is ignored.
 
     A directory that does not exist has no files.
     """
-    report = check_all(files)
+    report = check_directory(files)
     for warning in report.warnings:
         log.warning(warning)
     if report.faults:
-        raise refusal(files.directory, report.faults)
+        raise refusal_error(files.directory, report.faults)
     log.info("provider configuration read", extra={"directory": str(files.directory), "entries": len(report.configs)})
     return report
 
 
-def refusal(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
-    lines = "\n".join(f"  {line}" for line in _first(faults))
+def refusal_error(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
+    lines = "\n".join(f"  {line}" for line in _first_lines(faults))
     return StartError(
         f"the provider configuration in {directory} has {len(faults)} fault(s):\n{lines}",
         code="agent.provider_config",
@@ -71,7 +71,7 @@ def refusal(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
     )
 
 
-def check_all(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
+def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
     """Everything that is wrong or ignored in a directory, without raising.
 
     `strict` makes faults of fields that nobody knows: for whoever writes files, not for the agent, which must read
@@ -86,7 +86,7 @@ def check_all(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
         return LoadReport((), (), (f"{directory}: there is no such directory, so nothing is added to any provider",))
     except OSError as error:
         return LoadReport((), (_unreadable(directory, error),), ())
-    read_names = [name for name in names if is_read(name)]
+    read_names = [name for name in names if is_config_file_name(name)]
     if len(read_names) > MAX_FILES:
         return LoadReport(
             (), (ConfigFault(str(directory), f"has {len(read_names)} files", f"use at most {MAX_FILES}"),), ()
@@ -98,7 +98,7 @@ def check_all(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
     contents: dict[str, bytes] = {}
     for name in read_names:
         try:
-            data, wrong = _bytes(directory / name, files.allow_writable_by_others)
+            data, wrong = _read_file(directory / name, files.allow_writable_by_others)
         except OSError as error:
             data, wrong = None, [_unreadable(directory / name, error)]
         faults += wrong
@@ -108,7 +108,7 @@ def check_all(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
     others = tuple(
         f"{directory / name}: is not read; name it *.yaml, or move it away"
         for name in names
-        if name.lower().endswith((".yml", ".yaml")) and not is_read(name) and not name.startswith(".")
+        if name.lower().endswith((".yml", ".yaml")) and not is_config_file_name(name) and not name.startswith(".")
     )
     if faults:
         return LoadReport((), (*faults, *judged.faults), (*others, *judged.warnings))
@@ -123,7 +123,7 @@ def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bo
     for name, data in sorted(contents.items()):
         path = directory / name
         try:
-            checked = check(read(data), str(path), schema())
+            checked = check_document(read_yaml(data), str(path), config_schema())
         except YamlFault as fault:
             faults.append(ConfigFault(str(path), fault.problem, fault.remedy, fault.place))
             continue
@@ -132,32 +132,34 @@ def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bo
         if checked.unknown and strict:
             faults += [ConfigFault(str(path), f"{unknown} is not known", "remove it") for unknown in checked.unknown]
         elif checked.unknown:
-            warnings.append(f"{path}: fields that are not known here are ignored: {', '.join(_first(checked.unknown))}")
-    faults += duplicates(configs)
+            warnings.append(
+                f"{path}: fields that are not known here are ignored: {', '.join(_first_lines(checked.unknown))}"
+            )
+    faults += duplicate_faults(configs)
     if faults:
         return LoadReport((), tuple(faults), tuple(warnings))
     texts = {name: data.decode("utf-8") for name, data in contents.items()}
     return LoadReport(tuple(configs), (), tuple(warnings), texts)
 
 
-def sample() -> str:
+def sample_file() -> str:
     """A file that explains itself, as shipped."""
     return resources.files("moorage.agent").joinpath("samples/provider_config.yaml").read_text("utf-8")
 
 
-def is_read(name: str) -> bool:
+def is_config_file_name(name: str) -> bool:
     """Whether a file of this name counts."""
     return name.endswith(".yaml") and not name.startswith(".")
 
 
 #: Of each file that counts and of the directory: whatever is done to one of them changes it.
-Stamp = tuple[tuple[str, int, int, int, int], ...]
+DirectoryStamp = tuple[tuple[str, int, int, int, int], ...]
 
 
-def stamp(directory: Path) -> Stamp:
+def directory_stamp(directory: Path) -> DirectoryStamp:
     """Compared with an earlier one it tells whether anything may have changed; nothing is read for it."""
     try:
-        names = sorted(path.name for path in directory.iterdir() if is_read(path.name))[: MAX_FILES + 1]
+        names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
     except OSError:
         return ()
     return tuple(_stamp_of(directory / name) for name in (".", *names))
@@ -171,14 +173,14 @@ def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
     return path.name, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
-def _first(things: Sequence[object]) -> list[str]:
+def _first_lines(things: Sequence[object]) -> list[str]:
     """As many as a log line can bear."""
     more = [f"and {len(things) - MAX_SHOWN} more"] if len(things) > MAX_SHOWN else []
     return [str(thing) for thing in things[:MAX_SHOWN]] + more
 
 
 @cache
-def schema() -> Mapping[str, Any]:
+def config_schema() -> Mapping[str, Any]:
     """The formal schema of major version 1, as shipped."""
     text = resources.files("moorage.agent").joinpath("schemas/provider_config_1.json").read_text("utf-8")
     loaded: Mapping[str, Any] = json.loads(text)
@@ -194,7 +196,7 @@ def _size_bytes(path: Path) -> int:
     return size if size <= MAX_FILE_BYTES else 0
 
 
-def _bytes(path: Path, allow_writable: bool) -> tuple[bytes | None, list[ConfigFault]]:
+def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[ConfigFault]]:
     """What is in the file, at most `MAX_FILE_BYTES`; permissions are those of the file that was opened.
 
     O_NONBLOCK: a named pipe must not hold up the start.

@@ -11,7 +11,7 @@ from moorage.agent.tree.provider_tree_diff import CreateProvider, DropProvider, 
 from moorage.placement.client.placement_client import PlacementClient, Provider
 
 
-class Reader:
+class PlacementTreeReader:
     """Placement's tree of the compute nodes; remembers what it read by generation."""
 
     def __init__(self, placement: PlacementClient) -> None:
@@ -61,7 +61,7 @@ class Reader:
         )
 
 
-class TreeWriter:
+class PlacementTreeWriter:
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
 

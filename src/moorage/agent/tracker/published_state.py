@@ -75,7 +75,7 @@ def _encoded(published: Published) -> _File:
     )
 
 
-def either(before: Published, after: Published) -> Published:
+def published_union(before: Published, after: Published) -> Published:
     """What may be ours while the writes are under way."""
     merged = dict(before)
     for uuid, new in after.items():

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from moorage.agent.provider_config.load import ProviderFiles, Stamp, load, stamp
-from moorage.agent.provider_config.rules.merge import Merged, merge, start_error
+from moorage.agent.provider_config.load import DirectoryStamp, ProviderFiles, directory_stamp, load_provider_files
+from moorage.agent.provider_config.rules.merge import MergeResult, merge_configs, start_error
 from moorage.agent.provider_config.rules.model import ProviderConfig
-from moorage.agent.tracker.placement_tree import Reader, TreeWriter
-from moorage.agent.tracker.published_state import PublishedFile, either
-from moorage.agent.tree.accelerator_subtree import Grafts, grafted
-from moorage.agent.tree.drift_backoff import Contests, Thing, drifted
+from moorage.agent.tracker.placement_tree import PlacementTreeReader, PlacementTreeWriter
+from moorage.agent.tracker.published_state import PublishedFile, published_union
+from moorage.agent.tree.accelerator_subtree import AcceleratorProviders, with_accelerators
+from moorage.agent.tree.drift_backoff import ClassOrTrait, DriftBackoff, drifted_items
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree, SeenProvider, tree_of
 from moorage.agent.tree.provider_tree_diff import ProviderTreeDiff, diff, identified, unwanted, with_foreign
 from moorage.core.clock import Clock
@@ -61,18 +61,18 @@ class UpdateResult:
 
 
 @dataclass(frozen=True)
-class _Decided:
+class _UpdatePlan:
     """What a round would do, before anything is done."""
 
-    merged: Merged
+    merged: MergeResult
     changes: ProviderTreeDiff
     seen: Sequence[SeenProvider]
-    grafts: tuple[str, ...]  #: names of accelerators' providers
-    mending: set[Thing]
+    accelerators: tuple[str, ...]  #: names of accelerators' providers
+    to_restore: set[ClassOrTrait]
     warnings: tuple[str, ...]
 
 
-class Nodes(Protocol):
+class ProviderSource(Protocol):
     """As much of a virt driver as is about providers (`moorage.agent.virt.driver.VirtDriver`)."""
 
     def nodes(self) -> Sequence[str]: ...
@@ -86,8 +86,8 @@ class ResourceTracker:
     def __init__(
         self,
         *,
-        driver: Nodes,
-        grafts: Grafts,
+        driver: ProviderSource,
+        accelerators: AcceleratorProviders,
         placement: PlacementClient,
         files: ProviderFiles,
         published: PublishedFile,
@@ -95,19 +95,19 @@ class ResourceTracker:
         ids: Ids,
     ) -> None:
         self._driver = driver
-        self._grafts = grafts
-        self._placement = Reader(placement)
-        self._writer = TreeWriter(placement)
+        self._accelerators = accelerators
+        self._placement = PlacementTreeReader(placement)
+        self._writer = PlacementTreeWriter(placement)
         self._published = published
         self._clock = clock
         self._ids = ids
-        self._contests = Contests()
+        self._backoff = DriftBackoff()
         self._one_at_a_time = threading.Lock()
         self._warned: frozenset[str] = frozenset()
         self.files = files
         #: What `start` has read: the files themselves, and what they looked like before.
         self.texts: Mapping[str, str] = {}
-        self.stamp: Stamp = ()
+        self.stamp: DirectoryStamp = ()
         #: What the files say, as they were accepted last.
         self.configs: Sequence[ProviderConfig] = ()
         #: The tree of the last update.
@@ -117,12 +117,12 @@ class ResourceTracker:
 
     def start(self) -> UpdateResult:
         """Read the files and publish. Raises `StartError` for a faulty file or one that contradicts the driver."""
-        self.stamp = stamp(self.files.directory)
-        report = load(self.files)
+        self.stamp = directory_stamp(self.files.directory)
+        report = load_provider_files(self.files)
         self.texts = report.texts
-        return self.adopt(report.configs)
+        return self.adopt_configs(report.configs)
 
-    def adopt(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
+    def adopt_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
         """Publish with `configs`, which count from now on.
 
         Raises `StartError` when they contradict the driver, and what Placement refuses or does not answer: then what
@@ -131,12 +131,12 @@ class ResourceTracker:
         with self._one_at_a_time:
             before, self.configs = self.configs, configs
             try:
-                return self._rounds(startup=True)
+                return self._update_with_retries(startup=True)
             except BaseException:
                 self.configs = before
                 raise
 
-    def follow(self, configs: Sequence[ProviderConfig]) -> None:
+    def follow_configs(self, configs: Sequence[ProviderConfig]) -> None:
         """`configs` count from the next update on; what contradicts the driver is left out of it, with a warning."""
         with self._one_at_a_time:
             self.configs = configs
@@ -144,92 +144,92 @@ class ResourceTracker:
     def update(self) -> UpdateResult:
         """Bring Placement up to date. Raises `Conflict` when others were in the way `MAX_ROUNDS` times."""
         with self._one_at_a_time:
-            return self._rounds(startup=False)
+            return self._update_with_retries(startup=False)
 
-    def preview(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """What `adopt` would do, with nothing done. Raises what it would raise."""
+    def preview_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
+        """What `adopt_configs` would do, with nothing done. Raises what it would raise."""
         with self._one_at_a_time:
-            decided = self._decide(configs)
-        if decided.merged.conflicts:
-            raise start_error(decided.merged.conflicts)
-        return UpdateResult(decided.merged.tree, decided.changes, tuple(decided.seen), decided.warnings)
+            plan = self._plan_update(configs)
+        if plan.merged.conflicts:
+            raise start_error(plan.merged.conflicts)
+        return UpdateResult(plan.merged.tree, plan.changes, tuple(plan.seen), plan.warnings)
 
     def holders(self, provider: str) -> Mapping[str, Mapping[str, int]]:
         """Who uses a provider: {consumer: {class: units}}"""
         return self._placement.holders(provider)
 
-    def chance(self) -> float:
+    def random_fraction(self) -> float:
         """In [0, 1), another one each time."""
         return int(self._ids.uuid()[:8], 16) / (1 << 32)
 
-    def _rounds(self, *, startup: bool) -> UpdateResult:
+    def _update_with_retries(self, *, startup: bool) -> UpdateResult:
         pause_s = FIRST_PAUSE_S
         for _ in range(MAX_ROUNDS - 1):
             try:
-                return self._round(startup)
+                return self._update_once(startup)
             except Conflict as conflict:
                 log.info("somebody else wrote to a provider of this host; reading again", extra={"why": str(conflict)})
             self._placement.forget()
             self._clock.sleep(pause_s)
             pause_s *= 2
-        return self._round(startup)
+        return self._update_once(startup)
 
     def provider_uuid(self, node: str) -> str:
         """Of a compute node, once it was published."""
         return self.tree[node].known_uuid
 
-    def above(self, uuids: Iterable[str]) -> frozenset[str]:
+    def ancestor_names(self, uuids: Iterable[str]) -> frozenset[str]:
         """Names of all providers that those of `uuids` hang below: where a server's devices are."""
         tree, wanted = self.tree, set(uuids)
         return frozenset(above for node in tree if node.uuid in wanted for above in tree.ancestors(node.name))
 
-    def _round(self, startup: bool) -> UpdateResult:
-        decided = self._decide(self.configs)
-        if startup and decided.merged.conflicts:
-            raise start_error(decided.merged.conflicts)
-        tree = decided.merged.tree
-        self._apply(decided.changes, decided.seen)
-        self._contests.mended(decided.mending, self._clock.now())
-        self.tree, self.devices = tree, len(decided.grafts)
-        self._grafts.published({name: tree[name].uuid or "" for name in decided.grafts})
-        self._warn(decided.warnings)
-        return UpdateResult(tree, decided.changes, tuple(decided.seen), decided.warnings)
+    def _update_once(self, startup: bool) -> UpdateResult:
+        plan = self._plan_update(self.configs)
+        if startup and plan.merged.conflicts:
+            raise start_error(plan.merged.conflicts)
+        tree = plan.merged.tree
+        self._apply(plan.changes, plan.seen)
+        self._backoff.record_restored(plan.to_restore, self._clock.now())
+        self.tree, self.devices = tree, len(plan.accelerators)
+        self._accelerators.published({name: tree[name].uuid or "" for name in plan.accelerators})
+        self._log_new_warnings(plan.warnings)
+        return UpdateResult(tree, plan.changes, tuple(plan.seen), plan.warnings)
 
-    def _decide(self, configs: Sequence[ProviderConfig]) -> _Decided:
-        grafts = self._grafts.nodes()
+    def _plan_update(self, configs: Sequence[ProviderConfig]) -> _UpdatePlan:
+        accelerators = self._accelerators.nodes()
         nodes = self._driver.nodes()
         seen = self._placement.read(nodes)
-        tree = grafted(self._driver.update_provider_tree(tree_of(seen)), grafts, root=nodes[0])
-        tree = identified(_marked(tree).marked_native(), seen, self._ids)
-        merged = merge(with_foreign(tree, seen, self._published.content), configs)
-        changed = drifted(self.tree, merged.tree, {provider.uuid: provider for provider in seen})
-        given_way = self._contests.given_way(changed, self._clock.now())
-        changes = self._changes(merged.tree, seen, given_way)
-        return _Decided(
+        tree = with_accelerators(self._driver.update_provider_tree(tree_of(seen)), accelerators, root=nodes[0])
+        tree = identified(_with_compute_node_traits(tree).marked_native(), seen, self._ids)
+        merged = merge_configs(with_foreign(tree, seen, self._published.content), configs)
+        changed = drifted_items(self.tree, merged.tree, {provider.uuid: provider for provider in seen})
+        backed_off = self._backoff.backed_off(changed, self._clock.now())
+        changes = self._diff(merged.tree, seen, backed_off)
+        return _UpdatePlan(
             merged,
             changes,
             seen,
-            tuple(node.name for node in grafts),
-            changed - given_way.keys(),
-            (*_sentences(merged), *changes.warnings, *_given_way(given_way, seen)),
+            tuple(node.name for node in accelerators),
+            changed - backed_off.keys(),
+            (*_config_warnings(merged), *changes.warnings, *_backoff_warnings(backed_off, seen)),
         )
 
-    def _changes(
-        self, tree: ProviderTree, seen: Sequence[SeenProvider], given_way: Mapping[Thing, object]
+    def _diff(
+        self, tree: ProviderTree, seen: Sequence[SeenProvider], backed_off: Mapping[ClassOrTrait, object]
     ) -> ProviderTreeDiff:
         published = self._published.content
         used = {uuid: self._placement.usages(uuid) for uuid in unwanted(tree, seen, published)}
-        return diff(tree, seen, published, used, given_way.keys())
+        return diff(tree, seen, published, used, backed_off.keys())
 
     def _apply(self, changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> None:
         """Done twice, or only half, it is the next round that finds the rest."""
         if changes.steps:
-            self._published.save(either(self._published.content, changes.published))
+            self._published.save(published_union(self._published.content, changes.published))
             self._writer.write(changes.steps, seen)
             log.info("provider tree published", extra={"writes": len(changes.steps)})
         self._published.save(changes.published)
 
-    def _warn(self, warnings: Sequence[str]) -> None:
+    def _log_new_warnings(self, warnings: Sequence[str]) -> None:
         """Each sentence once, and again when it went away in between."""
         for warning in warnings:
             if warning not in self._warned:
@@ -246,7 +246,7 @@ class ResourcesTask:
     """
 
     #: Servers that come and go one after the other are published together.
-    rest_s = 0.2
+    min_pause_s = 0.2
 
     def __init__(self, tracker: ResourceTracker, *, host: str, clock: Clock, period_s: float) -> None:
         self.name = resources_topic(host)
@@ -276,7 +276,7 @@ class ResourcesTask:
         that lost Placement together must not come back together.
         """
         pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), longest_s)
-        return pause_s * (0.5 + self._tracker.chance())
+        return pause_s * (0.5 + self._tracker.random_fraction())
 
 
 def resources_topic(host: str) -> str:
@@ -284,13 +284,13 @@ def resources_topic(host: str) -> str:
     return f"resources of {host}"
 
 
-def _marked(tree: ProviderTree) -> ProviderTree:
+def _with_compute_node_traits(tree: ProviderTree) -> ProviderTree:
     for root in tree.roots:
         tree = tree.with_traits(root.name, root.traits | COMPUTE_NODE_TRAITS)
     return tree
 
 
-def _sentences(merged: Merged) -> list[str]:
+def _config_warnings(merged: MergeResult) -> list[str]:
     absent = [
         f"{config.source}: there is no provider {config.who} on this host now; the entry waits for it"
         for config in merged.absent
@@ -298,12 +298,12 @@ def _sentences(merged: Merged) -> list[str]:
     return [*(f"{conflict} (ignored until then)" for conflict in merged.conflicts), *absent]
 
 
-def _given_way(things: Mapping[Thing, datetime], seen: Iterable[SeenProvider]) -> list[str]:
+def _backoff_warnings(items: Mapping[ClassOrTrait, datetime], seen: Iterable[SeenProvider]) -> list[str]:
     names = {provider.uuid: provider.name for provider in seen}
     return [
         f"{name} of provider {names[uuid]} is changed by somebody else each time this agent has set it; left as it is "
         f"for now. Find who that is (a second agent of this name, a script), or take {name} out of the files"
-        for uuid, name in sorted(things)
+        for uuid, name in sorted(items)
     ]
 
 
@@ -313,7 +313,7 @@ class NoComputeNode(Unavailable):
     code = "agent.no_compute_node"
 
 
-class OutsideHypervisor:
+class ExternalHypervisor:
     """What the resource tracker asks of a virt driver, and nothing else."""
 
     def __init__(self, node: str) -> None:

@@ -11,7 +11,7 @@ from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.core.inventories import Inventory
 
 
-class GraftNode(Protocol):
+class AcceleratorProviderNode(Protocol):
     """One provider to be grafted on: a region of an FPGA, a GPU ..."""
 
     @property
@@ -27,10 +27,10 @@ class GraftNode(Protocol):
     def traits(self) -> frozenset[str]: ...
 
 
-class Grafts(Protocol):
+class AcceleratorProviders(Protocol):
     """An accelerator agent, seen from the resource tracker."""
 
-    def nodes(self) -> Sequence[GraftNode]:
+    def nodes(self) -> Sequence[AcceleratorProviderNode]:
         """Discover again; parents before children. The same devices give the same nodes."""
         ...
 
@@ -39,17 +39,17 @@ class Grafts(Protocol):
         ...
 
 
-class NoGrafts:
+class NoAcceleratorProviders:
     """A host without accelerators."""
 
-    def nodes(self) -> Sequence[GraftNode]:
+    def nodes(self) -> Sequence[AcceleratorProviderNode]:
         return ()
 
     def published(self, uuids: Mapping[str, str]) -> None:
         return
 
 
-def grafted(tree: ProviderTree, nodes: Sequence[GraftNode], root: str) -> ProviderTree:
+def with_accelerators(tree: ProviderTree, nodes: Sequence[AcceleratorProviderNode], root: str) -> ProviderTree:
     """[pure] `provider_tree` with `nodes` on it. A parent that the driver does not report is replaced by `root`.
 
     The one case for that: a driver that shows no NUMA nodes. The device must be schedulable all the same.

@@ -13,75 +13,75 @@ from datetime import datetime, timedelta
 from moorage.agent.tree.provider_tree import ProviderTree, SeenProvider
 
 #: A class or trait of a provider: (provider uuid, its name).
-Thing = tuple[str, str]
+ClassOrTrait = tuple[str, str]
 
 #: Mended at once for so many times; then the pauses begin.
-FREE = 2
+FREE_RESTORES = 2
 FIRST_PAUSE = timedelta(minutes=2)
 LONGEST_PAUSE = timedelta(hours=1)
 
 
-def drifted(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[Thing]:
+def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[ClassOrTrait]:
     """What was published as it is wanted now, and is not so in Placement any more. A provider that is gone counts
     with nothing: it is made again.
     """
-    things: set[Thing] = set()
+    items: set[ClassOrTrait] = set()
     for node in wanted:
         there, earlier = seen.get(node.uuid or ""), before.get(node.name)
         if there is None or earlier is None:
             continue
-        things |= {
+        items |= {
             (there.uuid, name)
             for name, inventory in node.inventories.items()
             if earlier.inventories.get(name) == inventory and there.inventories.get(name) != inventory
         }
-        things |= {(there.uuid, name) for name in (node.traits & earlier.traits) - there.traits}
-    return things
+        items |= {(there.uuid, name) for name in (node.traits & earlier.traits) - there.traits}
+    return items
 
 
 @dataclass
-class _Contest:
+class _Drift:
     mended: int = 0
     last: datetime | None = None  #: found changed
 
 
 @dataclass
-class Contests:
+class DriftBackoff:
     """In memory: an agent that was restarted begins with the benefit of the doubt."""
 
-    _by_thing: dict[Thing, _Contest] = field(default_factory=dict)
+    _by_item: dict[ClassOrTrait, _Drift] = field(default_factory=dict)
 
-    def given_way(self, things: set[Thing], now: datetime) -> dict[Thing, datetime]:
-        """Of `things`, which have drifted, those that are not to be mended yet, and when they are."""
-        self._forget(things, now)
+    def backed_off(self, items: set[ClassOrTrait], now: datetime) -> dict[ClassOrTrait, datetime]:
+        """Of `items`, which have drifted, those that are not to be mended yet, and when they are."""
+        self._forget(items, now)
         waiting = {}
-        for thing in things:
-            contest = self._by_thing.setdefault(thing, _Contest())
-            due = now if contest.last is None else contest.last + _pause(contest.mended)
+        for item in items:
+            drift = self._by_item.setdefault(item, _Drift())
+            due = now if drift.last is None else drift.last + _pause_before_restore(drift.mended)
             if due > now:
-                waiting[thing] = due
+                waiting[item] = due
         return waiting
 
-    def mended(self, things: set[Thing], now: datetime) -> None:
+    def record_restored(self, items: set[ClassOrTrait], now: datetime) -> None:
         """They were written again."""
-        for thing in things:
-            contest = self._by_thing.setdefault(thing, _Contest())
-            contest.mended += 1
-            contest.last = now
+        for item in items:
+            drift = self._by_item.setdefault(item, _Drift())
+            drift.mended += 1
+            drift.last = now
 
-    def _forget(self, things: set[Thing], now: datetime) -> None:
-        for thing, contest in list(self._by_thing.items()):
-            if thing not in things and contest.last is not None and now - contest.last > _calm(contest.mended):
-                del self._by_thing[thing]
+    def _forget(self, items: set[ClassOrTrait], now: datetime) -> None:
+        for item, drift in list(self._by_item.items()):
+            if item not in items and drift.last is not None and now - drift.last > _calm_period(drift.mended):
+                del self._by_item[item]
 
 
-def _pause(mended: int) -> timedelta:
+def _pause_before_restore(mended: int) -> timedelta:
     """Before the next mending."""
-    if mended < FREE:
+    if mended < FREE_RESTORES:
         return timedelta(0)
-    return min(FIRST_PAUSE * (1 << min(mended - FREE, 16)), LONGEST_PAUSE)
+    return min(FIRST_PAUSE * (1 << min(mended - FREE_RESTORES, 16)), LONGEST_PAUSE)
 
 
-def _calm(mended: int) -> timedelta:
+def _calm_period(mended: int) -> timedelta:
     """How long nothing must happen until it is forgotten."""
-    return 2 * max(_pause(mended), FIRST_PAUSE)
+    return 2 * max(_pause_before_restore(mended), FIRST_PAUSE)

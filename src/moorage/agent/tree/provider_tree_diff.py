@@ -114,13 +114,13 @@ def diff(
     seen: Sequence[SeenProvider],
     published: Published,
     used: Usages,
-    contested: Collection[tuple[str, str]] = (),
+    backed_off: Collection[tuple[str, str]] = (),
 ) -> ProviderTreeDiff:
     """From what is seen to what is wanted. Every node of `provider_tree` has a uuid (`identified`).
 
-    `contested`: (provider uuid, class or trait) that is left as somebody else keeps making it (`drift_backoff`).
+    `backed_off`: (provider uuid, class or trait) that is left as somebody else keeps making it (`drift_backoff`).
     """
-    plan = _Plan(seen, published, used, contested)
+    plan = _Plan(seen, published, used, backed_off)
     for node in tree:
         plan.wanted(node, plan.uuid_of(node.parent))
     wanted = {node.uuid for node in tree}
@@ -148,7 +148,7 @@ class _Plan:
     seen_list: Sequence[SeenProvider]
     published: Published
     used: Usages
-    contested: Collection[tuple[str, str]]
+    backed_off: Collection[tuple[str, str]]
     closed: set[tuple[str, str]] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     after: dict[str, PublishedProvider] = field(default_factory=dict)
@@ -237,7 +237,7 @@ class _Plan:
     def _put_inventories(self, seen: SeenProvider, before: frozenset[str], wanted: Mapping[str, Inventory]) -> None:
         foreign = {name: inventory for name, inventory in seen.inventories.items() if name not in before}
         target = {**foreign, **wanted}
-        for name in self._contested(seen, target):
+        for name in self._backed_off(seen, target):
             if name in seen.inventories:
                 target[name] = seen.inventories[name]
             else:
@@ -248,12 +248,12 @@ class _Plan:
 
     def _put_traits(self, seen: SeenProvider, before: frozenset[str], wanted: frozenset[str]) -> None:
         target = (seen.traits - before) | wanted
-        target = target - self._contested(seen, target) | (seen.traits & target)
+        target = target - self._backed_off(seen, target) | (seen.traits & target)
         if target != seen.traits:
             self.steps.append(PutTraits(seen.uuid, target, _custom(target - seen.traits)))
 
-    def _contested(self, seen: SeenProvider, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(name for name in names if (seen.uuid, name) in self.contested)
+    def _backed_off(self, seen: SeenProvider, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(name for name in names if (seen.uuid, name) in self.backed_off)
 
 
 def _custom(names: Iterable[str]) -> tuple[str, ...]:

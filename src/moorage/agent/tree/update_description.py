@@ -18,7 +18,7 @@ from moorage.agent.tree.provider_tree_diff import (
 from moorage.core.inventories import Inventory
 
 
-class How(StrEnum):
+class ChangeKind(StrEnum):
     ADD = "add"
     CHANGE = "change"
     REMOVE = "remove"
@@ -28,14 +28,14 @@ class How(StrEnum):
 @dataclass(frozen=True)
 class ClassChange:
     name: str
-    how: How
+    how: ChangeKind
     before: Inventory | None
     after: Inventory | None
 
     @property
-    def may_be_in_the_way(self) -> bool:
+    def needs_users(self) -> bool:
         """Whether it matters who uses it."""
-        return self.how is How.CLOSE or (
+        return self.how is ChangeKind.CLOSE or (
             self.before is not None and self.after is not None and _capacity(self.after) < _capacity(self.before)
         )
 
@@ -51,7 +51,7 @@ class ProviderChange:
     traits_removed: list[str] = field(default_factory=list)
 
 
-def described(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
+def describe_changes(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
     """In the order in which they are written. A class that stays closed as it was is there, too."""
     before = {provider.uuid: provider for provider in seen}
     rows: dict[str, ProviderChange] = {}
@@ -77,7 +77,7 @@ def described(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[P
     for uuid, name in sorted(changes.closed):
         if not any(change.name == name for change in row(uuid).classes):
             inventory = before[uuid].inventories[name]
-            row(uuid).classes.append(ClassChange(name, How.CLOSE, inventory, inventory))
+            row(uuid).classes.append(ClassChange(name, ChangeKind.CLOSE, inventory, inventory))
     return list(rows.values())
 
 
@@ -90,9 +90,9 @@ def _classes(
         if old == new:
             continue
         if (uuid, name) in changes.closed:
-            how = How.CLOSE
+            how = ChangeKind.CLOSE
         else:
-            how = How.ADD if old is None else How.REMOVE if new is None else How.CHANGE
+            how = ChangeKind.ADD if old is None else ChangeKind.REMOVE if new is None else ChangeKind.CHANGE
         found.append(ClassChange(name, how, old, new))
     return found
 

@@ -24,7 +24,7 @@ from moorage.agent.virt.driver import VirtError
 CONTROL_FILE = "control.json"
 
 
-class _OrderedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _FaultFromFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operation: str
     message: str
     times: int = 0
@@ -33,7 +33,7 @@ class _OrderedFault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     latency_s: Mapping[str, float] = {}
-    faults: tuple[_OrderedFault, ...] = ()
+    faults: tuple[_FaultFromFile, ...] = ()
 
 
 @dataclass
@@ -44,7 +44,7 @@ class _Fault:
     name: str | None
 
 
-class Script:
+class FaultInjection:
     """`latency_s` is by operation; `control` is the file that orders more, where it is there."""
 
     def __init__(self, latency_s: Mapping[str, float] | None = None, control: Path | None = None) -> None:
@@ -56,7 +56,7 @@ class Script:
         self._ordered_faults: list[_Fault] = []
         self._lock = threading.Lock()
 
-    def latency_of(self, operation: str) -> float:
+    def operation_latency_s(self, operation: str) -> float:
         """Seconds; what the file says wins."""
         with self._lock:
             self._read()

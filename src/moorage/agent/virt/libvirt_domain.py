@@ -18,8 +18,8 @@ import libvirt
 
 from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
-from moorage.agent.virt.libvirt_programs import run
-from moorage.agent.virt.xml.domain_xml import is_ours, parse, read_xml, rescue_image
+from moorage.agent.virt.libvirt_programs import run_program
+from moorage.agent.virt.xml.domain_xml import is_ours, parse_domain, read_xml, rescue_image
 from moorage.core.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -67,25 +67,25 @@ def definition_of(domain: Any) -> str:
 def start(domain: Any) -> None:
     """Running: from its disk, from its saved memory, or from where it was paused; with all devices of its definition."""
     if not domain.isActive():
-        answered(domain.create, within_s=_SAVE_TIMEOUT_S)
+        call_with_timeout(domain.create, within_s=_SAVE_TIMEOUT_S)
     elif power_of(domain) is DomainPowerState.PAUSED:
-        answered(domain.resume)
+        call_with_timeout(domain.resume)
     _attach_missing(domain)
 
 
 def pause(domain: Any) -> None:
-    answered(domain.suspend)
+    call_with_timeout(domain.suspend)
 
 
 def crash(domain: Any) -> None:
     """An NMI: what the guest makes of it is the guest's."""
-    answered(domain.injectNMI, 0)
+    call_with_timeout(domain.injectNMI, 0)
 
 
 def set_password(domain: Any, password: str) -> None:
     """By the guest agent."""
     domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
-    answered(domain.setUserPassword, _ADMINISTRATOR, password, 0, within_s=2 * _AGENT_TIMEOUT_S)
+    call_with_timeout(domain.setUserPassword, _ADMINISTRATOR, password, 0, within_s=2 * _AGENT_TIMEOUT_S)
 
 
 def turn_off(domain: Any) -> None:
@@ -108,7 +108,7 @@ def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
             return False
         if asked is None or now - asked >= timedelta(seconds=_ASK_AGAIN_S):
             try:
-                _unless_off(lambda: answered(domain.shutdown))
+                _unless_off(lambda: call_with_timeout(domain.shutdown))
             except GuestHangs:
                 return False
             asked = now
@@ -128,7 +128,9 @@ def _unless_off(call: Callable[[], object]) -> None:
 def suspend(domain: Any, clock: Clock) -> None:
     """Its memory goes to disk. What a passed-through device remembers cannot be saved, so those are taken out first."""
     for device in _passed_through(domain.XMLDesc()):
-        answered(domain.detachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+        call_with_timeout(
+            domain.detachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE
+        )
     until = clock.now() + timedelta(seconds=_RELEASE_TIMEOUT_S)
     while _passed_through(domain.XMLDesc()):
         if clock.now() >= until:
@@ -136,7 +138,7 @@ def suspend(domain: Any, clock: Clock) -> None:
                 f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; is it still booting?"
             )
         clock.sleep(_POLL_S)
-    answered(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
+    call_with_timeout(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
 
 
 def _attach_missing(domain: Any) -> None:
@@ -144,7 +146,9 @@ def _attach_missing(domain: Any) -> None:
     present = {_source(device) for device in _passed_through(domain.XMLDesc())}
     for device in _passed_through(definition_of(domain)):
         if _source(device) not in present:
-            answered(domain.attachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE)
+            call_with_timeout(
+                domain.attachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE
+            )
 
 
 def _passed_through(definition: str) -> list[ET.Element]:
@@ -160,10 +164,10 @@ def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
     """`disk`, one of the domain's, at this moment and in one piece (qcow2). The guest goes on meanwhile."""
     to.unlink(missing_ok=True)
     if not domain.isActive():
-        run(["qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", disk, to])
+        run_program(["qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", disk, to])
         return
     _abort_backup(domain)  # of an agent that died in the middle
-    answered(domain.backupBegin, _backup_of(domain, disk, to), None, 0)
+    call_with_timeout(domain.backupBegin, _backup_of(domain, disk, to), None, 0)
     until = clock.now() + timedelta(seconds=_BACKUP_TIMEOUT_S)
     while domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         if clock.now() >= until:
@@ -194,7 +198,7 @@ def _backup_of(domain: Any, disk: Path, to: Path) -> str:
 
 def _abort_backup(domain: Any) -> None:
     if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
-        answered(domain.abortJob)
+        call_with_timeout(domain.abortJob)
 
 
 T = TypeVar("T")
@@ -209,7 +213,7 @@ class GuestHangs(VirtError):
     code = "virt.guest_hangs"
 
 
-def answered(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
+def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
     """What `call` answers or raises. Raises `GuestHangs`.
 
     The thread of a call that was given up ends when QEMU does: libvirt lets go of it then.
@@ -235,7 +239,7 @@ def answered(call: Callable[..., T], *arguments: object, within_s: float | None 
         ) from error
 
 
-class KnownDomains:
+class OwnDomains:
     def __init__(self, host: str) -> None:
         self._host = host
         self._strangers: frozenset[str] = frozenset()
@@ -260,7 +264,7 @@ class KnownDomains:
             raise NoSuchDomain(f"there is no server {uuid} on host {self._host}")
         return domain
 
-    def all(self, link: Any) -> dict[str, Domain]:
+    def all_domains(self, link: Any) -> dict[str, Domain]:
         """By uuid. Domains of others, and guests that stand still, are named in the log, once for each change."""
         found: dict[str, Domain] = {}
         strangers: set[str] = set()
@@ -271,17 +275,17 @@ class KnownDomains:
                 if not is_ours(definition):
                     strangers.add(domain.name())
                     continue
-                spec = parse(definition)
+                spec = parse_domain(definition)
                 found[spec.uuid] = Domain(spec, power_of(domain), rescue_image(definition) is not None)
                 if lacks_room(domain):  # asked last: whoever is shown as paused is named too
                     stuck.add(spec.uuid)
             except libvirt.libvirtError as error:
                 if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it went in between
                     raise
-        self._say(strangers, stuck)
+        self._log_changes(strangers, stuck)
         return found
 
-    def _say(self, strangers: set[str], stuck: set[str]) -> None:
+    def _log_changes(self, strangers: set[str], stuck: set[str]) -> None:
         if strangers != self._strangers:
             log.warning(
                 "this host runs domains that this agent did not make; they are left alone, and what they use is not "

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import libvirt
 
-from moorage.agent.model.power import REACHED, DomainPowerState, PowerAction, hindrance, is_done
+from moorage.agent.model.power import STATE_AFTER, DomainPowerState, PowerAction, is_already_done, why_impossible
 from moorage.agent.tree.provider_tree import ProviderTree
 from moorage.agent.virt import libvirt_domain as guest
 from moorage.agent.virt.driver import (
@@ -27,10 +27,10 @@ from moorage.agent.virt.driver import (
     VirtError,
 )
 from moorage.agent.virt.libvirt_connection import LibvirtConnection
-from moorage.agent.virt.libvirt_domain import KnownDomains
+from moorage.agent.virt.libvirt_domain import OwnDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
 from moorage.agent.virt.libvirt_node import LibvirtNode, LibvirtSettings
-from moorage.agent.virt.xml.domain_xml import parse, render, rescue_image, shared_memory_name
+from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain, rescue_image, shared_memory_name
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
 
@@ -53,7 +53,7 @@ class LibvirtDriver:
         self._connection = connection
         self._guests = guests
         self._clock = clock
-        self._known = KnownDomains(settings.host)
+        self._own_domains = OwnDomains(settings.host)
         self._alone = SerializedCalls()
 
     # ------------------------------------------------------------------------------------------- the host
@@ -80,7 +80,7 @@ class LibvirtDriver:
             if not self._guests.is_made_by(spec.uuid, key):
                 # First of all: an image that cannot be had costs the server neither its guest nor its disk.
                 with self._guests.image_at_hand(spec):
-                    present = self._known.find(link, spec.uuid)
+                    present = self._own_domains.find(link, spec.uuid)
                     if present is not None:
                         guest.turn_off(present)
                     self._guests.remake(spec, key)
@@ -88,8 +88,8 @@ class LibvirtDriver:
 
     def _put(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
         """The domain with this definition, and running unless `start` is false and it was off."""
-        present = self._known.find(link, spec.uuid)
-        if present is not None and parse(guest.definition_of(present)) != spec:
+        present = self._own_domains.find(link, spec.uuid)
+        if present is not None and parse_domain(guest.definition_of(present)) != spec:
             guest.turn_off(present)
         if present is None or guest.power_of(present) is DomainPowerState.SHUTOFF:
             self._guests.prepare(spec)
@@ -101,14 +101,14 @@ class LibvirtDriver:
     def _define(self, link: Any, spec: DomainSpec) -> Any:
         """Checked by libvirt against its schema."""
         machine, cells = self._node.machine(link), self._node.cells_near(link, spec.near)
-        definition = render(spec, cells, machine, self._guests.parts(spec.uuid))
+        definition = render_domain(spec, cells, machine, self._guests.guest_paths(spec.uuid))
         return link.defineXMLFlags(definition.decode(), libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def destroy(self, uuid: str) -> bool:
         with self._alone.hold(uuid), self._connection.use() as link:
-            present = self._known.find(link, uuid)
+            present = self._own_domains.find(link, uuid)
             if present is not None:
-                addresses = parse(guest.definition_of(present)).pci_addresses
+                addresses = parse_domain(guest.definition_of(present)).pci_addresses
                 guest.turn_off(present)
                 present.undefineFlags(
                     libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
@@ -126,12 +126,12 @@ class LibvirtDriver:
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._known.domain(link, uuid)
+            domain = self._own_domains.domain(link, uuid)
             before = guest.power_of(domain)
-            if is_done(before, action):
+            if is_already_done(before, action):
                 return before
-            if why := hindrance(before, action):
-                raise VirtError(f"{parse(guest.definition_of(domain)).name}: {why}")
+            if why := why_impossible(before, action):
+                raise VirtError(f"{parse_domain(guest.definition_of(domain)).name}: {why}")
             self._act(domain, action)
             return guest.power_of(domain)
 
@@ -145,13 +145,13 @@ class LibvirtDriver:
             guest.pause(domain)
         elif action is PowerAction.SUSPEND:
             guest.suspend(domain, self._clock)
-        if REACHED[action] is DomainPowerState.RUNNING:
+        if STATE_AFTER[action] is DomainPowerState.RUNNING:
             guest.start(domain)
 
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._known.domain(link, uuid)
-            spec = parse(guest.definition_of(domain))
+            domain = self._own_domains.domain(link, uuid)
+            spec = parse_domain(guest.definition_of(domain))
             if self._guests.rescued_with(uuid) != image_id:
                 guest.turn_off(domain)
                 self._guests.begin_rescue(spec, image_id, password)
@@ -159,8 +159,8 @@ class LibvirtDriver:
 
     def unrescue(self, uuid: str) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
-            domain = self._known.domain(link, uuid)
-            spec = parse(guest.definition_of(domain))
+            domain = self._own_domains.domain(link, uuid)
+            spec = parse_domain(guest.definition_of(domain))
             if self._guests.rescued_with(uuid) is not None:
                 guest.turn_off(domain)
                 self._guests.end_rescue(uuid)
@@ -176,18 +176,18 @@ class LibvirtDriver:
 
     def set_password(self, uuid: str, password: str) -> None:
         with self._alone.hold(uuid), self._connection.use() as link:
-            guest.set_password(self._known.domain(link, uuid), password)
+            guest.set_password(self._own_domains.domain(link, uuid), password)
 
     def crash_dump(self, uuid: str) -> None:
         with self._alone.hold(uuid), self._connection.use() as link:
-            guest.crash(self._known.domain(link, uuid))
+            guest.crash(self._own_domains.domain(link, uuid))
 
     @contextmanager
     def snapshot(self, uuid: str) -> Iterator[DiskImage]:
         path = self._guests.snapshot(uuid)
         try:
             with self._alone.hold(uuid), self._connection.use() as link:
-                guest.copy_disk(self._known.domain(link, uuid), self._guests.disk(uuid), path, self._clock)
+                guest.copy_disk(self._own_domains.domain(link, uuid), self._guests.disk(uuid), path, self._clock)
             with path.open("rb") as file:
                 chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
                 yield DiskImage("qcow2", path.stat().st_size, chunks, self._guests.boot_properties(uuid))
@@ -209,12 +209,12 @@ class LibvirtDriver:
 
     def console(self, uuid: str) -> str:
         with self._connection.use() as link:
-            self._known.domain(link, uuid)
+            self._own_domains.domain(link, uuid)
         return self._guests.console(uuid, MAX_CONSOLE_BYTES)
 
     def domains(self) -> Mapping[str, Domain]:
         with self._connection.use() as link:
-            return self._known.all(link)
+            return self._own_domains.all_domains(link)
 
 
 class SerializedCalls:

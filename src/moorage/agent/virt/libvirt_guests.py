@@ -21,8 +21,8 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from moorage.agent.virt.driver import DomainSpec, NoSuchDomain, VirtError
-from moorage.agent.virt.libvirt_images import Base, BaseImages
-from moorage.agent.virt.libvirt_programs import run
+from moorage.agent.virt.libvirt_images import BaseImage, BaseImages
+from moorage.agent.virt.libvirt_programs import run_program
 from moorage.agent.virt.xml.domain_xml import DomainDisk, GuestPaths
 from moorage.core.ids import is_uuid
 from moorage.durable import write_durably
@@ -40,7 +40,7 @@ _RESCUE = ".rescue"
 BOOT_PROPERTIES = ("kernel_id", "ramdisk_id", "os_command_line", "hw_qemu_guest_agent")
 
 
-class System(msgspec.Struct, frozen=True):
+class BootSystem(msgspec.Struct, frozen=True):
     """What a guest boots: made from an image."""
 
     image_id: str | None
@@ -90,7 +90,7 @@ class GuestFiles:
         if self._system(guest) is None or not (guest / "disk").exists():
             self._make_system(guest, "", spec, self._key(guest))
         elif spec.disk_gb * GIB > _virtual_bytes(guest / "disk"):
-            run(["qemu-img", "resize", "-q", "-f", "qcow2", guest / "disk", f"{spec.disk_gb}G"])
+            run_program(["qemu-img", "resize", "-q", "-f", "qcow2", guest / "disk", f"{spec.disk_gb}G"])
         _keep_ephemeral(guest / "disk.ephemeral", spec.ephemeral_gb * GIB)
         _keep_swap(guest / "disk.swap", spec.swap_mb * MIB)
         if spec.config_drive is not None:
@@ -146,8 +146,8 @@ class GuestFiles:
         part = disk.with_name(f"{disk.name}.part")
         create: list[str | Path] = ["qemu-img", "create", "-q", "-f", "qcow2"]
         if spec.image_id is None:
-            self._note(guest, suffix, System(None, key))
-            run([*create, part, f"{max(disk_gb, 1)}G"])
+            self._note(guest, suffix, BootSystem(None, key))
+            run_program([*create, part, f"{max(disk_gb, 1)}G"])
         else:
             view = _view_of(spec)
             record = self._images.record(view, spec.image_id)
@@ -158,7 +158,7 @@ class GuestFiles:
                         self._images.copy(view, other, guest / f"{name}{suffix}")
                 self._note(guest, suffix, _system_of(record, key, base.digest))
                 size = max(disk_gb * GIB, base.virtual_bytes)
-                run([*create, "-F", base.format, "-b", base.path, part, str(size)])
+                run_program([*create, "-F", base.format, "-b", base.path, part, str(size)])
         part.rename(disk)
 
     @contextmanager
@@ -174,12 +174,12 @@ class GuestFiles:
 
     # -------------------------------------------------------------------------------------------- looked at
 
-    def parts(self, uuid: str) -> GuestPaths:
+    def guest_paths(self, uuid: str) -> GuestPaths:
         """What the definition names."""
         guest = self._guest(uuid)
         rescued = self.rescued_with(uuid)
         suffix = _RESCUE if rescued else ""
-        system = self._system(guest, suffix) or System(None)
+        system = self._system(guest, suffix) or BootSystem(None)
         config = guest / f"disk.config{suffix}"
         disks = [DomainDisk(str(guest / f"disk{suffix}"), "qcow2")]
         if rescued:
@@ -245,12 +245,12 @@ class GuestFiles:
         system = self._system(guest)
         return system.key if system is not None else ""
 
-    def _note(self, guest: Path, suffix: str, system: System) -> None:
+    def _note(self, guest: Path, suffix: str, system: BootSystem) -> None:
         write_durably(guest / _note_name(suffix), msgspec.json.encode(system))
 
-    def _system(self, guest: Path, suffix: str = "") -> System | None:
+    def _system(self, guest: Path, suffix: str = "") -> BootSystem | None:
         try:
-            return msgspec.json.decode((guest / _note_name(suffix)).read_bytes(), type=System)
+            return msgspec.json.decode((guest / _note_name(suffix)).read_bytes(), type=BootSystem)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -262,7 +262,7 @@ def _view_of(spec: DomainSpec) -> ProjectView:
     return ProjectView(spec.project_id)
 
 
-def _check_fits(record: ImageRecord, base: Base, disk_gb: int) -> None:
+def _check_fits(record: ImageRecord, base: BaseImage, disk_gb: int) -> None:
     """Placement counts what the flavor says. A flavor without a size takes the image as it is."""
     if disk_gb and base.virtual_bytes > disk_gb * GIB:
         raise VirtError(
@@ -271,9 +271,9 @@ def _check_fits(record: ImageRecord, base: Base, disk_gb: int) -> None:
         )
 
 
-def _system_of(record: ImageRecord, key: str, digest: str) -> System:
+def _system_of(record: ImageRecord, key: str, digest: str) -> BootSystem:
     properties = {name: record.properties[name] for name in BOOT_PROPERTIES if record.properties.get(name)}
-    return System(record.id, key, digest, properties)
+    return BootSystem(record.id, key, digest, properties)
 
 
 def _note_name(suffix: str) -> str:
@@ -281,7 +281,9 @@ def _note_name(suffix: str) -> str:
 
 
 def _virtual_bytes(path: Path) -> int:
-    document: Mapping[str, int] = json.loads(run(["qemu-img", "info", "--output=json", "-U", "-f", "qcow2", path]))
+    document: Mapping[str, int] = json.loads(
+        run_program(["qemu-img", "info", "--output=json", "-U", "-f", "qcow2", path])
+    )
     return document["virtual-size"]
 
 
@@ -291,7 +293,7 @@ def _keep_ephemeral(path: Path, size: int) -> None:
         path.unlink(missing_ok=True)
     elif not path.exists():
         part = _empty(path, size)
-        run(["mkfs.ext4", "-q", "-F", "-L", "ephemeral0", part])
+        run_program(["mkfs.ext4", "-q", "-F", "-L", "ephemeral0", part])
         part.rename(path)
     elif path.stat().st_size < size:
         with path.open("r+b") as file:
@@ -303,7 +305,7 @@ def _keep_swap(path: Path, size: int) -> None:
         path.unlink(missing_ok=True)
     elif not path.exists() or path.stat().st_size != size:
         part = _empty(path, size)
-        run(["mkswap", part])
+        run_program(["mkswap", part])
         part.rename(path)
 
 
@@ -330,7 +332,9 @@ def write_config_drive(files: Mapping[str, bytes], to: Path) -> None:
             path = Path(directory) / _path_inside_drive(name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        run([program, "-quiet", "-J", "-r", "-ldots", "-allow-multidot", "-l", "-V", LABEL, "-o", part, directory])
+        run_program(
+            [program, "-quiet", "-J", "-r", "-ldots", "-allow-multidot", "-l", "-V", LABEL, "-o", part, directory]
+        )
     part.rename(to)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.agent.virt.driver import VirtError
-from moorage.agent.virt.libvirt_programs import run
+from moorage.agent.virt.libvirt_programs import run_program
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.images.cache import DigestCache
 from moorage.images.views import ProjectView
@@ -32,7 +32,7 @@ _WAYS_OUT = ("backing-filename", "full-backing-filename")
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseImage:
     digest: str
     path: Path
     format: str  #: ``raw`` or ``qcow2``
@@ -62,7 +62,7 @@ class BaseImages:
         return record
 
     @contextmanager
-    def base(self, view: ProjectView, record: ImageRecord) -> Iterator[Base]:
+    def base(self, view: ProjectView, record: ImageRecord) -> Iterator[BaseImage]:
         """It stays for as long as the context lasts, and after it for as long as a disk is noted to lie over it.
 
         Raises `VirtError` for an image that QEMU must not be shown.
@@ -78,7 +78,7 @@ class BaseImages:
             path = self._directory / digest
             if not (_DIGEST.match(digest) and path.exists()):
                 path = self._fetched(view, record, format_name)
-            yield Base(digest, path, format_name, _virtual_bytes(record, path, format_name))
+            yield BaseImage(digest, path, format_name, _virtual_bytes(record, path, format_name))
 
     def copy(self, view: ProjectView, image_id: str, to: Path) -> None:
         """The bytes of a kernel or an initial file system."""
@@ -126,7 +126,7 @@ def _virtual_bytes(record: ImageRecord, path: Path, format_name: str) -> int:
 
     A qcow2 file may name other files of this host that QEMU would then read into the guest: such an image is refused.
     """
-    found = json.loads(run(["qemu-img", "info", "--output=json", "-f", format_name, path], bounded=True))
+    found = json.loads(run_program(["qemu-img", "info", "--output=json", "-f", format_name, path], bounded=True))
     data = (found.get("format-specific") or {}).get("data") or {}
     if any(found.get(name) for name in _WAYS_OUT) or data.get("data-file"):
         raise VirtError(f"image {record.id} refers to another file; upload it in one piece (qemu-img convert)")
@@ -140,7 +140,7 @@ def _check_whole(record: ImageRecord, path: Path, format_name: str) -> None:
     if format_name != "qcow2":
         return
     command: list[str | Path] = ["qemu-img", "check", "--output=json", "-f", format_name, path]
-    found = json.loads(run(command, bounded=True, fine=(_WHOLE, _LEAKS, _DAMAGED)))
+    found = json.loads(run_program(command, bounded=True, fine=(_WHOLE, _LEAKS, _DAMAGED)))
     if damaged := found.get("corruptions", 0):
         raise VirtError(
             f"image {record.id} is damaged: {damaged} of its clusters are missing, or belong to two places (qemu-img "

@@ -14,7 +14,7 @@ LOOK_CPU_S, LOOK_BYTES = 30, 1 << 30
 _PLACES = "/usr/sbin:/sbin"
 
 
-def run(command: Sequence[str | Path], *, bounded: bool = False, fine: Container[int] = (0,)) -> str:
+def run_program(command: Sequence[str | Path], *, bounded: bool = False, fine: Container[int] = (0,)) -> str:
     """Standard output. Raises `VirtError` with the program's own words, for an exit code that is not `fine`."""
     program = str(command[0])
     path = shutil.which(program) or shutil.which(program, path=_PLACES)

@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from moorage.agent.model.power import REACHED, REBOOTS, DomainPowerState, PowerAction, hindrance, is_done
+from moorage.agent.model.power import (
+    REBOOTS,
+    STATE_AFTER,
+    DomainPowerState,
+    PowerAction,
+    is_already_done,
+    why_impossible,
+)
 from moorage.agent.tree.provider_tree import ProviderNode, ProviderTree
 from moorage.agent.virt.driver import (
     Capability,
@@ -25,9 +32,9 @@ from moorage.agent.virt.driver import (
     Target,
     VirtError,
 )
-from moorage.agent.virt.fault_injection import CONTROL_FILE, Script
+from moorage.agent.virt.fault_injection import CONTROL_FILE, FaultInjection
 from moorage.agent.virt.host_description import HostDescription
-from moorage.agent.virt.xml.domain_xml import parse, render
+from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
 from moorage.core.inventories import Inventory
@@ -37,17 +44,17 @@ HYPERVISOR_VERSION = 1_000_000
 
 
 class SimulatedDriver:
-    """Thread-safe. `script` says what takes how long and what fails; without one ``control.json`` in `directory` does."""
+    """Thread-safe. `faults` says what takes how long and what fails; without one ``control.json`` in `directory` does."""
 
     def __init__(
-        self, description: HostDescription, directory: Path, clock: Clock, script: Script | None = None
+        self, description: HostDescription, directory: Path, clock: Clock, script: FaultInjection | None = None
     ) -> None:
         self._host = description
         self._domains = directory / "domains"
         self._consoles = directory / "consoles"
         self._disks = SimulatedDisks(directory / "disks")
         self._clock = clock
-        self.script = script or Script(control=directory / CONTROL_FILE)
+        self.faults = script or FaultInjection(control=directory / CONTROL_FILE)
         self._lock = threading.Lock()
         for path in (self._domains, self._consoles):
             path.mkdir(parents=True, exist_ok=True)
@@ -73,9 +80,9 @@ class SimulatedDriver:
         root = ProviderNode(
             name=host.name,
             inventories={
-                "VCPU": _whole(host.vcpus, host.cpu_allocation_ratio),
-                "MEMORY_MB": _whole(host.memory_mb, host.ram_allocation_ratio, host.reserved_memory_mb),
-                "DISK_GB": _whole(host.disk_gb, host.disk_allocation_ratio),
+                "VCPU": _inventory_of_all(host.vcpus, host.cpu_allocation_ratio),
+                "MEMORY_MB": _inventory_of_all(host.memory_mb, host.ram_allocation_ratio, host.reserved_memory_mb),
+                "DISK_GB": _inventory_of_all(host.disk_gb, host.disk_allocation_ratio),
             },
             traits=frozenset(host.traits) | {"COMPUTE_ACCELERATORS"},
             uuid=host.uuid,
@@ -107,7 +114,7 @@ class SimulatedDriver:
         self._refuse_shared_devices(spec)
         if present is None or present.spec != spec:
             self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
-            write_durably(self._xml(spec.uuid), render(spec, self._numa_nodes(spec)))
+            write_durably(self._xml(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
         elif present.power is DomainPowerState.RUNNING or not start:
             return present
         if not start:
@@ -134,10 +141,10 @@ class SimulatedDriver:
         spec = self._domain(uuid).spec
         self._pass_time(action, spec.name)
         with self._lock:
-            before, after = self._domain(uuid).power, REACHED[action]
-            if is_done(before, action):
+            before, after = self._domain(uuid).power, STATE_AFTER[action]
+            if is_already_done(before, action):
                 return before
-            if why := hindrance(before, action):
+            if why := why_impossible(before, action):
                 raise VirtError(f"{spec.name}: {why}")
             self._set_power(uuid, after)
             if action in REBOOTS or before is DomainPowerState.SHUTOFF:
@@ -222,8 +229,8 @@ class SimulatedDriver:
         return {domain.spec.uuid: domain for domain in found if domain is not None}
 
     def _pass_time(self, operation: str, name: str) -> None:
-        self._clock.sleep(self.script.latency_of(operation))
-        self.script.check(operation, name)
+        self._clock.sleep(self.faults.operation_latency_s(operation))
+        self.faults.check(operation, name)
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
         """As libvirt does for domains that run."""
@@ -256,7 +263,7 @@ class SimulatedDriver:
 
     def _read(self, uuid: str) -> Domain | None:
         try:
-            spec = parse(self._xml(uuid).read_bytes())
+            spec = parse_domain(self._xml(uuid).read_bytes())
         except FileNotFoundError:
             return None
         return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked(uuid)))
@@ -281,7 +288,7 @@ class SimulatedDriver:
         return self._consoles / f"{_checked(uuid)}.log"
 
 
-def _whole(total: int, ratio: float, reserved: int = 0) -> Inventory:
+def _inventory_of_all(total: int, ratio: float, reserved: int = 0) -> Inventory:
     """One server may have all of it."""
     return Inventory(total=total, reserved=reserved, max_unit=total, allocation_ratio=ratio)
 

@@ -15,36 +15,36 @@ from moorage.audit.model import (
     Finding,
     FindingKind,
     Repair,
-    listed,
+    joined_names,
 )
 
 
-def device_findings(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
-    if picture.accelerators is None:
+def device_findings(snapshot: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
+    if snapshot.accelerators is None:
         return
-    yield from _parts(picture, picture.accelerators, grace)
-    if picture.compute is not None:
-        yield from _without_server(picture, picture.accelerators, picture.compute, grace)
-        yield from _without_device(picture, picture.accelerators, picture.compute, grace)
+    yield from _parts(snapshot, snapshot.accelerators, grace)
+    if snapshot.compute is not None:
+        yield from _without_server(snapshot, snapshot.accelerators, snapshot.compute, grace)
+        yield from _without_device(snapshot, snapshot.accelerators, snapshot.compute, grace)
 
 
 def _without_server(
-    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
+    snapshot: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
 ) -> Iterator[Finding]:
     bound: dict[str, list[AuditedRequest]] = {}
     for one in accelerators.requests:
         if one.server not in compute.servers:
             bound.setdefault(one.server, []).append(one)
     for server, requests in sorted(bound.items()):
-        if any(picture.now - one.changed_at < grace for one in requests):
+        if any(snapshot.now - one.changed_at < grace for one in requests):
             continue
-        hosts = listed(sorted({one.host for one in requests}))
+        hosts = joined_names(sorted({one.host for one in requests}))
         can_be_freed = all(one.is_made_here for one in requests)
         yield Finding(
             FindingKind.DEVICE_WITHOUT_SERVER,
             server,
             hosts,
-            f"compute knows no such server, and {listed(sorted(one.uuid for one in requests))} "
+            f"compute knows no such server, and {joined_names(sorted(one.uuid for one in requests))} "
             f"{'is' if len(requests) == 1 else 'are'} bound for it",
             "nothing; with --also UUID gives its devices back, which are cleaned then"
             if can_be_freed
@@ -54,15 +54,15 @@ def _without_server(
 
 
 def _without_device(
-    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
+    snapshot: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, grace: timedelta
 ) -> Iterator[Finding]:
     has = {(one.server, one.provider_uuid) for one in accelerators.requests}
-    for provider in sorted(picture.providers.values(), key=lambda one: (one.name, one.uuid)):
+    for provider in sorted(snapshot.providers.values(), key=lambda one: (one.name, one.uuid)):
         if not provider.is_device or provider.uuid not in accelerators.deployables:
             continue
         for uuid, units in sorted(provider.held.items()):
             server = compute.states.get(uuid)
-            if server is None or not server.runs or picture.now - server.updated_at < grace:
+            if server is None or not server.runs or snapshot.now - server.updated_at < grace:
                 continue
             if (uuid, provider.uuid) not in has:
                 amounts = ", ".join(f"{amount} {name}" for name, amount in sorted(units.items()))
@@ -75,20 +75,20 @@ def _without_device(
                 )
 
 
-def _parts(picture: AuditSnapshot, accelerators: AuditedAccelerators, grace: timedelta) -> Iterator[Finding]:
+def _parts(snapshot: AuditSnapshot, accelerators: AuditedAccelerators, grace: timedelta) -> Iterator[Finding]:
     for part in sorted(accelerators.parts, key=lambda one: (one.name, one.uuid)):
-        if picture.now - part.changed_at < grace:
+        if snapshot.now - part.changed_at < grace:
             continue
         if part.attached:
             yield Finding(
                 FindingKind.HANDLE_WITHOUT_REQUEST,
                 part.uuid,
                 part.name,
-                f"{listed(list(part.attached))} attached, and no accelerator request has "
+                f"{joined_names(list(part.attached))} attached, and no accelerator request has "
                 f"{'it' if len(part.attached) == 1 else 'them'}",
                 "nothing: its host's agent tells what it has attached; see that it runs and is heard",
             )
-        if part.provider_uuid not in picture.providers:
+        if part.provider_uuid not in snapshot.providers:
             yield Finding(
                 FindingKind.DEVICE_WITHOUT_PROVIDER,
                 part.uuid,

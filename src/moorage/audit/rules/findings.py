@@ -17,13 +17,13 @@ from moorage.audit.model import (
     Finding,
     FindingKind,
     Repair,
-    listed,
-    names_of,
-    roots,
+    joined_names,
+    provider_names,
+    root_by_provider,
 )
 from moorage.audit.rules.devices import device_findings
 from moorage.audit.rules.leases import lease_findings
-from moorage.audit.rules.servers import disagreements, stuck_work
+from moorage.audit.rules.servers import server_findings, stuck_findings
 from moorage.core.inventories import Inventory, inventory_faults
 from moorage.core.names import (
     is_accelerator_class,
@@ -37,45 +37,45 @@ from moorage.core.names import (
 RESERVATION_PREFIX = reservation_provider("")
 
 
-def suspects(picture: AuditSnapshot) -> frozenset[str]:
+def suspect_consumers(snapshot: AuditSnapshot) -> frozenset[str]:
     """Consumers that no service has spoken for: they need a closer look."""
-    if picture.compute is None:
+    if snapshot.compute is None:
         return frozenset()
-    holding = {consumer for provider in picture.providers.values() for consumer in provider.held}
-    spoken_for = picture.compute.servers | picture.compute.migrations
-    if picture.reservations is not None:
-        spoken_for |= picture.reservations.leases | picture.reservations.reservations
+    holding = {consumer for provider in snapshot.providers.values() for consumer in provider.held}
+    spoken_for = snapshot.compute.servers | snapshot.compute.migrations
+    if snapshot.reservations is not None:
+        spoken_for |= snapshot.reservations.leases | snapshot.reservations.reservations
     return frozenset(holding - spoken_for)
 
 
-def too_young(picture: AuditSnapshot, grace: timedelta) -> frozenset[str]:
+def too_young_consumers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[str]:
     """Suspects of which nothing can be said yet: what made them may not be done."""
     return frozenset(
         uuid
-        for uuid in suspects(picture)
-        if uuid in picture.consumers and picture.now - picture.consumers[uuid].written_at < grace
+        for uuid in suspect_consumers(snapshot)
+        if uuid in snapshot.consumers and snapshot.now - snapshot.consumers[uuid].written_at < grace
     )
 
 
-def all_findings(picture: AuditSnapshot, grace: timedelta) -> list[Finding]:
+def all_findings(snapshot: AuditSnapshot, grace: timedelta) -> list[Finding]:
     """Everything that is wrong; suspects younger than `grace` are not judged."""
-    young = too_young(picture, grace)
+    young = too_young_consumers(snapshot, grace)
     found = [
-        *_wrong_roots(picture),
-        *_ownerless_providers(picture),
-        *(one for provider in _in_order(picture) for one in _inventory_findings(picture, provider)),
+        *_wrong_roots(snapshot),
+        *_ownerless_providers(snapshot),
+        *(one for provider in _in_order(snapshot) for one in _inventory_findings(snapshot, provider)),
         *(
-            _unknown_consumer(picture, picture.consumers[uuid])
-            for uuid in sorted(suspects(picture) - young)
-            if uuid in picture.consumers
+            _unknown_consumer(snapshot, snapshot.consumers[uuid])
+            for uuid in sorted(suspect_consumers(snapshot) - young)
+            if uuid in snapshot.consumers
         ),
-        *_incomplete_consumers(picture),
-        *_lost_inventories(picture),
-        *disagreements(picture, grace),
-        *device_findings(picture, grace),
-        *lease_findings(picture),
-        *stuck_work(picture, grace),
-        *unused_names(picture),
+        *_incomplete_consumers(snapshot),
+        *_lost_inventories(snapshot),
+        *server_findings(snapshot, grace),
+        *device_findings(snapshot, grace),
+        *lease_findings(snapshot),
+        *stuck_findings(snapshot, grace),
+        *unused_names(snapshot),
     ]
     return sorted(found, key=lambda one: list(FindingKind).index(one.kind))
 
@@ -84,18 +84,18 @@ def capacity(inventory: Inventory) -> int:
     return int((inventory.total - inventory.reserved) * inventory.allocation_ratio)
 
 
-def _in_order(picture: AuditSnapshot) -> list[AuditedProvider]:
-    return sorted(picture.providers.values(), key=lambda provider: (provider.name, provider.uuid))
+def _in_order(snapshot: AuditSnapshot) -> list[AuditedProvider]:
+    return sorted(snapshot.providers.values(), key=lambda provider: (provider.name, provider.uuid))
 
 
 # --- providers --------------------------------------------------------------------------------------------------
 
 
-def _wrong_roots(picture: AuditSnapshot) -> Iterator[Finding]:
-    right = roots(picture.providers)
-    for provider in _in_order(picture):
-        root = picture.providers[right[provider.uuid]]
-        if provider.parent_uuid is not None and provider.parent_uuid not in picture.providers:
+def _wrong_roots(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    right = root_by_provider(snapshot.providers)
+    for provider in _in_order(snapshot):
+        root = snapshot.providers[right[provider.uuid]]
+        if provider.parent_uuid is not None and provider.parent_uuid not in snapshot.providers:
             why = f"its parent {provider.parent_uuid} is not there"
         elif right[provider.uuid] != provider.root_uuid:
             why = f"its parents lead to {root.name} ({root.uuid}), its root is {provider.root_uuid}"
@@ -110,14 +110,14 @@ def _wrong_roots(picture: AuditSnapshot) -> Iterator[Finding]:
         )
 
 
-def _ownerless_providers(picture: AuditSnapshot) -> Iterator[Finding]:
-    if picture.compute is None:
+def _ownerless_providers(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    if snapshot.compute is None:
         return
-    right = roots(picture.providers)
-    owned = _owned_roots(picture, right)
-    parents = {provider.parent_uuid for provider in picture.providers.values()}
-    for provider in _in_order(picture):
-        why = _why_ownerless(picture, provider, is_owned=right[provider.uuid] in owned)
+    right = root_by_provider(snapshot.providers)
+    owned = _owned_roots(snapshot, right)
+    parents = {provider.parent_uuid for provider in snapshot.providers.values()}
+    for provider in _in_order(snapshot):
+        why = _why_ownerless(snapshot, provider, is_owned=right[provider.uuid] in owned)
         if why is None:
             continue
         is_free = not provider.held and provider.uuid not in parents
@@ -132,31 +132,31 @@ def _ownerless_providers(picture: AuditSnapshot) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _owned_roots(picture: AuditSnapshot, right: Mapping[str, str]) -> frozenset[str]:
+def _owned_roots(snapshot: AuditSnapshot, right: Mapping[str, str]) -> frozenset[str]:
     """Roots of trees in which some provider is claimed, and of sharing providers that serve one of those."""
     claimed: set[str] = set()
-    if picture.compute is not None:
-        claimed |= picture.compute.hypervisors
-    if picture.accelerators is not None:
-        claimed |= picture.accelerators.deployables
-    if picture.reservations is not None:
-        names = {f"{RESERVATION_PREFIX}{host}" for host in picture.reservations.hosts}
-        claimed |= {provider.uuid for provider in picture.providers.values() if provider.name in names}
+    if snapshot.compute is not None:
+        claimed |= snapshot.compute.hypervisors
+    if snapshot.accelerators is not None:
+        claimed |= snapshot.accelerators.deployables
+    if snapshot.reservations is not None:
+        names = {f"{RESERVATION_PREFIX}{host}" for host in snapshot.reservations.hosts}
+        claimed |= {provider.uuid for provider in snapshot.providers.values() if provider.name in names}
     owned = {right[uuid] for uuid in claimed if uuid in right}
-    served = frozenset[str]().union(*(picture.providers[root].aggregates for root in owned))
+    served = frozenset[str]().union(*(snapshot.providers[root].aggregates for root in owned))
     return frozenset(owned) | {
         right[provider.uuid]
-        for provider in picture.providers.values()
+        for provider in snapshot.providers.values()
         if provider.is_sharing and provider.aggregates & served
     }
 
 
-def _why_ownerless(picture: AuditSnapshot, provider: AuditedProvider, *, is_owned: bool) -> str | None:
-    if provider.name.startswith(RESERVATION_PREFIX) and picture.reservations is not None:
+def _why_ownerless(snapshot: AuditSnapshot, provider: AuditedProvider, *, is_owned: bool) -> str | None:
+    if provider.name.startswith(RESERVATION_PREFIX) and snapshot.reservations is not None:
         host = provider.name.removeprefix(RESERVATION_PREFIX)
-        return None if host in picture.reservations.hosts else f"reservations do not know host {host}"
-    if provider.is_device and picture.accelerators is not None:
-        known = provider.uuid in picture.accelerators.deployables
+        return None if host in snapshot.reservations.hosts else f"reservations do not know host {host}"
+    if provider.is_device and snapshot.accelerators is not None:
+        known = provider.uuid in snapshot.accelerators.deployables
         return None if known else "it is a device's, and no accelerator has this provider"
     if is_owned or provider.parent_uuid is not None:
         return None
@@ -166,7 +166,7 @@ def _why_ownerless(picture: AuditSnapshot, provider: AuditedProvider, *, is_owne
 # --- inventories ------------------------------------------------------------------------------------------------
 
 
-def _inventory_findings(picture: AuditSnapshot, provider: AuditedProvider) -> Iterator[Finding]:
+def _inventory_findings(snapshot: AuditSnapshot, provider: AuditedProvider) -> Iterator[Finding]:
     used = provider.used
     for name in sorted(used.keys() - provider.inventories.keys()):
         holders = sorted(consumer for consumer, held in provider.held.items() if name in held)
@@ -174,7 +174,7 @@ def _inventory_findings(picture: AuditSnapshot, provider: AuditedProvider) -> It
             FindingKind.MISSING_INVENTORY,
             provider.uuid,
             provider.name,
-            f"{used[name]} {name} in use by {listed(holders)}, and it offers none",
+            f"{used[name]} {name} in use by {joined_names(holders)}, and it offers none",
             f"nothing: offer {name} again, or move those servers",
             resource_class=name,
         )
@@ -198,14 +198,14 @@ def _inventory_findings(picture: AuditSnapshot, provider: AuditedProvider) -> It
                 f"nothing: raise total or allocation_ratio, or move {used[name] - capacity(inventory)} {name} away",
                 resource_class=name,
             )
-        if _is_without_lease(picture, name):
+        if _is_without_lease(snapshot, name):
             yield _without_lease(provider, name, used.get(name, 0))
 
 
-def _is_without_lease(picture: AuditSnapshot, name: str) -> bool:
-    if picture.reservations is None or not is_reservation_class(name):
+def _is_without_lease(snapshot: AuditSnapshot, name: str) -> bool:
+    if snapshot.reservations is None or not is_reservation_class(name):
         return False
-    return name not in {reservation_class(one) for one in picture.reservations.reservations}
+    return name not in {reservation_class(one) for one in snapshot.reservations.reservations}
 
 
 def _without_lease(provider: AuditedProvider, name: str, used: int) -> Finding:
@@ -221,22 +221,22 @@ def _without_lease(provider: AuditedProvider, name: str, used: int) -> Finding:
     )
 
 
-def lost(picture: AuditSnapshot) -> list[tuple[str, str, int]]:
+def lost_inventories(snapshot: AuditSnapshot) -> list[tuple[str, str, int]]:
     """(hypervisor hostname, reservation that runs, its slots there), of those that Placement does not offer."""
-    if picture.reservations is None:
+    if snapshot.reservations is None:
         return []
-    offered = {(provider.name, name) for provider in picture.providers.values() for name in provider.inventories}
+    offered = {(provider.name, name) for provider in snapshot.providers.values() for name in provider.inventories}
     return [
         (host, reservation, slots)
-        for reservation, hosts in sorted(picture.reservations.slots.items())
+        for reservation, hosts in sorted(snapshot.reservations.slots.items())
         for host, slots in sorted(hosts.items())
         if (reservation_provider(host), reservation_class(reservation)) not in offered
     ]
 
 
-def _lost_inventories(picture: AuditSnapshot) -> Iterator[Finding]:
-    by_name = {provider.name: provider for provider in picture.providers.values()}
-    for host, reservation, slots in lost(picture):
+def _lost_inventories(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    by_name = {provider.name: provider for provider in snapshot.providers.values()}
+    for host, reservation, slots in lost_inventories(snapshot):
         ours, root, name = by_name.get(reservation_provider(host)), by_name.get(host), reservation_class(reservation)
         why = f"it runs with {slots} slots there, and " + ("the provider is gone" if ours is None else "offers none")
         obstacle = None
@@ -260,8 +260,8 @@ def _lost_inventories(picture: AuditSnapshot) -> Iterator[Finding]:
 # --- consumers --------------------------------------------------------------------------------------------------
 
 
-def _unknown_consumer(picture: AuditSnapshot, consumer: AuditedConsumer) -> Finding:
-    has_device = picture.accelerators is not None and consumer.uuid in picture.accelerators.instances
+def _unknown_consumer(snapshot: AuditSnapshot, consumer: AuditedConsumer) -> Finding:
+    has_device = snapshot.accelerators is not None and consumer.uuid in snapshot.accelerators.instances
     is_servers = consumer.type == SERVER_TYPE
     if has_device:
         why, advice = "compute does not know it, but an accelerator is attached to it", "nothing: free the device first"
@@ -276,7 +276,7 @@ def _unknown_consumer(picture: AuditSnapshot, consumer: AuditedConsumer) -> Find
     return Finding(
         FindingKind.UNKNOWN_CONSUMER,
         consumer.uuid,
-        names_of(picture, consumer.allocations),
+        provider_names(snapshot, consumer.allocations),
         why,
         advice,
         None if has_device else Repair.RELEASE,
@@ -284,16 +284,16 @@ def _unknown_consumer(picture: AuditSnapshot, consumer: AuditedConsumer) -> Find
     )
 
 
-def _incomplete_consumers(picture: AuditSnapshot) -> Iterator[Finding]:
+def _incomplete_consumers(snapshot: AuditSnapshot) -> Iterator[Finding]:
     """Those that compute knows: it also knows whose they are. The others are unknown consumers already."""
-    for uuid, consumer in sorted(picture.consumers.items()):
-        if not consumer.is_incomplete or picture.compute is None or uuid not in picture.compute.servers:
+    for uuid, consumer in sorted(snapshot.consumers.items()):
+        if not consumer.is_incomplete or snapshot.compute is None or uuid not in snapshot.compute.servers:
             continue
-        owner = picture.compute.owners.get(uuid)
+        owner = snapshot.compute.owners.get(uuid)
         yield Finding(
             FindingKind.INCOMPLETE_CONSUMER,
             uuid,
-            names_of(picture, consumer.allocations),
+            provider_names(snapshot, consumer.allocations),
             "nobody said whose it is",
             "nothing: compute did not say" if owner is None else f"gives it to project {owner.project_id}",
             None if owner is None else Repair.SET_OWNER,
@@ -302,14 +302,14 @@ def _incomplete_consumers(picture: AuditSnapshot) -> Iterator[Finding]:
         )
 
 
-def unused_names(picture: AuditSnapshot) -> Iterator[Finding]:
+def unused_names(snapshot: AuditSnapshot) -> Iterator[Finding]:
     """Nothing without compute, accelerators and reservations: one that is not asked may need it."""
-    names = picture.names
-    if names is None or None in (picture.compute, picture.accelerators) or picture.reservations is None:
+    names = snapshot.names
+    if names is None or None in (snapshot.compute, snapshot.accelerators) or snapshot.reservations is None:
         return
-    offered = {name for provider in picture.providers.values() for name in provider.inventories}
-    held = {name for provider in picture.providers.values() for name in provider.used}
-    reserved = {reservation_class(one) for one in picture.reservations.reservations}
+    offered = {name for provider in snapshot.providers.values() for name in provider.inventories}
+    held = {name for provider in snapshot.providers.values() for name in provider.used}
+    reserved = {reservation_class(one) for one in snapshot.reservations.reservations}
     ours = {name for name in names.classes if is_reservation_class(name) or is_accelerator_class(name)}
     for name in sorted(ours - offered - held - reserved - names.asked_for):
         yield _unused_finding(FindingKind.UNUSED_CLASS, name, "no provider offers it", Repair.DELETE_CLASS)

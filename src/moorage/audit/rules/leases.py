@@ -11,29 +11,29 @@ from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class, reservation_flavor, reservation_provider
 
 
-def lease_findings(picture: AuditSnapshot) -> Iterator[Finding]:
-    if picture.reservations is None:
+def lease_findings(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    if snapshot.reservations is None:
         return
-    yield from _wrong_slots(picture)
-    if picture.compute is not None:
-        yield from _flavors(picture.reservations, picture.compute)
-        yield from _aggregates(picture.reservations, picture.compute)
-        yield from _pool(picture.reservations, picture.compute)
+    yield from _wrong_slots(snapshot)
+    if snapshot.compute is not None:
+        yield from _flavors(snapshot.reservations, snapshot.compute)
+        yield from _aggregates(snapshot.reservations, snapshot.compute)
+        yield from _pool(snapshot.reservations, snapshot.compute)
 
 
 # --- slots ------------------------------------------------------------------------------------------------------
 
 
-def wrong_slots(picture: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, str, int]]:
+def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, str, int]]:
     """(reservation provider, hypervisor hostname, reservation that runs, its slots there) where another number is offered."""
-    if picture.reservations is None:
+    if snapshot.reservations is None:
         return
-    by_name = {provider.name: provider for provider in picture.providers.values()}
-    for host in sorted(picture.reservations.hosts):
+    by_name = {provider.name: provider for provider in snapshot.providers.values()}
+    for host in sorted(snapshot.reservations.hosts):
         provider = by_name.get(reservation_provider(host))
         if provider is None:
             continue
-        for reservation, slots in sorted(picture.reservations.slots.items()):
+        for reservation, slots in sorted(snapshot.reservations.slots.items()):
             name = reservation_class(reservation)
             inventory, planned = provider.inventories.get(name), slots.get(host, 0)
             if inventory is None or is_right(inventory, planned, provider.used.get(name, 0)):
@@ -46,8 +46,8 @@ def is_right(inventory: Inventory, planned: int, used: int) -> bool:
     return inventory.total == planned or (planned == 0 and inventory.total == used)
 
 
-def _wrong_slots(picture: AuditSnapshot) -> Iterator[Finding]:
-    for provider, host, reservation, planned in wrong_slots(picture):
+def _wrong_slots(snapshot: AuditSnapshot) -> Iterator[Finding]:
+    for provider, host, reservation, planned in wrong_slots(snapshot):
         name = reservation_class(reservation)
         used = provider.used.get(name, 0)
         can_be_set = used <= planned

@@ -19,8 +19,8 @@ from moorage.audit.model import (
     FindingKind,
     Repair,
     Resources,
-    names_of,
-    roots,
+    provider_names,
+    root_by_provider,
 )
 
 #: An image may ask for dedicated processors where the flavor does not: they are as many.
@@ -31,49 +31,49 @@ _OWN_CLASSES = frozenset({*_PROCESSORS, "MEMORY_MB", "DISK_GB"})
 _Holding = Mapping[str, Resources]
 
 
-def doubtful(picture: AuditSnapshot, grace: timedelta) -> frozenset[str]:
+def doubtful_servers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[str]:
     """Servers that seem to hold something else than they should: to be looked at again."""
     held: dict[str, dict[str, Resources]] = {}
-    for provider in picture.providers.values():
+    for provider in snapshot.providers.values():
         for consumer, resources in provider.held.items():
             held.setdefault(consumer, {})[provider.uuid] = resources
-    return frozenset(finding.subject for finding in _all(picture, grace, held))
+    return frozenset(finding.subject for finding in _all(snapshot, grace, held))
 
 
-def disagreements(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
+def server_findings(snapshot: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
     """Of those that are doubtful, by what they were found to hold when they were looked at again."""
-    suspected = doubtful(picture, grace)
-    held = {uuid: picture.consumers[uuid].allocations for uuid in suspected if uuid in picture.consumers}
-    for finding in _all(picture, grace, held, only=suspected):
-        consumer = picture.consumers.get(finding.subject)
-        if consumer is None or picture.now - consumer.written_at >= grace:
+    suspected = doubtful_servers(snapshot, grace)
+    held = {uuid: snapshot.consumers[uuid].allocations for uuid in suspected if uuid in snapshot.consumers}
+    for finding in _all(snapshot, grace, held, only=suspected):
+        consumer = snapshot.consumers.get(finding.subject)
+        if consumer is None or snapshot.now - consumer.written_at >= grace:
             yield finding
 
 
 def _all(
-    picture: AuditSnapshot, grace: timedelta, held: Mapping[str, _Holding], only: frozenset[str] | None = None
+    snapshot: AuditSnapshot, grace: timedelta, held: Mapping[str, _Holding], only: frozenset[str] | None = None
 ) -> Iterator[Finding]:
-    compute = picture.compute
+    compute = snapshot.compute
     if compute is None:
         return
-    hosts = _Hosts(picture, compute)
+    hosts = _ServerChecks(snapshot, compute)
     for uuid, server in sorted(compute.states.items()):
-        if picture.now - server.updated_at >= grace and (only is None or uuid in only):
+        if snapshot.now - server.updated_at >= grace and (only is None or uuid in only):
             finding = hosts.finding(uuid, server, held.get(uuid, {}))
             if finding is not None:
                 yield finding
 
 
-class _Hosts:
-    def __init__(self, picture: AuditSnapshot, compute: Compute) -> None:
-        self._picture = picture
+class _ServerChecks:
+    def __init__(self, snapshot: AuditSnapshot, compute: Compute) -> None:
+        self._picture = snapshot
         self._compute = compute
-        self._root = roots(picture.providers)
+        self._root = root_by_provider(snapshot.providers)
 
     def finding(self, uuid: str, server: AuditedServer, held: _Holding) -> Finding | None:
         """What is wrong about what the server holds, the worst of it."""
         if server.node is None:
-            return self._on_none(uuid, held) if held else None
+            return self._finding_without_host(uuid, held) if held else None
         if server.node not in self._compute.nodes:
             return Finding(
                 FindingKind.SERVER_WITHOUT_HOST,
@@ -84,35 +84,35 @@ class _Hosts:
             )
         left_behind = {self._compute.nodes.get(node) for node in self._compute.evacuated.get(uuid, ())}
         counted = {place: units for place, units in held.items() if self._root.get(place) not in left_behind}
-        wrong = self._wrong(server, self._compute.nodes[server.node], counted)
-        return None if wrong is None else self._about(wrong[0], uuid, server, held, wrong[1])
+        wrong = self._fault(server, self._compute.nodes[server.node], counted)
+        return None if wrong is None else self._finding_about(wrong[0], uuid, server, held, wrong[1])
 
-    def _on_none(self, uuid: str, held: _Holding) -> Finding:
+    def _finding_without_host(self, uuid: str, held: _Holding) -> Finding:
         has_device = self._has_device(uuid)
         return Finding(
             FindingKind.ALLOCATION_ELSEWHERE,
             uuid,
-            names_of(self._picture, held),
+            provider_names(self._picture, held),
             "it is on no host, and holds something",
             "nothing: free the device first" if has_device else "nothing; with --also UUID releases it",
             None if has_device else Repair.SET_HOLDING,
             holding={},
         )
 
-    def _wrong(self, server: AuditedServer, root: str, held: _Holding) -> tuple[FindingKind, str] | None:
+    def _fault(self, server: AuditedServer, root: str, held: _Holding) -> tuple[FindingKind, str] | None:
         if not held:
             return FindingKind.SERVER_WITHOUT_ALLOCATION, "it is there, and holds nothing"
         hypervisors = self._compute.hypervisors
         if other := [place for place in held if (its := self._root.get(place)) != root and its in hypervisors]:
             return (
                 FindingKind.ALLOCATION_ELSEWHERE,
-                f"it is on {server.node}, and holds something on {names_of(self._picture, other)}",
+                f"it is on {server.node}, and holds something on {provider_names(self._picture, other)}",
             )
         if server.wanted is not None and (text := _differences(server.wanted, _total(held), server.is_plain)):
             return FindingKind.WRONG_AMOUNTS, text
         return None
 
-    def _about(self, kind: FindingKind, uuid: str, server: AuditedServer, held: _Holding, why: str) -> Finding:
+    def _finding_about(self, kind: FindingKind, uuid: str, server: AuditedServer, held: _Holding, why: str) -> Finding:
         """A server that holds nothing gets what is its own; what others may rest on is changed only by name."""
         holding = self._right_holding(uuid, server, held)
         is_safe = kind is FindingKind.SERVER_WITHOUT_ALLOCATION
@@ -188,19 +188,19 @@ def _with_one_kind_of_processors(units: Resources) -> dict[str, int]:
 LONG = timedelta(hours=1)
 
 
-def stuck_work(picture: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
-    if picture.compute is None:
+def stuck_findings(snapshot: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
+    if snapshot.compute is None:
         return
     patience = max(grace, LONG)
-    yield from _stuck_servers(picture, picture.compute, patience)
-    if picture.accelerators is not None:
-        yield from _stuck_requests(picture, picture.accelerators, picture.compute, patience)
+    yield from _stuck_servers(snapshot, snapshot.compute, patience)
+    if snapshot.accelerators is not None:
+        yield from _stuck_requests(snapshot, snapshot.accelerators, snapshot.compute, patience)
 
 
-def _stuck_servers(picture: AuditSnapshot, compute: Compute, patience: timedelta) -> Iterator[Finding]:
+def _stuck_servers(snapshot: AuditSnapshot, compute: Compute, patience: timedelta) -> Iterator[Finding]:
     for uuid, busy in sorted(compute.busy.items()):
         away = _away(compute, busy.node)
-        if picture.now - busy.since < patience or away is None:
+        if snapshot.now - busy.since < patience or away is None:
             continue
         yield Finding(
             FindingKind.STUCK_SERVER,
@@ -214,10 +214,10 @@ def _stuck_servers(picture: AuditSnapshot, compute: Compute, patience: timedelta
 
 
 def _stuck_requests(
-    picture: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, patience: timedelta
+    snapshot: AuditSnapshot, accelerators: AuditedAccelerators, compute: Compute, patience: timedelta
 ) -> Iterator[Finding]:
     for one in sorted(accelerators.requests, key=lambda one: one.uuid):
-        if not one.is_waiting or picture.now - one.changed_at < patience:
+        if not one.is_waiting or snapshot.now - one.changed_at < patience:
             continue
         away = _away(compute, one.host) or "it does not say whether it is"
         yield Finding(

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 import click
 
-from moorage.audit.collector import Services, read
+from moorage.audit.collector import AuditServices, collect_snapshot
 from moorage.audit.healing import Healer, RepairJournal, RepairOutcome
 from moorage.audit.model import AuditSnapshot, Finding
 from moorage.audit.rules import findings
@@ -87,10 +87,10 @@ def _audit(
 ) -> int:
     clock = SystemClock()
     there = endpoints(config_path)
-    services = Services(there.placement, there.compute, there.accelerator, there.reservation, freepool)
+    services = AuditServices(there.placement, there.compute, there.accelerator, there.reservation, freepool)
     with progress("reading") as show:
-        picture = read(services, clock, show, names=names)
-    found = findings.all_findings(picture, grace)
+        snapshot = collect_snapshot(services, clock, show, names=names)
+    found = findings.all_findings(snapshot, grace)
     outcomes: list[RepairOutcome] = []
     path = receipt_path or Path(f"moorage-audit-{clock.now():%Y%m%dT%H%M%SZ}.jsonl")
     if strangers := also - {finding.subject for finding in found if finding.action is not None}:
@@ -98,12 +98,12 @@ def _audit(
     if fix and any(one.action is not None and (one.is_safe or one.subject in also) for one in found):
         receipt = RepairJournal(path)
         try:
-            outcomes = Healer(services, clock, grace, receipt).heal(picture, found, also)
+            outcomes = Healer(services, clock, grace, receipt).heal(snapshot, found, also)
         except MoorageError as error:
             raise Unavailable(f"{error.message}; what was done until then is in {path}") from error
         finally:
             receipt.close()
-    report = _Report(picture, found, outcomes, path, len(findings.too_young(picture, grace)))
+    report = _Report(snapshot, found, outcomes, path, len(findings.too_young_consumers(snapshot, grace)))
     if as_json:
         click.echo(json.dumps(report.document(), indent=2))
     else:
@@ -114,13 +114,13 @@ def _audit(
 class _Report:
     def __init__(
         self,
-        picture: AuditSnapshot,
+        snapshot: AuditSnapshot,
         found: Sequence[Finding],
         outcomes: Sequence[RepairOutcome],
         receipt: Path,
         young: int,
     ) -> None:
-        self._picture = picture
+        self._picture = snapshot
         self._found = found
         self._outcomes = {id(outcome.finding): outcome for outcome in outcomes}
         self._receipt = receipt
@@ -133,13 +133,13 @@ class _Report:
 
     def not_judged(self) -> list[str]:
         """What could not be looked at, and why."""
-        picture = self._picture
+        snapshot = self._picture
         notes = []
-        if picture.compute is None:
+        if snapshot.compute is None:
             notes.append("consumers and owners of providers: there is no compute service")
-        if picture.accelerators is None:
+        if snapshot.accelerators is None:
             notes.append("providers of devices: there is no accelerator service")
-        if picture.reservations is None:
+        if snapshot.reservations is None:
             notes.append("inventories of reservations: there is no reservation service")
         if self._young:
             notes.append(f"{_count(self._young, 'consumer')} that nobody knows, younger than the grace period")

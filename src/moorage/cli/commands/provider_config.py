@@ -12,10 +12,10 @@ from typing import Any, ParamSpec
 
 import click
 
-from moorage.agent.provider_config.installation import replaced
-from moorage.agent.provider_config.load import LoadReport, ProviderFiles, check_all, check_contents, refusal
-from moorage.agent.provider_config.load import sample as shipped_sample
-from moorage.agent.provider_config.load import schema as formal_schema
+from moorage.agent.provider_config.installation import replaced_files
+from moorage.agent.provider_config.load import LoadReport, ProviderFiles, check_contents, check_directory, refusal_error
+from moorage.agent.provider_config.load import config_schema as formal_schema
+from moorage.agent.provider_config.load import sample_file as shipped_sample
 from moorage.cli.output import console, printable, table
 from moorage.cli.state import config_option, default_config_path, open_config
 from moorage.config import Config
@@ -70,7 +70,7 @@ def _ends(command: Callable[P, int]) -> Callable[P, None]:
 def validate(config_path: Path | None, directory: Path | None, *, strict: bool, as_json: bool) -> int:
     """Print every fault of the files with its place and remedy. Needs no agent, and with a DIRECTORY no plane."""
     files = _files(_config(config_path)) if directory is None else ProviderFiles(directory)
-    report = check_all(files, strict=strict)
+    report = check_directory(files, strict=strict)
     if as_json:
         click.echo(json.dumps(_report(report), indent=2))
         return _REFUSED if report.faults else _FINE
@@ -167,9 +167,9 @@ def _files(config: Config) -> ProviderFiles:
 def _checked(config: Config, directory: Path | None) -> dict[str, bytes]:
     """The files of `directory`, without a fault; what keeps others from writing to it matters where it counts."""
     files = _files(config) if directory is None else ProviderFiles(directory, allow_writable_by_others=True)
-    report = check_all(files)
+    report = check_directory(files)
     if report.faults:
-        raise refusal(files.directory, report.faults)
+        raise refusal_error(files.directory, report.faults)
     return {name: text.encode() for name, text in report.texts.items()}
 
 
@@ -177,8 +177,8 @@ def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[s
     """`wanted` in the place of the present files, or everything as it was."""
     directory = _files(config).directory
     if faults := check_contents(wanted, directory).faults:
-        raise refusal(directory, faults)
-    with replaced(directory, wanted):
+        raise refusal_error(directory, faults)
+    with replaced_files(directory, wanted):
         return agent.apply(is_held=True)
 
 

@@ -95,10 +95,10 @@ def _configuration(config: Config) -> Iterator[CheckFinding]:
 def _provider_configuration(config: Config) -> Iterator[CheckFinding]:
     if "agent" not in config.runs:
         return
-    from moorage.agent.provider_config.load import ProviderFiles, check_all
+    from moorage.agent.provider_config.load import ProviderFiles, check_directory
 
     directory = Path(config.compute.provider_config_location)
-    report = check_all(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
+    report = check_directory(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
     for fault in report.faults:
         yield broken("provider-config", str(fault), directory, "`moorage provider-config check` says it again")
     for text in report.warnings:

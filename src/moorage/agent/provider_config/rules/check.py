@@ -32,7 +32,7 @@ _SHORT = 60
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedDocument:
     """`configs` is empty where there are `faults`. `unknown` are paths of fields that were ignored, with hints."""
 
     configs: tuple[ProviderConfig, ...]
@@ -40,23 +40,25 @@ class Checked:
     unknown: tuple[str, ...]
 
 
-def check(document: Document, file: str, schema: Mapping[str, Any]) -> Checked:
+def check_document(document: Document, file: str, schema: Mapping[str, Any]) -> CheckedDocument:
     value = _with_version_as_text(document)
     if fault := _version_fault(document, file):
-        return Checked((), (fault,), ())
+        return CheckedDocument((), (fault,), ())
     from jsonschema import Draft202012Validator  # takes longer than all that is read here, if there is a file at all
 
     validator = Draft202012Validator(schema)
-    faults = [_fault(error, document, file) for error in validator.iter_errors(value) if not _follows(error)]
+    faults = [
+        _fault(error, document, file) for error in validator.iter_errors(value) if not _repeats_another_fault(error)
+    ]
     records = _Records(document, file)
     if not faults:
         faults = list(records.faults())
     faults.sort(key=lambda fault: (fault.place or FilePosition(0, 0), fault.path))
-    unknown = tuple(_unknown(value, schema, schema, ()))
-    return Checked(() if faults else tuple(records.configs()), tuple(faults), unknown)
+    unknown = tuple(_unknown_fields(value, schema, schema, ()))
+    return CheckedDocument(() if faults else tuple(records.configs()), tuple(faults), unknown)
 
 
-def duplicates(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]:
+def duplicate_faults(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]:
     """The same value used more than once for uuid or name, over all files; UUIDs compare without their case."""
     first: dict[str, Source] = {}
     for config in configs:
@@ -105,7 +107,7 @@ def _version_fault(document: Document, file: str) -> ConfigFault | None:
     )
 
 
-def _follows(error: "ValidationError") -> bool:
+def _repeats_another_fault(error: "ValidationError") -> bool:
     """What is not a map at all is said once."""
     return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
@@ -229,7 +231,7 @@ def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _unknown(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path) -> Iterator[str]:
+def _unknown_fields(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path) -> Iterator[str]:
     """Paths of fields that `schema` has no word for, down to the deepest level that it describes."""
     schema = _resolved(schema, root)
     if "if" in schema:
@@ -239,14 +241,14 @@ def _unknown(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], pat
         others = schema.get("additionalProperties")
         for name, child in value.items():
             if name in properties:
-                yield from _unknown(child, properties[name], root, (*path, name))
+                yield from _unknown_fields(child, properties[name], root, (*path, name))
             elif isinstance(others, Mapping):
-                yield from _unknown(child, others, root, (*path, name))
+                yield from _unknown_fields(child, others, root, (*path, name))
             else:
-                yield path_text((*path, name)) + _near(name, properties)
+                yield path_text((*path, name)) + _similar_name_hint(name, properties)
     elif isinstance(value, list) and "items" in schema:
         for index, child in enumerate(value):
-            yield from _unknown(child, schema["items"], root, (*path, index))
+            yield from _unknown_fields(child, schema["items"], root, (*path, index))
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -256,6 +258,6 @@ def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str
     return found
 
 
-def _near(name: str, properties: Iterable[str]) -> str:
+def _similar_name_hint(name: str, properties: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, properties, n=1) if len(name) <= _SHORT else []
     return f" (is `{close[0]}` meant?)" if close else ""

@@ -14,7 +14,7 @@ from moorage.core.errors import StartError
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     tree: ProviderTree
     #: Sentences, each naming file and place. At the start they stop the agent; later they are warnings, and what
     #: they are about was left out of `provider_tree`.
@@ -22,7 +22,7 @@ class Merged:
     absent: tuple[ProviderConfig, ...]  #: entries whose provider is not in the tree: no fault, nodes come and go
 
 
-def merge(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merged:
+def merge_configs(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> MergeResult:
     """`provider_tree` with what `configs` add to it. Entries of `configs` name different values, as `load` makes sure.
 
     An entry for a provider by uuid or name keeps ``$COMPUTE_NODE`` off it altogether, even if it adds nothing.
@@ -50,21 +50,21 @@ def merge(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merged:
                 if root.ours:
                     chosen.setdefault(root.name, config)
     for name, config in chosen.items():
-        node, refused = _applied(tree[name], config)
+        node, refused = _with_config(tree[name], config)
         tree = tree.with_node(node)
         conflicts += refused
-    return Merged(tree, tuple(conflicts), tuple(absent))
+    return MergeResult(tree, tuple(conflicts), tuple(absent))
 
 
 def start_error(conflicts: Iterable[str]) -> StartError:
-    """What is raised when `merge` finds conflicts as the agent starts."""
+    """What is raised when `merge_configs` finds conflicts as the agent starts."""
     lines = "\n".join(f"  {conflict}" for conflict in conflicts)
     return StartError(
         f"the provider configuration contradicts what this host reports:\n{lines}", code="agent.provider_config"
     )
 
 
-def _applied(node: ProviderNode, config: ProviderConfig) -> tuple[ProviderNode, list[str]]:
+def _with_config(node: ProviderNode, config: ProviderConfig) -> tuple[ProviderNode, list[str]]:
     refused = [
         f"{config.inventories[name].source}: {name} of provider {node.name} is managed by the virt driver or an "
         "accelerator of this host; remove it from the file"

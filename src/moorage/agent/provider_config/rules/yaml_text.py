@@ -66,7 +66,7 @@ class _Node:
     complete: bool = True
 
 
-def read(data: bytes) -> Document:
+def read_yaml(data: bytes) -> Document:
     """The one document in `data`. Raises `YamlFault`."""
     text = _decoded(data)
     try:
@@ -225,10 +225,10 @@ def _scalar(event: yaml.ScalarEvent, place: FilePosition) -> Value:
         return str(event.value)
     if event.tag not in (None, _TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"):
         raise YamlFault(f"the tag {event.tag} is not known here", "remove the tag", place)
-    return plain(event.value)
+    return plain_scalar(event.value)
 
 
-def plain(text: str) -> Value:
+def plain_scalar(text: str) -> Value:
     """What a scalar without quotes stands for."""
     if text in _WORDS:
         return _WORDS[text]

@@ -1,7 +1,7 @@
 """[pure] A server's definition as a hypervisor keeps it: libvirt's domain XML, written and read back.
 
 What libvirt has no element for (the server's name, its image, the sizes of its disks, the providers nearby) stands in
-`metadata`, where libvirt keeps what others put there. `parse` reads what `render` wrote, also after libvirt has put its
+`metadata`, where libvirt keeps what others put there. `parse_domain` reads what `render_domain` wrote, also after libvirt has put its
 own words around it.
 """
 
@@ -54,7 +54,7 @@ class GuestPaths:
     rescue_image: str | None = None  #: the first disk is made from it
 
 
-def render(
+def render_domain(
     spec: DomainSpec, numa_nodes: Sequence[int] = (), machine: Machine | None = None, parts: GuestPaths | None = None
 ) -> bytes:
     """`numa_nodes`: of the host, where the guest's memory should be."""
@@ -160,7 +160,7 @@ def shared_memory_name(address: str) -> str:
 
 
 def is_ours(data: str | bytes) -> bool:
-    """Whether a definition is by `render`: libvirt's host may have others."""
+    """Whether a definition is by `render_domain`: libvirt's host may have others."""
     try:
         return read_xml(data, "the definition").find(f"metadata/{{{NAMESPACE}}}server") is not None
     except VirtError:
@@ -173,8 +173,8 @@ def rescue_image(data: str | bytes) -> str | None:
     return None if server is None else server.get("rescue")
 
 
-def parse(data: str | bytes) -> DomainSpec:
-    """Raises `VirtError` for anything but a definition by `render`."""
+def parse_domain(data: str | bytes) -> DomainSpec:
+    """Raises `VirtError` for anything but a definition by `render_domain`."""
     try:
         domain = read_xml(data, "the definition")
         server = domain.find(f"metadata/{{{NAMESPACE}}}server")
