@@ -106,12 +106,12 @@ class Config:
 
     @property
     def runs(self) -> frozenset[str]:
-        return frozenset(name.strip() for name in self.plane.services.split(",") if name.strip())
+        return frozenset(comma_separated(self.plane.services))
 
     @property
     def cors_origins(self) -> frozenset[str]:
         """Whose pages may call these APIs."""
-        return frozenset(word.strip() for word in self.server.cors_origins.split(",") if word.strip())
+        return frozenset(comma_separated(self.server.cors_origins))
 
     @property
     def agent_poll_s(self) -> float:
@@ -233,3 +233,8 @@ def names_of(first: str, number: int) -> Iterator[str]:
     yield first
     for count in range(int(digits) + 1, int(digits) + number):
         yield f"{stem}{count:0{len(digits)}d}"
+
+
+def comma_separated(text: str) -> list[str]:
+    """The words of a list in an option, stripped; empty ones are left out."""
+    return [word for part in text.split(",") if (word := part.strip())]

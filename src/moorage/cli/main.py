@@ -19,9 +19,9 @@ _COMMANDS = {
     "status": ("moorage.cli.commands.status", "status", "What runs, and what is late or away, in one screen."),
     "doctor": ("moorage.cli.doctor.command", "doctor", "What is wrong with this installation, and what to do."),
     "host": ("moorage.cli.commands.host", "host", "Let the agents of hosts in, and take that back."),
-    "env": ("moorage.cli.commands.env", "env", "Print the OS_* variables for the openstack clients."),
+    "env": ("moorage.cli.commands.config", "env", "Print the OS_* variables for the openstack clients."),
     "identity": ("moorage.cli.commands.identity", "identity", "The key that signs tokens: change it."),
-    "clock": ("moorage.cli.commands.clock", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
+    "clock": ("moorage.cli.commands.identity", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
     "audit": (
         "moorage.cli.commands.audit",
         "audit",
@@ -41,7 +41,7 @@ _COMMANDS = {
     ),
     "history": ("moorage.cli.commands.history", "history", "What a provider or consumer was at some time."),
     "accelerator": ("moorage.cli.commands.accelerator", "accelerator", "What was done with devices, and for whom."),
-    "bitstream": ("moorage.cli.commands.bitstream", "bitstream", "Sign a bitstream together with what it is for."),
+    "bitstream": ("moorage.cli.commands.accelerator", "bitstream", "Sign a bitstream together with what it is for."),
     "provider-config": (
         "moorage.cli.commands.provider_config",
         "provider_config",
@@ -64,7 +64,7 @@ _COMMANDS = {
         "How many candidates, claims and leases a second this installation does.",
     ),
     "completion": (
-        "moorage.cli.commands.completion",
+        "moorage.cli.commands.config",
         "completion",
         "Completion of commands and options, for your shell.",
     ),

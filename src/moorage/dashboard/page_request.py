@@ -12,7 +12,6 @@ from urllib.parse import quote, urlsplit
 from moorage.core.errors import Forbidden, MoorageError, Unauthorized
 from moorage.dashboard import cookies
 from moorage.dashboard.forms import Form, check_origin, read_form, split_address
-from moorage.dashboard.navigation import ENTRIES
 from moorage.dashboard.pages import HEADERS, HTML, Page, error_page, trouble_page
 from moorage.dashboard.service import Dashboard
 from moorage.dashboard.signing_in import Person
@@ -162,3 +161,33 @@ def plain_error(service: Dashboard, root: str) -> Callable[[Problem], Response]:
         return Response(problem.status, body, dict(HEADERS), content_type=HTML)
 
     return shape
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationEntry:
+    path: str  #: below ``/ui``
+    label: str
+    needs: str  #: the service whose page it is; left out where this cloud has none
+    for_admins: bool = False
+
+
+ENTRIES: tuple[NavigationEntry, ...] = (
+    NavigationEntry("/calendar", "Calendar", "reservation"),
+    NavigationEntry("/leases", "Leases", "reservation"),
+    NavigationEntry("/map", "Map", needs="placement", for_admins=True),
+    NavigationEntry("/servers", "Servers and accelerators", needs="compute"),
+    NavigationEntry("/explain", "Explain", needs="compute"),
+    NavigationEntry("/provider-config", "Provider configuration", needs="compute", for_admins=True),
+)
+
+
+def require_admin(visit: Visit) -> None:
+    """Raises `Forbidden`. The services decide themselves, too: this is for the words."""
+    if visit.who.is_admin:
+        return
+    roles = ", ".join(sorted(visit.who.roles)) or "none"
+    raise Forbidden(
+        f"this page is for operators: it needs the role admin, and {visit.who.user_name} has {roles} in the project "
+        f"{visit.who.project.name}. Ask an administrator, or switch to a project where you have it",
+        code="dashboard.role",
+    )

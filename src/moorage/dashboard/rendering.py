@@ -1,11 +1,15 @@
 """Templates to pages: everything that is put into one is escaped, and nothing may be missing."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from moorage.core.errors import NotFound
+from moorage.wire.http import Reply
 
 
 class Templates:
@@ -58,3 +62,31 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "span": span_text,
     "count": count_text,
 }
+
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+}
+
+
+class StaticFiles:
+    """Read once. A page names the digest of each file, so that browsers keep it until it changes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.suffix in _TYPES}
+        self.digests: Mapping[str, str] = {
+            name: hashlib.sha256(content).hexdigest()[:12] for name, content in self._files.items()
+        }
+
+    def reply(self, name: str, if_none_match: str | None) -> Reply:
+        """Raises `NotFound`."""
+        if name not in self._files:
+            raise NotFound(f"the dashboard has no file {name}")
+        tag = f'"{self.digests[name]}"'
+        headers = {"etag": tag, "cache-control": "public, max-age=31536000, immutable"}
+        if if_none_match == tag:
+            return Reply(304, headers=headers)
+        return Reply(200, self._files[name], headers, content_type=_TYPES[Path(name).suffix])

@@ -4,17 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from moorage.dashboard.forms import MOST_BYTES
-from moorage.dashboard.handlers import (
-    calendar,
-    explain,
-    holds,
-    leases,
-    maintenance,
-    provider_config,
-    reserving,
-    servers,
-    session,
-)
+from moorage.dashboard.handlers import calendar, explain, provider_config, servers, session
 from moorage.dashboard.handlers import map as map_pages
 from moorage.dashboard.page_request import Handler, page, plain_error
 from moorage.dashboard.service import Dashboard
@@ -30,11 +20,11 @@ def static_file(request: Request[Dashboard], name: str) -> Response:
     return request.service.files.response(name, request.headers.get("if-none-match"))
 
 
-def _shows(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
+def _get(path: str, handler: Handler, *, is_public: bool = False) -> Route[Dashboard]:
     return _route("GET", path, page(handler, is_public=is_public), "none")
 
 
-def _does(
+def _post(
     path: str,
     handler: Handler,
     *,
@@ -52,36 +42,36 @@ def _route(method: str, path: str, handler: Callable[..., Response], reads: str)
 
 ROUTES: Sequence[Route[Dashboard]] = (
     _route("GET", "/static/{name}", static_file, "none"),
-    _shows("/", session.home),
-    _shows("/sign-in", session.ask, is_public=True),
-    _does("/sign-in", session.sign_in, is_public=True),
-    _does("/sign-out", session.sign_out, is_public=True),
-    _does("/project", session.switch_project),
-    _does("/theme", session.theme, is_public=True, effect="none"),
-    _shows("/calendar", calendar.show),
-    _shows("/leases", leases.index),
-    _shows("/leases/new", reserving.ask),
-    _does("/leases/new", reserving.answer),
-    _shows("/leases/holds", holds.index),
-    _shows("/leases/holds/{hold_id}", holds.show),
-    _does("/leases/holds/{hold_id}", holds.lease),
-    _does("/leases/holds/{hold_id}/release", holds.release),
-    _shows("/leases/maintenance", maintenance.ask),
-    _does("/leases/maintenance", maintenance.answer),
-    _shows("/leases/{lease_id}", leases.show),
-    _shows("/leases/{lease_id}/change", leases.ask_change),
-    _does("/leases/{lease_id}/change", leases.change),
-    _does("/leases/{lease_id}/end", leases.end),
-    _does("/leases/{lease_id}/delete", leases.delete),
-    _shows("/map", map_pages.show),
-    _shows("/map/{uuid}", map_pages.tree),
-    _shows("/servers", servers.index),
-    _shows("/servers/{server_id}", servers.show),
-    _shows("/accelerators", servers.accelerators),
-    _shows("/devices/{uuid}", servers.device),
-    _shows("/explain", explain.show),
-    _shows("/provider-config", provider_config.show),
-    _does("/provider-config", provider_config.order, max_bytes=MOST_BYTES),
+    _get("/", session.show_first_page),
+    _get("/sign-in", session.show_sign_in, is_public=True),
+    _post("/sign-in", session.sign_in, is_public=True),
+    _post("/sign-out", session.sign_out, is_public=True),
+    _post("/project", session.switch_project),
+    _post("/theme", session.set_theme, is_public=True, effect="none"),
+    _get("/calendar", calendar.show_calendar),
+    _get("/leases", leases.list_leases),
+    _get("/leases/new", new_lease.new_lease),
+    _post("/leases/new", new_lease.submit_lease),
+    _get("/leases/holds", leases.list_holds),
+    _get("/leases/holds/{hold_id}", leases.show_hold),
+    _post("/leases/holds/{hold_id}", leases.lease_hold),
+    _post("/leases/holds/{hold_id}/release", leases.release_hold),
+    _get("/leases/maintenance", new_lease.new_maintenance),
+    _post("/leases/maintenance", new_lease.submit_maintenance),
+    _get("/leases/{lease_id}", leases.show_lease),
+    _get("/leases/{lease_id}/change", leases.edit_lease),
+    _post("/leases/{lease_id}/change", leases.change_lease),
+    _post("/leases/{lease_id}/end", leases.end_lease),
+    _post("/leases/{lease_id}/delete", leases.delete_lease),
+    _get("/map", map_pages.show_map),
+    _get("/map/{uuid}", map_pages.show_provider_tree),
+    _get("/servers", servers.list_servers),
+    _get("/servers/{server_id}", servers.show_server),
+    _get("/accelerators", servers.list_accelerators),
+    _get("/devices/{uuid}", servers.show_device),
+    _get("/explain", explain.show_explanation),
+    _get("/provider-config", provider_config.show_provider_config),
+    _post("/provider-config", provider_config.submit_provider_config, max_bytes=MOST_BYTES),
 )
 
 

@@ -6,6 +6,11 @@ from pathlib import Path
 from moorage.core.clock import AdjustableClock
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
+from moorage.identity.policy import RuleTable, admin, anyone
+from moorage.wire.app import ServiceApi
+from moorage.wire.body import Schema
+from moorage.wire.errors import Problem
+from moorage.wire.http import Call, Reply, Route
 
 
 def open_clock(state: Path) -> AdjustableClock:
@@ -22,3 +27,42 @@ def open_clock(state: Path) -> AdjustableClock:
         ) from error
     clock.on_advance.append(lambda: write_durably(path, f"{clock.offset.total_seconds()}\n".encode("ascii")))
     return clock
+
+
+#: A jump may be as long as the longest lease that somebody rehearses.
+MAX_ADVANCE_S = 10 * 365 * 86400
+
+_ADVANCE = Schema(
+    {
+        "type": "object",
+        "properties": {"advance_s": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_ADVANCE_S}},
+        "required": ["advance_s"],
+        "additionalProperties": False,
+    }
+)
+
+
+def show_clock(call: Call[AdjustableClock]) -> Reply:
+    return Reply(body={"now": call.service.now().isoformat()})
+
+
+def advance_clock(call: Call[AdjustableClock]) -> Reply:
+    call.service.advance(call.json["advance_s"])
+    return show_clock(call)
+
+
+def _error(problem: Problem) -> Reply:
+    return Reply(problem.status, {"message": problem.message, "code": problem.code, "request_id": problem.request_id})
+
+
+RULES = RuleTable({"moorage:clock:get": anyone, "moorage:clock:advance": admin})
+
+API: ServiceApi[AdjustableClock] = ServiceApi(
+    name="rehearsal",
+    routes=(
+        Route("GET", "/v1/clock", show_clock, "moorage:clock:get"),
+        Route("POST", "/v1/clock", advance_clock, "moorage:clock:advance", schema=_ADVANCE),
+    ),
+    error_shape=_error,
+    word_schema_error=lambda error: f"{error.json_path}: {error.message}",
+)

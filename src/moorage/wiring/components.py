@@ -31,7 +31,7 @@ from moorage.wire.forwarded import TrustedProxies
 from moorage.wire.http import Authenticator, Headers
 from moorage.wire.tracing_middleware import TracedTransport, traced_app
 from moorage.wire.transports import InProcessTransport, SocketTransport, Transport
-from moorage.wiring.tracing import trace_statements
+from moorage.wiring.telemetry import trace_statements
 
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity

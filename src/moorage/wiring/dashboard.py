@@ -11,11 +11,9 @@ from moorage import dashboard
 from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS
 from moorage.core.caller import ANONYMOUS, Caller
 from moorage.dashboard import routes
-from moorage.dashboard.clients import ServiceAccess
-from moorage.dashboard.rendering import Templates
-from moorage.dashboard.service import Dashboard
+from moorage.dashboard.rendering import StaticFiles, Templates
+from moorage.dashboard.service import Dashboard, ServiceAccess
 from moorage.dashboard.signing_in import SigningIn
-from moorage.dashboard.static import StaticFiles
 from moorage.wire.transports import SocketTransport, Transport
 from moorage.wiring.components import Components
 

@@ -1,9 +1,12 @@
 """The host: virt driver, resource tracker, accelerator agent and their tasks."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+
+import msgspec
 
 import os_acc
 from moorage.accelerator.client import AcceleratorClient
@@ -34,17 +37,20 @@ from moorage.agent.host.domain_task import DomainsTask, HostBoot
 from moorage.agent.host.host_agent import AgentSettings, HostAgent
 from moorage.agent.jobs.job_runner import AcceleratorRunner
 from moorage.agent.jobs.job_task import JobsTask
+from moorage.agent.jobs.server_build import NoAcceleration
 from moorage.agent.jobs.snapshots import ImageSnapshots
 from moorage.agent.provider_config.current_set import CurrentConfigSet
 from moorage.agent.provider_config.load import ProviderFiles
 from moorage.agent.tracker.published_state import PublishedFile
 from moorage.agent.tracker.resource_tracker import ExternalHypervisor, ResourcesTask, ResourceTracker, resources_topic
+from moorage.agent.tree.accelerator_subtree import NoAcceleratorProviders
 from moorage.agent.virt.driver import VirtDriver
 from moorage.agent.virt.host_description import HostDescription, read_description
 from moorage.agent.virt.simulated import SimulatedDriver as SimulatedHypervisor
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.model.servers import PROVIDER_CONFIG
-from moorage.config import AGENT_SOCKET, Config
+from moorage.config import AGENT_SOCKET, Config, comma_separated
+from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
 from moorage.images.for_hosts import DiskImages, HostImageSource
@@ -52,7 +58,7 @@ from moorage.jobs.background_tasks import Task
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
-from moorage.wiring.components import Components
+from moorage.wiring.components import CROWD_THREADS, Components
 
 log = logging.getLogger(__name__)
 
@@ -307,7 +313,7 @@ def _accelerator_drivers(parts: Components, state: Path) -> list[AcceleratorDriv
         "opae": lambda: OpaeDriver(state / "opae", specs("fpga_devices", options.fpga_devices)),
         "xrt": lambda: XrtDriver(state / "xrt", specs("xrt_devices", options.xrt_devices)),
     }
-    names = [name.strip() for name in options.drivers.split(",") if name.strip()]
+    names = comma_separated(options.drivers)
     if unknown := [name for name in names if name not in makers]:
         raise StartError(f"{source}: [accelerator] drivers names {unknown[0]}; there are {', '.join(makers)}")
     return [makers[name]() for name in dict.fromkeys(names)]
@@ -317,3 +323,49 @@ def host_description(parts: Components) -> HostDescription:
     if parts.config.agent.host_description:
         return read_description(Path(parts.config.agent.host_description))
     return HostDescription(name=parts.config.agent.host)
+
+
+def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -> None:
+    """The hosts after the first."""
+    described = host_description(parts)
+    agents = []
+    for name in parts.config.hosts[1:]:
+        state = parts.config.state / "hosts" / name
+        driver = SimulatedHypervisor(msgspec.structs.replace(described, name=name, uuid=None), state, parts.clock)
+        tracker = ResourceTracker(
+            driver=driver,
+            accelerators=NoAcceleratorProviders(),
+            placement=PlacementClient(parts.host_client("placement", name)),
+            files=reloader.files,
+            published=PublishedFile(state / "published.json"),
+            clock=parts.clock,
+            ids=parts.ids,
+        )
+        reloader.followers.append(tracker)
+        agents.append(
+            HostAgent(
+                host=name,
+                driver=driver,
+                tracker=tracker,
+                acceleration=NoAcceleration(),
+                refers_to_accelerators=os_acc.refers_to_accelerators,
+                compute=ComputeClient(parts.host_client("compute", name)),
+                clock=parts.clock,
+                wakeups=parts.wakeups,
+                settings=settings_of(parts),
+                snapshots=ImageSnapshots(driver, DiskImages(name, parts.host_client("compute", name))),
+            )
+        )
+    parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))
+    parts.plane.crowd += [duty for agent in agents for duty in agent.duties]
+
+
+def _start_agents(agents: Sequence[HostAgent], *, in_turn: bool) -> None:
+    """Raises the first error there is. In turn under virtual time, which has one order of things only."""
+    if in_turn:
+        for agent in agents:
+            agent.start()
+        return
+    with ThreadPoolExecutor(CROWD_THREADS, thread_name_prefix="start") as pool:
+        for _ in pool.map(HostAgent.start, agents):
+            continue

@@ -33,10 +33,12 @@ def libvirt_driver(parts: Components, source: HostImageSource) -> LibvirtDriver:
     images = BaseImages(directory, cache, source)
     connection = LibvirtConnection(options.uri, clock)
     parts.plane.stops.append(connection.close)
-    return LibvirtDriver(_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock)
+    return LibvirtDriver(
+        _libvirt_settings(parts.config.agent.host, options), connection, GuestFiles(directory, images), clock
+    )
 
 
-def _settings(host: str, options: LibvirtOptions) -> LibvirtSettings:
+def _libvirt_settings(host: str, options: LibvirtOptions) -> LibvirtSettings:
     return LibvirtSettings(
         host=host,
         host_ip=options.host_ip,

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 
-from moorage.config import Config
+from moorage.config import Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.core.ids import Ids, RandomIds
 from moorage.identity.keystone import KeystoneTokens
 from moorage.jobs.background_tasks import Wakeups
 from moorage.jobs.wakeups import Hints, open_hints
-from moorage.rehearsal import routes as rehearsal_routes
+from moorage.rehearsal import clock as rehearsal_routes
 from moorage.rehearsal.clock import open_clock
 from moorage.telemetry import tracing
 from moorage.wire.app import WsgiApp, mount_apps
@@ -32,8 +32,7 @@ from moorage.wiring.services import (
     build_placement,
     build_reservation,
 )
-from moorage.wiring.tracing import open_tracer
-from moorage.wiring.trail import open_trail
+from moorage.wiring.telemetry import open_tracer, open_trail
 
 SERVICES: Mapping[str, Callable[[Components], None]] = {
     "identity": build_identity,
@@ -155,7 +154,7 @@ def _parts(
 
 def _proxies(config: Config) -> TrustedProxies:
     try:
-        return TrustedProxies(word.strip() for word in config.server.proxies.split(",") if word.strip())
+        return TrustedProxies(comma_separated(config.server.proxies))
     except ValueError as error:
         raise StartError(
             f"{config.source}: [server] proxies: {error}; write addresses or networks, 10.0.0.0/8"
@@ -167,5 +166,5 @@ def _clock(config: Config) -> Clock:
 
 
 def _across_origins(config: Config, app: WsgiApp) -> WsgiApp:
-    headers = frozenset(word.strip() for word in config.server.cors_headers.lower().split(",") if word.strip())
+    headers = frozenset(comma_separated(config.server.cors_headers.lower()))
     return CrossOrigin(config.cors_origins, headers).wrap(app) if config.cors_origins else app

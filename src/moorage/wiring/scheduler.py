@@ -12,7 +12,7 @@ from functools import partial
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
-from moorage.config import Config
+from moorage.config import Config, comma_separated
 from moorage.core.errors import StartError
 from moorage.scheduler.filters import Filter
 from moorage.scheduler.hosts import HostState, ServerRequirements
@@ -47,7 +47,7 @@ def scheduler_options(config: Config) -> SchedulerSettings:
 
 def _multipliers(config: Config, known: list[str]) -> dict[str, float]:
     multipliers: dict[str, float] = {}
-    for text in _listed(config.scheduler.weight_multipliers):
+    for text in comma_separated(config.scheduler.weight_multipliers):
         name, _, number = (word.strip() for word in text.partition("="))
         try:
             multipliers[name] = float(number)
@@ -81,7 +81,7 @@ def _weighers(config: Config) -> dict[str, Weigher]:
 def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Callable[..., object]]:
     """{name: function}, in the order of the option. Raises `StartError` for what is not there or cannot be loaded."""
     loaded: dict[str, Callable[..., object]] = {}
-    names = _listed(text)
+    names = comma_separated(text)
     # Reads the metadata of every installed package, 20 ms in all: not where nothing is asked for.
     there = entry_points(group=group) if names else EntryPoints()
     for name in names:
@@ -97,10 +97,6 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
             raise StartError(f"{where}, which is no function: {there[name].value}")
         loaded[name] = function
     return loaded
-
-
-def _listed(text: str) -> list[str]:
-    return [word for part in text.split(",") if (word := part.strip())]
 
 
 def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: ServerRequirements) -> str | None:

@@ -13,9 +13,8 @@ from sqlalchemy import Engine, Table
 from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
-from moorage.wiring.before_end import before_end
 from moorage.wiring.components import Components
-from moorage.wiring.enforcement import enforcement
+from moorage.wiring.reservation_settings import before_end_settings, enforcement_settings
 
 if TYPE_CHECKING:
     from moorage.accelerator.client import AcceleratorClient
@@ -323,7 +322,7 @@ def build_reservation(parts: Components) -> None:
     engine = parts.engine("reservation")
     options = dataclasses.asdict(parts.config.reservation)
     poll_s: float = options.pop("poll_period_s")
-    rules, external = enforcement(parts.config)
+    rules, external = enforcement_settings(parts.config)
     watch_s: float = options.pop("watch_period_s")
     service = ReservationService(
         engine,
@@ -333,7 +332,7 @@ def build_reservation(parts: Components) -> None:
         ComputeClient(parts.client("compute")),
         parts.wakeups,
         settings=ReservationSettings(
-            **options, **before_end(parts.config), requests_at_once=requests_at_once(parts.clock)
+            **options, **before_end_settings(parts.config), requests_at_once=requests_at_once(parts.clock)
         ),
         rules=rules,
         external=external,
@@ -364,11 +363,11 @@ def build_dashboard(parts: Components) -> None:
 
 
 def build_agent(parts: Components) -> None:
-    from moorage.wiring import host, simulated_hosts
+    from moorage.wiring import host
 
     reloader = host.build_agent(parts)
     if parts.config.agent.simulated_hosts > 1:
-        simulated_hosts.build_crowd(parts, reloader)
+        host.build_simulated_hosts(parts, reloader)
 
 
 def build_accelerator_agent(parts: Components) -> None:

@@ -6,13 +6,13 @@ from moorage.config import load
 from moorage.core.errors import StartError
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.steps.notification_steps import MailServer
-from moorage.wiring.before_end import before_end
+from moorage.wiring.reservation_settings import before_end_settings
 
 
 def read(tmp_path, text):
     path = tmp_path / "moorage.conf"
     path.write_text(f"[before_end]\n{text}\n")
-    return before_end(load(path))
+    return before_end_settings(load(path))
 
 
 def test_nothing_is_allowed_that_nobody_listed(tmp_path):

@@ -14,9 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from moorage.cli.doctor import bus, databases, endpoints, files, policy, software
-from moorage.cli.doctor.clocks import judged
-from moorage.cli.doctor.finding import Severity
+from moorage.cli.doctor import databases, endpoints, files, policy, software
+from moorage.cli.doctor.finding import Severity, compare_clocks
 from moorage.core.clock import SystemClock, VirtualClock
 from moorage.db import migrations
 from moorage.db.engine import open_engine
@@ -285,7 +284,7 @@ def test_settings_that_lose_writes_and_other_isolations_are_told():
 @pytest.mark.parametrize("scheme", ["postgresql", "amqp"])
 def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, scheme):
     url = f"{scheme}://moorage:secret@127.0.0.1:{free_port()}/bus"
-    found = list(bus.check(config_of(tmp_path, plane={"hints": url})))
+    found = list(endpoints.check_bus(config_of(tmp_path, plane={"hints": url})))
     assert [one.severity for one in found] == [Severity.WARNING]
     assert "the bus does not answer" in found[0].what
     assert "secret" not in f"{found[0]}"
@@ -306,7 +305,7 @@ def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, schem
 )
 def test_clocks_that_are_apart(offset_s, severity, said):
     there = START + dt.timedelta(seconds=offset_s)
-    found = judged("clock", "there", there, START, START, precision_s=1.0)
+    found = compare_clocks("clock", "there", there, START, START, precision_s=1.0)
     assert found.severity is severity
     assert said in found.what
 

@@ -10,7 +10,7 @@ from moorage.dashboard import routes as dashboard
 from moorage.identity import routes as identity
 from moorage.images import routes as images
 from moorage.placement.api import routes as placement
-from moorage.rehearsal import routes as rehearsal
+from moorage.rehearsal import clock as rehearsal
 from moorage.reservation.api import routes as reservation
 from tests.plane import InProcessPlane
 

@@ -2,13 +2,17 @@
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import click
+from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
 from moorage.cli.output import json_option
+from moorage.cli.services import identity_url
 from moorage.cli.state import config_option, open_config
-from moorage.config import Config, render, sections
+from moorage.config import DASHBOARD_PATH, Config, render, sections
+from moorage.identity.embedded import credentials
 
 
 @click.group()
@@ -28,3 +32,40 @@ def show(config_path: Path | None, *, defaults: bool, as_json: bool) -> None:
         click.echo(json.dumps(options, indent=2))
     else:
         click.echo(render(found), nl=False)
+
+
+@click.command()
+@config_option
+@click.option("--user", default="admin", show_default=True, help="Whose credentials: a user of the first start.")
+@json_option
+def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
+    """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
+    config = open_config(config_path)
+    auth_url = identity_url(config)
+    password, project = credentials(config.state, user)
+    variables = {
+        "OS_AUTH_URL": auth_url,
+        "OS_USERNAME": user,
+        "OS_PASSWORD": password,
+        "OS_PROJECT_NAME": project,
+        "OS_USER_DOMAIN_ID": "default",
+        "OS_PROJECT_DOMAIN_ID": "default",
+    }
+    if as_json:
+        click.echo(json.dumps(variables, indent=2))
+        return
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")
+    if "dashboard" in config.runs:
+        click.echo(f"# In a browser: {config.base_url}{DASHBOARD_PATH}, with the name and the password above")
+
+
+_SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of SHELL: eval "$(moorage completion bash)", in its start-up file."""
+    click.echo(_SHELLS[shell](ctx.find_root().command, {}, "moorage", "_MOORAGE_COMPLETE").source())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from moorage.cli.doctor import bus, databases, endpoints, files, policy, software
+from moorage.cli.doctor import databases, endpoints, files, policy, software
 from moorage.cli.doctor.finding import CheckFinding, Severity
 from moorage.cli.exit_codes import Exit
 from moorage.cli.output import console, json_option, progress, table
@@ -25,7 +25,7 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
         "files": files.check,
         "policy": policy.check,
         "databases": lambda config: databases.check(config, clock),
-        "bus": bus.check,
+        "bus": endpoints.check_bus,
         "endpoints": lambda config: endpoints.check(config, clock),
     }
 

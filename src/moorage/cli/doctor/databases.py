@@ -7,8 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, make_url
 
-from moorage.cli.doctor.clocks import judged
-from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, compare_clocks, fine, warning
 from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
@@ -129,7 +128,7 @@ def _server_clock(name: str, shown: str, connection: Connection, clock: Clock) -
     before = clock.now()
     there: datetime = connection.exec_driver_sql(ask).scalar_one()
     there = there.astimezone(UTC) if there.tzinfo else there.replace(tzinfo=UTC)
-    yield judged(name, shown, there, before, clock.now(), precision_s=0.0)
+    yield compare_clocks(name, shown, there, before, clock.now(), precision_s=0.0)
 
 
 def _schema(name: str, shown: str, engine: Engine, service: str) -> CheckFinding:

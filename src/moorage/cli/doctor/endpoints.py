@@ -1,5 +1,6 @@
 """The addresses: who answers, how its clock is set, and how long its certificate is good."""
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -7,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-from moorage.cli.doctor.clocks import judged
-from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
+from moorage.cli.doctor.finding import CheckFinding, broken, compare_clocks, fine, warning
 from moorage.cli.services import urls_of
 from moorage.cli.state import is_in_use
 from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
+from moorage.jobs.wakeups import try_link
 from moorage.wire.transports import SocketTransport
 
 TIMEOUT_S = 5.0
@@ -58,7 +59,7 @@ def _endpoint(name: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
         return
     yield fine(check_name, f"it answers {answer.status}", url)
     if date := answer.headers.get("date"):
-        yield judged(check_name, url, parsedate_to_datetime(date), before, clock.now(), precision_s=1.0)
+        yield compare_clocks(check_name, url, parsedate_to_datetime(date), before, clock.now(), precision_s=1.0)
 
 
 def _path(url: str) -> str:
@@ -84,3 +85,18 @@ def _certificate(url: str, now: datetime) -> CheckFinding:
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
     said = f"its certificate is good until {ends:%Y-%m-%d}"
     return warning("certificate", said, where, "renew it") if ends - now < RENEW else fine("certificate", said, where)
+
+
+def check_bus(config: Config) -> Iterator[CheckFinding]:
+    url = config.plane.hints
+    if not url:
+        yield fine("bus", "no bus: hints stay in this process, others poll")
+        return
+    shown = re.sub(r":[^:@/]*@", ":***@", url)
+    try:
+        try_link(url)
+    except MoorageError as error:
+        remedy = "start it, or correct [plane] hints; until then hosts and workers poll"
+        yield warning("bus", error.message, shown, remedy)
+    else:
+        yield fine("bus", "a hint can be sent and listened for", shown)

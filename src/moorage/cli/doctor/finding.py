@@ -1,6 +1,7 @@
 """What a check has found: how bad it is, what, where, and what to do."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 
 
@@ -33,3 +34,23 @@ def warning(check: str, what: str, where: object, remedy: str) -> CheckFinding:
 
 def broken(check: str, what: str, where: object, remedy: str) -> CheckFinding:
     return CheckFinding(Severity.BROKEN, check, what, str(where), remedy)
+
+
+#: So far apart, heartbeats and job leases begin to be judged wrongly; and here tokens and leases of a minute are void.
+APART_S, FAR_APART_S = 2.0, 20.0
+
+
+def compare_clocks(
+    check: str, where: str, there: datetime, before: datetime, after: datetime, *, precision_s: float
+) -> CheckFinding:
+    """`there` was read between `before` and `after` of our own clock, and is cut off to `precision_s`."""
+    ahead = max(0.0, (there - after).total_seconds())
+    behind = max(0.0, (before - there).total_seconds() - precision_s)
+    apart = ahead or behind
+    said = f"its clock is {apart:.0f} s {'ahead of' if ahead else 'behind'} this machine's"
+    remedy = "let both follow NTP (timedatectl, chronyc tracking)"
+    if apart > FAR_APART_S:
+        return broken(check, said, where, remedy)
+    if apart > APART_S:
+        return warning(check, said, where, remedy)
+    return fine(check, "its clock agrees with this machine's", where)

@@ -17,9 +17,9 @@ LEASES_AT_ONCE = 300
 _SHOWS = {"room": "Room", "hosts": "Hosts", "projects": "Projects"}
 
 
-def show(visit: Visit) -> Page:
-    query = visit.request.query
-    now = visit.request.service.clock.now()
+def show_calendar(visit: Visit) -> Page:
+    query = visit.call.query
+    now = visit.call.service.clock.now()
     shown = view.window(query.first("start"), query.first("days"), now)
     tabs = _SHOWS if visit.who.is_admin else {"room": "Room"}
     what = query.first("show") or "room"

@@ -3,8 +3,7 @@
 from typing import Any
 
 from moorage.core.errors import Invalid, RemoteError
-from moorage.dashboard.handlers.operators import only_admins
-from moorage.dashboard.page_request import Visit
+from moorage.dashboard.page_request import Visit, require_admin
 from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.views import explain_view as view
 from moorage.scheduler.candidate_query import query_for
@@ -16,7 +15,7 @@ FLAVORS = 500
 _SIZES = ("vcpus", "memory_mb", "disk_gb")
 
 
-def show(visit: Visit) -> Page:
+def show_explanation(visit: Visit) -> Page:
     """A page that can be sent to somebody: all that was asked is in its address."""
     query = visit.request.query
     typed = {name: (query.first(name) or "").strip() for name in ("flavor", "query", *_SIZES)}
@@ -29,7 +28,7 @@ def show(visit: Visit) -> Page:
     }
     status = 200
     if typed["query"]:
-        only_admins(visit)
+        require_admin(visit)
     try:
         if typed["query"]:
             values["funnel"] = _of_text(visit, typed)

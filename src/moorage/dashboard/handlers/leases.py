@@ -15,7 +15,7 @@ from moorage.wire.http import Response
 _AT_ONCE = 50
 
 
-def index(visit: Visit) -> Page:
+def list_leases(visit: Visit) -> Page:
     params = {
         "limit": _AT_ONCE,
         "marker": visit.request.query.first("marker"),
@@ -32,7 +32,7 @@ def index(visit: Visit) -> Page:
     return Page("leases.html", "Leases", values)
 
 
-def show(visit: Visit, lease_id: str) -> Page:
+def show_lease(visit: Visit, lease_id: str) -> Page:
     client = visit.client("reservation")
     lease = view.shown(client.get(_path(lease_id))["lease"])
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
@@ -42,7 +42,7 @@ def show(visit: Visit, lease_id: str) -> Page:
 # --- changing one -------------------------------------------------------------------------------------------------
 
 
-def ask_change(visit: Visit, lease_id: str) -> Page:
+def edit_lease(visit: Visit, lease_id: str) -> Page:
     """The form with what the lease has, or with the dates that somebody dragged it to: then also what that would do."""
     client = visit.client("reservation")
     lease = view.shown(client.get(_path(lease_id))["lease"])
@@ -52,7 +52,7 @@ def ask_change(visit: Visit, lease_id: str) -> Page:
     return _rehearsed(visit, lease, typed) if dragged else _change(visit, lease, typed)
 
 
-def change(visit: Visit, lease_id: str) -> Page | Response:
+def change_lease(visit: Visit, lease_id: str) -> Page | Reply:
     client = visit.client("reservation")
     lease = view.shown(client.get(_path(lease_id))["lease"])
     before = _typed(lease)
@@ -128,13 +128,13 @@ def _changes(lease: view.LeasePage, before: Mapping[str, str], typed: Mapping[st
 # --- ending one ---------------------------------------------------------------------------------------------------
 
 
-def end(visit: Visit, lease_id: str) -> Response:
+def end_lease(visit: Visit, lease_id: str) -> Reply:
     """Now: what it frees can be reserved at once."""
     visit.client("reservation").request("PUT", _path(lease_id), json={"end_date": "now"})
     return redirect(visit, f"/leases/{quote(lease_id, safe='')}")
 
 
-def delete(visit: Visit, lease_id: str) -> Response:
+def delete_lease(visit: Visit, lease_id: str) -> Reply:
     """Also what has not begun yet: it is cancelled so."""
     visit.client("reservation").request("DELETE", _path(lease_id))
     return redirect(visit, "/leases")
@@ -142,3 +142,43 @@ def delete(visit: Visit, lease_id: str) -> Response:
 
 def _path(lease_id: str) -> str:
     return f"/v1/leases/{quote(lease_id, safe='')}"
+
+
+_HOLD_FIELDS = ("name", "before_end_date", "snapshot", "emails", "webhooks")
+
+
+def list_holds(visit: Visit) -> Page:
+    """Of the project: the service lets it have a few."""
+    found = visit.client("reservation").get("/v1/holds")["holds"]
+    return Page("holds.html", "Holds", {"holds": [view.hold(each) for each in found]})
+
+
+def show_hold(visit: Visit, hold_id: str) -> Page:
+    typed = {name: form.DEFAULTS[name] for name in _HOLD_FIELDS} | {"name": visit.call.query.first("name") or ""}
+    return _hold_page(visit, hold_id, typed)
+
+
+def lease_hold(visit: Visit, hold_id: str) -> Page | Reply:
+    """The hold becomes one, in a single step of the service: nobody comes between."""
+    typed = {name: visit.form.text(name) for name in _HOLD_FIELDS}
+    try:
+        body = {"name": typed["name"] or "lease", "hold_id": hold_id, **form.before_end(typed)}
+        made = visit.client("reservation").request("POST", "/v1/leases", json=body)["lease"]
+    except (Invalid, RemoteError) as error:
+        return _hold_page(visit, hold_id, typed, trouble=error)
+    return redirect(visit, f"/leases/{made['id']}")
+
+
+def release_hold(visit: Visit, hold_id: str) -> Reply:
+    visit.client("reservation").request("DELETE", _hold_path(hold_id))
+    return redirect(visit, "/leases/holds")
+
+
+def _hold_page(visit: Visit, hold_id: str, typed: dict[str, str], *, trouble: MoorageError | None = None) -> Page:
+    hold = view.hold(visit.client("reservation").get(_hold_path(hold_id))["hold"])
+    values = {"hold": hold, "typed": typed, "trouble": "" if trouble is None else words_of(trouble)}
+    return Page("hold.html", "A time that is held", values, 200 if trouble is None else status_shown(trouble))
+
+
+def _hold_path(hold_id: str) -> str:
+    return f"/v1/holds/{quote(hold_id, safe='')}"

@@ -7,8 +7,7 @@ from urllib.parse import quote, urlencode
 
 from moorage.core import parsing
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
-from moorage.dashboard.handlers.operators import only_admins
-from moorage.dashboard.page_request import Visit
+from moorage.dashboard.page_request import Visit, require_admin
 from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import map_view as view
 from moorage.wire.client import with_query
@@ -19,10 +18,10 @@ _FILTERS = ("search", "member_of", "resource_class", "required")
 Documents = list[dict[str, Any]]
 
 
-def show(visit: Visit) -> Page:
+def show_map(visit: Visit) -> Page:
     """Three requests, however many hosts there are."""
-    only_admins(visit)
-    placement, query = visit.client("placement"), visit.request.query
+    require_admin(visit)
+    placement, query = visit.client("placement"), visit.call.query
     wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}
     after = query.first("after")
     more = {"after": after} if after else {}
@@ -50,10 +49,10 @@ def show(visit: Visit) -> Page:
     return Page("map.html", "Map", values, 400 if trouble else 200)
 
 
-def tree(visit: Visit, uuid: str) -> Page:
+def show_provider_tree(visit: Visit, uuid: str) -> Page:
     """Placement's tree; of now also the handles of the host, the names of its servers and its leases: four requests."""
-    only_admins(visit)
-    typed = (visit.request.query.first("at") or "").strip()
+    require_admin(visit)
+    typed = (visit.call.query.first("at") or "").strip()
     values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False,
                                  "has_leases": False}  # fmt: skip
     try:

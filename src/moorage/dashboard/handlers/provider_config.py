@@ -4,9 +4,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, RemoteError
-from moorage.dashboard.handlers.operators import only_admins
 from moorage.dashboard.handlers.servers import hosts_of
-from moorage.dashboard.page_request import Visit, redirect
+from moorage.dashboard.page_request import Visit, redirect, require_admin
 from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.views import provider_config_view as view
 from moorage.wire.http import Response
@@ -16,10 +15,10 @@ FILES = 50
 _ORDERS = ("show", "plan", "apply")
 
 
-def show(visit: Visit) -> Page:
+def show_provider_config(visit: Visit) -> Page:
     """The hosts; of one host what may be asked of it, and what it answered to the order in the address."""
-    only_admins(visit)
-    query = visit.request.query
+    require_admin(visit)
+    query = visit.call.query
     host, order_id = (query.first("host") or "").strip(), query.first("order")
     if not host:
         hosts, next_page = hosts_of(visit)
@@ -30,9 +29,9 @@ def show(visit: Visit) -> Page:
     return _page(visit, host, answer=view.answer(order))
 
 
-def order(visit: Visit) -> Response | Page:
+def submit_provider_config(visit: Visit) -> Reply | Page:
     """Give the order, and go to where its answer will be."""
-    only_admins(visit)
+    require_admin(visit)
     form = visit.form
     host, what = form.text("host"), form.text("do")
     if what not in _ORDERS or not host:

@@ -4,8 +4,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError
-from moorage.dashboard.handlers.operators import only_admins
-from moorage.dashboard.page_request import Visit
+from moorage.dashboard.page_request import Visit, require_admin
 from moorage.dashboard.pages import Page, words_of
 from moorage.dashboard.views import explain_view
 from moorage.dashboard.views import servers_view as view
@@ -19,7 +18,7 @@ COUNTED = 200
 Documents = list[dict[str, Any]]
 
 
-def index(visit: Visit) -> Page:
+def list_servers(visit: Visit) -> Page:
     """Of the project, or with ``all`` of everybody for an administrator."""
     query, compute = visit.request.query, visit.client("compute")
     everybody = bool(query.first("all")) and visit.who.is_admin
@@ -51,7 +50,7 @@ def index(visit: Visit) -> Page:
     return Page("servers.html", "Servers and accelerators", values, 400 if trouble else 200)
 
 
-def show(visit: Visit, server_id: str) -> Page:
+def show_server(visit: Visit, server_id: str) -> Page:
     compute = visit.client("compute")
     path = f"/v2.1/servers/{quote(server_id, safe='')}"
     server = compute.get(path)["server"]
@@ -90,7 +89,7 @@ def _explanation(visit: Visit, server: dict[str, Any]) -> explain_view.Funnel | 
     return explain_view.of_server(found["explanation"])
 
 
-def accelerators(visit: Visit) -> Page:
+def list_accelerators(visit: Visit) -> Page:
     """An administrator sees the devices of a host; everybody else what their project has."""
     host = (visit.request.query.first("host") or "").strip()
     accelerator = visit.client("accelerator")
@@ -135,10 +134,10 @@ def hosts_of(visit: Visit) -> tuple[list[str], str]:
     return [one["hypervisor_hostname"] for one in found[:LIMIT]], next_page
 
 
-def device(visit: Visit, uuid: str) -> Page:
+def show_device(visit: Visit, uuid: str) -> Page:
     """The custody of one device, the newest first."""
-    only_admins(visit)
-    accelerator, after = visit.client("accelerator"), visit.request.query.first("after")
+    require_admin(visit)
+    accelerator, after = visit.client("accelerator"), visit.call.query.first("after")
     found = accelerator.get(f"/v2/devices/{quote(uuid, safe='')}")
     asked = {"device": uuid, "order": "newest", "limit": LIMIT, **({"after": after} if after else {})}
     page = accelerator.get(with_query("/moorage/v1/history", asked))

@@ -2,10 +2,9 @@
 
 from moorage.core.errors import Invalid, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
-from moorage.dashboard.clients import VERSIONS
-from moorage.dashboard.navigation import ENTRIES
-from moorage.dashboard.page_request import Visit, redirect
+from moorage.dashboard.page_request import ENTRIES, Visit, redirect
 from moorage.dashboard.pages import Page
+from moorage.dashboard.service import VERSIONS
 from moorage.dashboard.signing_in import Person, SigningIn
 from moorage.wire.errors import status_of
 from moorage.wire.http import Response
@@ -13,7 +12,7 @@ from moorage.wire.http import Response
 _YEAR_S = 365 * 86_400
 
 
-def home(visit: Visit) -> Response | Page:
+def show_first_page(visit: Visit) -> Reply | Page:
     """The first page that there is; without one, who is here and which services are reached."""
     for entry in ENTRIES:
         if visit.has(entry.needs) and (visit.who.is_admin or not entry.for_admins):
@@ -21,8 +20,8 @@ def home(visit: Visit) -> Response | Page:
     return Page("overview.html", "Overview", {"services": [(name, visit.has(name)) for name in VERSIONS]})
 
 
-def ask(visit: Visit) -> Page | Response:
-    if visit.request.service.signing_in is None:
+def show_sign_in(visit: Visit) -> Page | Reply:
+    if visit.call.service.signing_in is None:
         return redirect(visit, "/")
     return _form(visit, visit.request.query.first("next") or "/", is_over=bool(visit.request.query.first("over")))
 
@@ -59,7 +58,7 @@ def switch_project(visit: Visit) -> Response:
     return redirect(visit, _local(visit.form.text("next")), _session(visit, person))
 
 
-def theme(visit: Visit) -> Response:
+def set_theme(visit: Visit) -> Reply:
     wanted = visit.form.text("theme")
     if wanted not in cookies.THEMES:
         raise Invalid(f"the theme is one of {', '.join(cookies.THEMES)}")

@@ -1,28 +1,25 @@
 """What the section [enforcement] says: the limits of leases, and the operator's own service that is asked about them."""
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from moorage.config import Config
+from moorage.config import Config, comma_separated
 from moorage.core.errors import StartError
 
 if TYPE_CHECKING:
     from moorage.reservation.booking.enforcement import Rules
     from moorage.reservation.booking.external_enforcement import ExternalService
+    from moorage.reservation.steps.notification_steps import MailServer
 
 #: Blazar's filters.
 _FILTERS = {"MaxLeaseDurationFilter", "ExternalServiceFilter"}
 
 
-def _words(text: str) -> list[str]:
-    return [word for part in text.split(",") if (word := part.strip())]
-
-
 def _amounts(config: Config, name: str, option: str) -> dict[str, int]:
     """Raises `StartError`."""
     amounts = {}
-    for text in _words(option):
+    for text in comma_separated(option):
         key, _, number = (word.strip() for word in text.partition("="))
         if not key or not number.isdecimal():
             raise StartError(f"{config.source}: [enforcement] {name} has {text!r}; write CLASS=AMOUNT, VCPU=100")
@@ -30,14 +27,14 @@ def _amounts(config: Config, name: str, option: str) -> dict[str, int]:
     return amounts
 
 
-def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
+def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None]":
     """What leases must keep to, and whom to ask besides. Raises `StartError`."""
     from moorage.reservation.booking.enforcement import Rules
     from moorage.reservation.booking.external_enforcement import ExternalService
     from moorage.reservation.model.limits import ProjectLimits
 
     options = config.enforcement
-    filters = set(_words(options.enabled_filters))
+    filters = set(comma_separated(options.enabled_filters))
     if unknown := sorted(filters - _FILTERS):
         raise StartError(
             f"{config.source}: [enforcement] enabled_filters has {unknown[0]}; there are {', '.join(sorted(_FILTERS))}"
@@ -46,7 +43,7 @@ def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
         raise StartError(f"{config.source}: [enforcement] limit_period_days must be 1 at least")
     rules = Rules(
         max_duration_s=options.max_lease_duration if "MaxLeaseDurationFilter" in filters else -1,
-        exempt=frozenset(_words(options.max_lease_duration_exempt_project_ids)),
+        exempt=frozenset(comma_separated(options.max_lease_duration_exempt_project_ids)),
         limits=ProjectLimits(
             _amounts(config, "limits", options.limits), _amounts(config, "limit_hours", options.limit_hours)
         ),
@@ -77,3 +74,41 @@ def enforcement(config: Config) -> "tuple[Rules, ExternalService | None]":
         auth_url=config.identity.keystone_url or config.endpoints.identity or f"{config.base_url}/identity",
     )
     return rules, external
+
+
+def before_end_settings(config: Config) -> dict[str, Any]:
+    """Fields of `ReservationSettings`. Raises `StartError`."""
+    from moorage.reservation.model.before_end_actions import Allowed, split_url
+
+    options, where = config.before_end, f"{config.source}: [before_end]"
+    origins = set()
+    for text in comma_separated(options.webhook_origins):
+        parts = split_url(text)
+        if parts is None or parts[1] != "/":
+            raise StartError(f"{where} webhook_origins has {text}; write https://host or https://host:port")
+        origins.add(parts[0])
+    mail = _mail(config, where)
+    domains = frozenset(word.lower() for word in comma_separated(options.mail_domains))
+    return {
+        "allowed": Allowed(frozenset(origins), mail is not None, domains),
+        "mail": mail,
+        "before_end_of_hosts": "snapshot" if options.lent_hosts == "snapshot" else "",
+    }
+
+
+def _mail(config: Config, where: str) -> "MailServer | None":
+    from moorage.reservation.model.before_end_actions import domain_of
+    from moorage.reservation.steps.notification_steps import MailServer
+
+    options = config.before_end
+    if not options.smtp_server:
+        return None
+    host, _, port = options.smtp_server.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise StartError(f"{where} smtp_server is {options.smtp_server}; write host:port, mail.example.org:587")
+    if domain_of(options.mail_sender) is None:
+        raise StartError(f"{where} mail_sender must be an address where there is an smtp_server")
+    if options.smtp_user and options.smtp_security == "none":
+        raise StartError(f"{where} smtp_user needs smtp_security starttls or tls: the password would be sent in clear")
+    sender, security = options.mail_sender, options.smtp_security
+    return MailServer(host.strip("[]"), int(port), security, sender, options.smtp_user, options.smtp_password)

@@ -6,10 +6,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Unavailable
-from moorage.dashboard.page_request import Visit, redirect
+from moorage.dashboard.page_request import Visit, redirect, require_admin
 from moorage.dashboard.pages import Page, status_shown, words_of
 from moorage.dashboard.views import lease_form as form
-from moorage.dashboard.views.calendar_view import moment
+from moorage.dashboard.views.calendar_view import moment, of_lease
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 
@@ -21,14 +21,14 @@ _MOST_FLAVORS = 500
 _USUAL = timedelta(hours=4)
 
 
-def ask(visit: Visit) -> Page:
+def new_lease(visit: Visit) -> Page:
     """An empty form; what the address names is filled in."""
     typed = {**form.DEFAULTS, "end_date": form.field_date(whole_hour(visit) + _USUAL)}
     typed |= {name: value for name, value in visit.request.query.pairs if name in typed}
     return _page(visit, typed)
 
 
-def answer(visit: Visit) -> Page | Response:
+def submit_lease(visit: Visit) -> Page | Reply:
     """What the pressed button says: look for the next room, hold it, look what would be, or make it."""
     typed = {**form.DEFAULTS, **{name: value for name, value in visit.form.values().items() if name in form.DEFAULTS}}
     if "|" in (taken := visit.form.text("take")):
@@ -115,4 +115,49 @@ def _flavors(visit: Visit) -> list[tuple[str, str]] | None:
 
 def whole_hour(visit: Visit) -> datetime:
     """The next one."""
-    return visit.request.service.clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+    return visit.call.service.clock.now().replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+_MAINTENANCE_FIELDS = ("name", "start_date", "end_date", "hosts")
+
+#: What an empty form suggests.
+_USUAL_MAINTENANCE = timedelta(hours=4)
+
+
+def new_maintenance(visit: Visit) -> Page:
+    """An empty form; hosts may be in the address."""
+    require_admin(visit)
+    start = whole_hour(visit)
+    typed = {"name": "", "start_date": form.field_date(start), "end_date": form.field_date(start + _USUAL_MAINTENANCE)}
+    return _maintenance_page({**typed, "hosts": "\n".join(visit.call.query.every("hosts"))})
+
+
+def submit_maintenance(visit: Visit) -> Page | Reply:
+    """What the pressed button says: look who has something there then, or take the hosts."""
+    require_admin(visit)
+    typed = {name: visit.form.text(name) for name in _MAINTENANCE_FIELDS}
+    client = visit.client("reservation")
+    try:
+        body = form.maintenance(typed, visit.call.service.clock.now())
+        if visit.form.text("action") == "check":
+            found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
+            return _maintenance_page(typed, touched=found["leases"])
+        made = client.request("POST", "/v1/maintenance", json=body)["lease"]
+    except (Invalid, NotFound, RemoteError) as error:
+        return _maintenance_page(typed, trouble=error)
+    return redirect(visit, f"/leases/{made['id']}")
+
+
+def _maintenance_page(
+    typed: Mapping[str, str],
+    *,
+    touched: list[Mapping[str, Any]] | None = None,
+    trouble: MoorageError | None = None,
+) -> Page:
+    """`touched` is None before it was looked for."""
+    values = {
+        "typed": typed,
+        "touched": None if touched is None else [(of_lease(each), each["project_id"]) for each in touched],
+        "trouble": "" if trouble is None else words_of(trouble),
+    }
+    return Page("maintenance.html", "Maintenance", values, 200 if trouble is None else status_shown(trouble))
