@@ -48,7 +48,7 @@ def booked(lab):
 
 def test_the_first_view_shows_how_full_it_is_and_whose_leases_there_are(booked, tab, look):
     tab.goto("/ui/calendar")
-    expect(tab.get_by_role("heading", name="How full it is")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Usage")).to_be_visible()
     cell = tab.locator("tr", has=tab.get_by_role("rowheader", name="Processors")).locator("td.cell").nth(9)
     expect(cell).not_to_have_text("0")
     expect(tab.get_by_role("link", name="course: FPGAs for beginners", exact=True)).to_be_visible()
@@ -63,7 +63,7 @@ def test_a_member_sees_what_others_have_as_busy_time_only(booked, open_tab):
     expect(tab.get_by_role("link", name="benchmarks of others", exact=True)).to_be_visible()
     assert tab.get_by_role("link", name="Hosts").count() == 0
     tab.goto("/ui/calendar?show=hosts")
-    expect(tab.get_by_role("heading", name="How full it is")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Usage")).to_be_visible()
 
 
 @pytest.mark.parametrize("what", ["hosts", "projects"])
@@ -80,18 +80,18 @@ def test_a_quarter_is_accessible(booked, tab, look):
 
 def test_a_pool_is_the_hosts_that_answer_a_query_and_a_bad_query_is_said(booked, tab):
     tab.goto("/ui/calendar")
-    tab.get_by_label("Only the pool of hosts with").fill('["=", "$vcpus", "16"]')
+    tab.get_by_label("Filter hosts").fill('["=", "$vcpus", "16"]')
     tab.get_by_role("button", name="Show").click()
     expect(tab.locator("table.heat")).to_be_visible()
     tab.get_by_role("link", name="Hosts").click()
     expect(tab.locator(".bar-link").first).to_be_visible()
-    tab.get_by_label("Only the pool of hosts with").fill('[">=", "$vcpus", "100000"]')
+    tab.get_by_label("Filter hosts").fill('[">=", "$vcpus", "100000"]')
     tab.get_by_role("button", name="Show").click()
-    expect(tab.get_by_text("Nothing in this time.")).to_be_visible()
-    tab.get_by_label("Only the pool of hosts with").fill("nonsense")
+    expect(tab.get_by_text("No leases in this period.")).to_be_visible()
+    tab.get_by_label("Filter hosts").fill("nonsense")
     tab.get_by_role("button", name="Show").click()
     expect(tab.get_by_role("alert")).to_be_visible()
-    expect(tab.get_by_label("Only the pool of hosts with")).to_have_value("nonsense")
+    expect(tab.get_by_label("Filter hosts")).to_have_value("nonsense")
 
 
 def test_a_lease_is_made_by_the_form_without_a_word_of_affinity(booked, open_tab, look):
@@ -106,8 +106,8 @@ def test_a_lease_is_made_by_the_form_without_a_word_of_affinity(booked, open_tab
     tab.get_by_label("Memory each, MB").fill("512")
     tab.get_by_label("Disk each, GB").fill("1")
     tab.get_by_label("Amount").fill("2")
-    tab.get_by_role("button", name="Check without reserving").click()
-    expect(tab.get_by_role("status")).to_contain_text("It would fit")
+    tab.get_by_role("button", name="Preview").click()
+    expect(tab.get_by_role("status")).to_contain_text("Possible")
     expect(tab.get_by_role("status")).to_contain_text("2 slots on 1 host")
     expect(tab.get_by_label("Name", exact=True)).to_have_value("by form")
     tab.get_by_role("button", name="Reserve").click()
@@ -124,8 +124,8 @@ def open_and(booked, open_tab, path, user="admin"):
 
 
 @pytest.mark.parametrize(
-    ("choice", "sent"), [("None: wherever there is room", None), ("Affinity: all on one host", True),
-                         ("Anti-affinity: each on another host", False)],
+    ("choice", "sent"), [("None: any host", None), ("Affinity: all servers on one host", True),
+                         ("Anti-affinity: each server on its own host", False)],
 )  # fmt: skip
 def test_affinity_is_chosen_in_the_form(booked, tab, choice, sent):
     tab.goto(f"/ui/leases/new?name=a&start_date={field(at(9, 8))}&end_date={field(at(9, 9))}&memory_mb=64&disk_gb=1")
@@ -153,8 +153,8 @@ def test_the_next_time_is_found_and_taken(booked, tab):
     tab.goto(
         f"/ui/leases/new?name=next&start_date={field(at(10))}&end_date={field(at(10, 4))}&vcpus={vcpus}&memory_mb=64&disk_gb=1"
     )
-    tab.get_by_role("button", name="Find the next time").click()
-    offers = tab.get_by_role("status", name="The next times")
+    tab.get_by_role("button", name="Find available times").click()
+    offers = tab.get_by_role("status", name="Available times")
     expect(offers).to_contain_text(f"{at(11):%Y-%m-%d %H:%M}")
     offers.get_by_role("button").first.click()
     expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(11)))
@@ -165,37 +165,37 @@ def test_the_next_time_is_found_and_taken(booked, tab):
 
 def test_a_found_time_is_held_and_made_a_lease(booked, tab, look):
     tab.goto(f"/ui/leases/new?name=held&start_date={field(at(60))}&end_date={field(at(60, 4))}&memory_mb=64&disk_gb=1")
-    tab.get_by_role("button", name="Find the next time").click()
+    tab.get_by_role("button", name="Find available times").click()
     look(tab, "lease-offers")
-    tab.get_by_role("button", name="Hold it").first.click()
+    tab.get_by_role("button", name="Hold the time").first.click()
     tab.wait_for_url("**/ui/leases/holds/*")
     tab.get_by_text("Before the end").click()
-    tab.get_by_label("Snapshots of its servers").check()
+    tab.get_by_label("Take snapshots of its servers").check()
     look(tab, "hold")
     tab.get_by_role("link", name="Holds").click()
-    expect(tab.get_by_role("button", name="Let it go")).to_have_count(1)
+    expect(tab.get_by_role("button", name="Release")).to_have_count(1)
     look(tab, "holds")
     tab.get_by_role("link", name=f"{at(60):%Y-%m-%d}").click()
     tab.get_by_label("Name").fill("from a hold")
     tab.get_by_text("Before the end").click()
-    tab.get_by_label("Snapshots of its servers").check()
-    tab.get_by_role("button", name="Make it a lease").click()
+    tab.get_by_label("Take snapshots of its servers").check()
+    tab.get_by_role("button", name="Create lease").click()
     expect(tab.get_by_role("heading", name="from a hold")).to_be_visible()
-    expect(tab.get_by_text("Snapshot of its servers")).to_be_visible()
+    expect(tab.get_by_text("Take snapshots of its servers")).to_be_visible()
     look(tab, "lease-before-end")
     tab.get_by_role("link", name="Change or extend").click()
-    expect(tab.get_by_label("Snapshots of its servers")).to_be_checked()
+    expect(tab.get_by_label("Take snapshots of its servers")).to_be_checked()
 
 
 def test_a_lease_is_made_again_and_again(booked, tab, look):
     tab.goto(f"/ui/leases/new?name=lab&start_date={field(at(65))}&end_date={field(at(65, 4))}&memory_mb=64&disk_gb=1")
-    tab.get_by_text("Again and again").click()
-    tab.get_by_label("Times", exact=True).fill("3")
-    tab.get_by_role("button", name="Check without reserving").click()
-    expect(tab.get_by_role("status")).to_contain_text("All 3 of them would fit")
+    tab.get_by_text("Repeat").click()
+    tab.get_by_label("Number of leases", exact=True).fill("3")
+    tab.get_by_role("button", name="Preview").click()
+    expect(tab.get_by_role("status")).to_contain_text("All 3 leases are possible")
     look(tab, "lease-series")
     tab.get_by_role("button", name="Reserve").click()
-    expect(tab.get_by_role("status")).to_contain_text("3 leases are made")
+    expect(tab.get_by_role("status")).to_contain_text("3 leases created")
     expect(tab.get_by_role("link", name="lab 3/3")).to_be_visible()
     look(tab, "leases-made")
 
@@ -208,15 +208,15 @@ def test_a_maintenance_names_who_is_in_the_way(booked, tab, look):
     tab.get_by_label("Start, UTC").fill(field(at(70, 6)))
     tab.get_by_label("End, UTC").fill(field(at(70, 9)))
     tab.get_by_label("Hosts").fill("compute-1")
-    tab.get_by_role("button", name="Who would be touched?").click()
+    tab.get_by_role("button", name="Show affected leases").click()
     expect(tab.get_by_role("link", name="in the way of repairs")).to_be_visible()
     look(tab, "maintenance")
     tab.get_by_label("Start, UTC").fill(field(at(72, 6)))
     tab.get_by_label("End, UTC").fill(field(at(72, 9)))
-    tab.get_by_role("button", name="Take the hosts").click()
+    tab.get_by_role("button", name="Reserve the hosts").click()
     expect(tab.get_by_role("heading", name="new disks")).to_be_visible()
     tab.get_by_text("Cancel", exact=True).click()
-    tab.get_by_role("button", name="Cancel it: it will not begin").click()
+    tab.get_by_role("button", name="Cancel before it starts").click()
     tab.wait_for_url("**/ui/leases")
     expect(tab.get_by_role("link", name="new disks")).to_have_count(0)
 
@@ -229,11 +229,11 @@ def lease_free(booked) -> int:
 def test_other_kinds_show_their_own_fields(booked, tab):
     tab.goto("/ui/leases/new")
     tab.get_by_label("Whole hosts").check()
-    expect(tab.get_by_label("Hosts, at least")).to_be_visible()
+    expect(tab.get_by_label("Minimum hosts")).to_be_visible()
     expect(tab.get_by_label("VCPUs each")).to_be_hidden()
-    tab.get_by_label("Any resources").check()
+    tab.get_by_label("Custom resources").check()
     expect(tab.get_by_label("Resources each")).to_be_visible()
-    tab.get_by_label("Servers of a flavor").check()
+    tab.get_by_label("Servers by flavor").check()
     expect(tab.get_by_label("Flavor", exact=True)).to_be_visible()
     expect(tab.get_by_label("Amount")).to_be_visible()
 
@@ -262,11 +262,11 @@ def test_dragging_the_end_of_a_bar_changes_the_lease_after_a_look(booked, tab, d
     tab.goto(f"/ui/calendar?start={at(19):%Y-%m-%d}&days=7")
     pull(tab, lease, days=days, edge=True)
     tab.wait_for_url("**/change?*")
-    expect(tab.get_by_role("status")).to_contain_text("It would fit")
+    expect(tab.get_by_role("status")).to_contain_text("Possible")
     expect(tab.get_by_label("Start, UTC")).to_have_value(field(at(20)))
     expect(tab.get_by_label("End, UTC")).to_have_value(field(at(22 + days)))
     assert lease_of(booked, lease)["end_date"].startswith(f"{at(22):%Y-%m-%d}"), "a drag alone changes nothing"
-    tab.get_by_role("button", name="Change it").click()
+    tab.get_by_role("button", name="Save changes").click()
     tab.wait_for_url(f"**/ui/leases/{lease}")
     changed = lease_of(booked, lease)
     assert (changed["start_date"][:10], changed["end_date"][:10]) == (f"{at(20):%Y-%m-%d}", f"{at(22 + days):%Y-%m-%d}")
@@ -300,10 +300,10 @@ def test_changing_says_how_far_it_can_be_prolonged_and_what_is_in_the_way(booked
     make(booked, "in the way", at(43), at(44), 1, user="demo", vcpus=vcpus)
     booked.plane.settle()
     tab.goto(f"/ui/leases/{lease}/change")
-    expect(tab.get_by_text(f"It can last until {at(43):%Y-%m-%d} 00:00")).to_be_visible()
+    expect(tab.get_by_text(f"It can be extended until {at(43):%Y-%m-%d} 00:00")).to_be_visible()
     look(tab, "lease-change")
     tab.get_by_label("End, UTC").fill(field(at(43, 1)))
-    tab.get_by_role("button", name="Change it").click()
+    tab.get_by_role("button", name="Save changes").click()
     expect(tab.get_by_role("alert")).to_contain_text("0 fit")
     expect(tab.get_by_label("End, UTC")).to_have_value(field(at(43, 1)))
     assert "in the way" not in tab.content()
@@ -329,7 +329,7 @@ def test_the_page_of_a_lease_follows_what_happens_and_ends_it(lab, booked, open_
     booked.plane.settle()
     expect(tab.locator("h1")).to_contain_text("TERMINATED", timeout=60_000)
     tab.get_by_text("Delete", exact=True).click()
-    tab.get_by_role("button", name="Delete it from the list").click()
+    tab.get_by_role("button", name="Delete from the list").click()
     tab.wait_for_url("**/ui/leases")
     look(tab, "leases")
 

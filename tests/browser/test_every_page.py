@@ -77,7 +77,7 @@ def test_the_first_page_where_there_is_no_service_says_what_is_missing(browser, 
             tab.get_by_label("Name").fill("demo")
             tab.get_by_label("Password").fill(first_credentials(plane.config.state, "demo")[0])
             tab.get_by_role("button", name="Sign in").click()
-            expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: name it in [plane] services")
+            expect(tab.get_by_role("row", name="reservation")).to_contain_text("no: add it to [plane] services")
             look(tab, "overview")
         finally:
             context.close()

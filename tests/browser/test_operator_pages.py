@@ -33,12 +33,12 @@ def test_the_map_leads_from_all_to_a_region_and_who_holds_it(tab, cloud, look):
     expect(tab.get_by_role("status")).to_have_text("1 tree matches.")
     tab.get_by_role("link", name="compute-1", exact=True).click()
     expect(tab.get_by_role("heading", name="compute-1")).to_be_visible()
-    region = tab.get_by_role("list", name="Held of R1")
+    region = tab.get_by_role("list", name="Consumers of R1")
     expect(region.get_by_role("link", name="aes-gateway")).to_be_visible()
     look(tab, "map-tree", full=True)
-    tab.get_by_label("As it was at (UTC)").fill("2026-03-01T09:30:00")
+    tab.get_by_label("State at (UTC)").fill("2026-03-01T09:30:00")
     tab.get_by_role("button", name="Show").click()
-    expect(tab.get_by_role("status")).to_contain_text("As it was at 2026-03-01 09:30")
+    expect(tab.get_by_role("status")).to_contain_text("State at 2026-03-01 09:30")
     expect(tab.get_by_role("link", name="aes-gateway")).to_have_count(0)
     look(tab, "map-past")
 
@@ -56,11 +56,11 @@ def test_servers_lead_to_their_reasons_and_devices(tab, cloud, look):
     expect(tab.get_by_role("region", name="Reasons")).to_contain_text("resources:CUSTOM_ACCELERATOR_FPGA=7 left 0.")
     look(tab, "servers")
     tab.get_by_role("link", name="too-large").click()
-    expect(tab.get_by_role("heading", name="Why it finds no host")).to_be_visible()
+    expect(tab.get_by_role("heading", name="Why no host fits")).to_be_visible()
     look(tab, "server-without-host", full=True)
     tab.goto("/ui/servers")
     tab.get_by_role("link", name="aes-gateway").click()
-    expect(tab.get_by_role("region", name="Custody", exact=True)).to_contain_text("attached")
+    expect(tab.get_by_role("region", name="Device history", exact=True)).to_contain_text("attached")
     look(tab, "server", full=True)
 
 
@@ -68,9 +68,9 @@ def test_accelerators_lead_to_the_custody_of_a_device(tab, cloud, look):
     tab.goto("/ui/accelerators")
     expect(tab.get_by_role("region", name="Handles of 0000:3b:00.0")).to_contain_text("attached")
     look(tab, "accelerators")
-    tab.get_by_role("link", name="Custody of 0000:3b:00.0").click()
-    expect(tab.get_by_role("region", name="Custody", exact=True)).to_contain_text("programmed")
-    look(tab, "custody")
+    tab.get_by_role("link", name="History of 0000:3b:00.0").click()
+    expect(tab.get_by_role("region", name="Device history", exact=True)).to_contain_text("programmed")
+    look(tab, "device-history")
 
 
 def test_a_member_turns_the_pages_of_their_requests(open_tab, cloud, lab, look):
@@ -90,11 +90,11 @@ def test_a_member_turns_the_pages_of_their_requests(open_tab, cloud, lab, look):
 
 def test_a_funnel_leads_to_the_change_that_fits(tab, cloud, look):
     tab.goto("/ui/explain")
-    tab.get_by_label("Query on one line").fill("resources=VCPU:100000,CUSTOM_ACCELERATOR_FPGA:1")
+    tab.get_by_label("A query on one line").fill("resources=VCPU:100000,CUSTOM_ACCELERATOR_FPGA:1")
     tab.get_by_role("button", name="Explain the query").click()
     expect(tab.get_by_role("heading", name="No host fits")).to_be_visible()
     look(tab, "explain", full=True)
-    tab.get_by_role("button", name="Explain it changed so").click()
+    tab.get_by_role("button", name="Explain with these changes").click()
     expect(tab.get_by_role("heading", name="It fits")).to_be_visible()
     tab.get_by_label("Flavor", exact=True).select_option("huge")
     tab.get_by_role("button", name="Explain the flavor").click()
@@ -106,7 +106,7 @@ def test_a_member_is_told_which_role_is_missing(open_tab, cloud, look):
     tab = open_tab("demo")
     answer = tab.goto("/ui/map")
     assert answer.status == 403
-    expect(tab.get_by_text("it needs the role admin")).to_be_visible()
+    expect(tab.get_by_text("requires the role admin")).to_be_visible()
     tab.troubles.clear()  # the browser reports a 403 as an error
     look(tab, "refused")
 
@@ -126,14 +126,14 @@ providers:
 def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look):
     tab.goto("/ui/provider-config")
     tab.get_by_role("link", name="compute-1").click()
-    tab.get_by_role("button", name="Read the files of the host").click()
-    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    tab.get_by_role("button", name="Read files from the host").click()
+    expect(tab.get_by_role("status")).to_contain_text("Waiting for the host")
     lab.plane.settle()
     tab.get_by_role("link", name="Show it").click()  # the page has noticed by itself
     tab.get_by_label("Another file").fill("gold.yaml")
-    tab.get_by_label("What is in it").fill(GOLD)
+    tab.get_by_label("Contents", exact=True).fill(GOLD)
     tab.get_by_role("button", name="Plan").click()
-    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    expect(tab.get_by_role("status")).to_contain_text("Waiting for the host")
     lab.plane.settle()
     tab.reload()
     expect(tab.get_by_role("region", name="Changes")).to_contain_text("CUSTOM_GOLD")
@@ -145,13 +145,13 @@ def test_files_are_planned_refused_and_applied_from_a_page(tab, cloud, lab, look
     )
     look(tab, "provider-config", full=True)
     tab.get_by_role("button", name="Apply").click()
-    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    expect(tab.get_by_role("status")).to_contain_text("Waiting for the host")
     lab.plane.settle()
     tab.reload()
     expect(tab.get_by_role("heading", name="What the files have changed")).to_be_visible()
-    tab.get_by_label("What is in gold.yaml").fill(GOLD.replace("total: 7", "total: none"))
+    tab.get_by_label("Contents of gold.yaml").fill(GOLD.replace("total: 7", "total: none"))
     tab.get_by_role("button", name="Apply", exact=True).click()
-    expect(tab.get_by_role("status")).to_contain_text("has not answered yet")
+    expect(tab.get_by_role("status")).to_contain_text("Waiting for the host")
     lab.plane.settle()
     tab.reload()
     expect(tab.get_by_role("alert")).to_contain_text("gold.yaml")

@@ -172,7 +172,7 @@ def test_what_is_in_use_is_shown_with_the_servers_name_kept_closed_and_goes_when
     status, out, _ = command(process, "plan")
     assert status == 0
     assert "close CUSTOM_LLC" in out
-    assert "3 CUSTOM_LLC of compute-1 are in use; it stays, closed, until they release it:" in out
+    assert "3 CUSTOM_LLC of compute-1 are in use; no new allocations; existing ones stay until released:" in out
     assert f"3 by server cache-lover ({server})" in out
     document = json.loads(command(process, "apply", "--json")[1])
     (change,) = document["providers"][0]["classes"]

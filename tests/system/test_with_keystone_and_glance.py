@@ -110,7 +110,7 @@ def test_people_sign_in_to_the_dashboard_with_what_keystone_knows_of_them(plane)
     assert "Sign out admin" in page.text
     assert site.post("/sign-out").status_code == 303
     site.http.cookies.set(SESSION, token, domain="127.0.0.1", path="/ui")
-    assert "Your session is over" in site.get("/", follow_redirects=True).text
+    assert "Your session has ended" in site.get("/", follow_redirects=True).text
 
 
 def commands_of(guide: Path) -> list[str]:

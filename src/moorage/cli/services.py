@@ -16,7 +16,7 @@ from moorage.config import ENDPOINT_PATHS, Config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.client import PasswordTokens
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
@@ -148,7 +148,7 @@ def plane_tokens(config: Config) -> TokenSource:
     if config.identity.mode == "keystone" and config.identity.password:
         return _services_user(config)
     auth_url = identity_url(config)
-    password, project = credentials(config.state, "admin")
+    password, project = first_credentials(config.state, "admin")
     return PasswordTokens(
         SocketTransport(auth_url),
         username="admin",

@@ -1,4 +1,11 @@
-"""A web client of the public APIs, like any other: pages rendered here, requests made with the signed-in user's token.
+"""The dashboard: server-rendered web pages below ``/ui``.
 
-Not here: anything that the APIs do not offer. What a page shows is asked of a service, and what it does a service does.
+It is an ordinary client of the public APIs and acts with the signed-in user's token; it offers nothing that the APIs do
+not offer, and has no database.
+
+    browser -> routes -> page_request (sign-in, form token, errors) -> handlers -> views -> templates
+                                                                          |
+                                                                    service clients
+
+Built by `moorage.wiring.dashboard`. `signing_in` exchanges passwords for tokens; `cookies` keeps them in the browser.
 """

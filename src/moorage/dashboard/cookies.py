@@ -1,4 +1,4 @@
-"""What the browser keeps for us: the token, the seed of the forms' tokens, and how the pages look.
+"""Cookies of the dashboard: the token, the seed of the form tokens, and the theme.
 
 All are HttpOnly and SameSite=Strict, and Secure where the address is https.
 """
@@ -15,7 +15,7 @@ THEMES = ("auto", "light", "dark")
 
 
 def read(headers: Mapping[str, str]) -> dict[str, str]:
-    """{name: value}. Of one name the first counts: browsers send those of the longest path, which are ours, first."""
+    """{name: value}. The first of several cookies with one name wins: browsers send the longest path first, ours."""
     found: dict[str, str] = {}
     for part in headers.get("cookie", "").split(";"):
         name, _, value = part.strip().partition("=")
@@ -24,7 +24,7 @@ def read(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def cookie(name: str, value: str, base_url: str, *, max_age_s: int | None = None) -> str:
-    """A ``Set-Cookie`` for everything below `base_url`; without an age it ends with the browser, with 0 at once."""
+    """A ``Set-Cookie`` for all paths below `base_url`. Without `max_age_s` it is a session cookie; 0 deletes it."""
     url = urlsplit(base_url)
     parts = [f"{name}={value}", f"Path={url.path or '/'}", "HttpOnly", "SameSite=Strict"]
     if url.scheme == "https":
@@ -35,7 +35,7 @@ def cookie(name: str, value: str, base_url: str, *, max_age_s: int | None = None
 
 
 def form_token(seed: str, session: str) -> str:
-    """What each form carries: only who can read both cookies can make it, and scripts of other sites can read none."""
+    """The token in each form. Only a page that can read both cookies can compute it; other sites can read neither."""
     return hmac.digest(seed.encode(), f"moorage form\0{session}".encode(), "sha256").hex()
 
 

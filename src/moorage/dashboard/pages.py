@@ -1,4 +1,4 @@
-"""What a handler gives back: a template and its values; and the page of an error."""
+"""What a handler returns: a template with its values. Also the error page."""
 
 import logging
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from moorage.wire.errors import status_of
 
 log = logging.getLogger(__name__)
 
-#: Nothing but our own files runs, nothing is loaded from elsewhere, and no page of others may frame ours.
+#: Only our own files may load or run, and no other site may frame a page.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'"
@@ -31,7 +31,7 @@ HTML = "text/html; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`template` filled with `values`; `title` is also the heading that screen readers jump to."""
+    """`template` filled with `values`; `title` is also the page's main heading."""
 
     template: str
     title: str
@@ -40,23 +40,23 @@ class Page:
 
 
 def error_page(error: MoorageError) -> Page:
-    """What, where, what to do."""
-    return trouble_page(status_shown(error), words_of(error), error.error_code)
+    """The error page for `error`."""
+    return status_page(error_status(error), error_text(error), error.error_code)
 
 
-def status_shown(error: MoorageError) -> int:
-    """A refusal of a service keeps its status."""
+def error_status(error: MoorageError) -> int:
+    """The HTTP status of the page. A 4xx of a service is passed on."""
     if isinstance(error, RemoteError) and 400 <= error.status < 500:
         return error.status
     return status_of(error)
 
 
-def words_of(error: MoorageError) -> str:
-    """What a service has said, in a sentence: without Placement's preamble, and without the schema that was not met."""
+def error_text(error: MoorageError) -> str:
+    """The service's message as one sentence, without Placement's preamble and without the text of a violated schema."""
     detail = error.fields.get("detail")
     said = str(detail or message_for_tenants(error))
     if not detail and said != error.message:
-        log.warning("another service failed", extra={"reason": error.message})
+        log.warning("a request to another service failed", extra={"reason": error.message})
     parts = [" ".join(part.split()) for part in said.split("\n\n")]
     told = parts[1] if len(parts) > 1 and parts[0].startswith(_PREAMBLES) else parts[0]
     return told.removeprefix("Invalid query string parameters: ").partition(" Failed validating")[0]
@@ -71,15 +71,15 @@ _PREAMBLES = (
 
 
 _WHAT_TO_DO = {
-    403: "Another project or an administrator may be allowed to do this: switch the project at the top of the page.",
-    404: "It may have ended or been deleted, or belong to another project. Go back, and load the list again.",
-    409: "Somebody else was faster, or what you asked for does not fit now. Go back, load the page again, and choose anew.",
-    502: "The service did not understand. Its log says more under the request's number.",
-    503: "A service does not answer just now. Load this page again in a moment.",
+    403: "Another project or an administrator may have this permission. Switch the project at the top of the page.",
+    404: "The resource may have ended or been deleted, or belongs to another project. Go back and reload the list.",
+    409: "Another request was faster, or the resources are no longer available. Go back, reload the page and choose again.",
+    502: "The service did not understand the request. Look for the request ID in its log.",
+    503: "A service is not answering. Reload this page in a moment.",
 }
 
 
-def trouble_page(status: int, message: str, code: str, request_id: str = "") -> Page:
+def status_page(status: int, message: str, code: str, request_id: str = "") -> Page:
     values = {"status": status, "message": message, "code": code, "advice": _WHAT_TO_DO.get(status, ""),
               "request_id": request_id}  # fmt: skip
     return Page("error.html", HTTPStatus(status).phrase, values, status)

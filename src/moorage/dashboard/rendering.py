@@ -1,4 +1,4 @@
-"""Templates to pages: everything that is put into one is escaped, and nothing may be missing."""
+"""Renders templates and serves static files. Every value in a template is escaped; a missing value is an error."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -9,12 +9,12 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from moorage.core.errors import NotFound
-from moorage.wire.http import Reply
+from moorage.wire.http import Response
 
 
 class Templates:
     def __init__(self, directory: Path, digests: Mapping[str, str]) -> None:
-        """`digests`: {name of a static file: a word that changes with it}."""
+        """`digests`: {name of a static file: digest of its contents}."""
         self._environment = Environment(
             loader=FileSystemLoader(directory),
             autoescape=True,
@@ -31,12 +31,12 @@ class Templates:
 
 
 def clock_text(moment: datetime) -> str:
-    """``2026-12-01 08:00``, UTC: what forms and the API take, too."""
+    """``2026-12-01 08:00`` in UTC, the format that forms and the API also accept."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def iso_text(moment: datetime) -> str:
-    """For ``<time datetime>``."""
+    """The format of ``<time datetime>``."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -73,7 +73,7 @@ _TYPES = {
 
 
 class StaticFiles:
-    """Read once. A page names the digest of each file, so that browsers keep it until it changes."""
+    """The static files, read once. Pages put each file's digest into its URL, so browsers cache it until it changes."""
 
     def __init__(self, directory: Path) -> None:
         self._files = {path.name: path.read_bytes() for path in sorted(directory.iterdir()) if path.suffix in _TYPES}
@@ -81,12 +81,12 @@ class StaticFiles:
             name: hashlib.sha256(content).hexdigest()[:12] for name, content in self._files.items()
         }
 
-    def reply(self, name: str, if_none_match: str | None) -> Reply:
+    def response(self, name: str, if_none_match: str | None) -> Response:
         """Raises `NotFound`."""
         if name not in self._files:
             raise NotFound(f"the dashboard has no file {name}")
         tag = f'"{self.digests[name]}"'
         headers = {"etag": tag, "cache-control": "public, max-age=31536000, immutable"}
         if if_none_match == tag:
-            return Reply(304, headers=headers)
-        return Reply(200, self._files[name], headers, content_type=_TYPES[Path(name).suffix])
+            return Response(304, headers=headers)
+        return Response(200, self._files[name], headers, content_type=_TYPES[Path(name).suffix])

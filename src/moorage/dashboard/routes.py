@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from moorage.dashboard.forms import MOST_BYTES
-from moorage.dashboard.handlers import calendar, explain, provider_config, servers, session
+from moorage.dashboard.handlers import calendar, explain, leases, new_lease, provider_config, servers, session
 from moorage.dashboard.handlers import map as map_pages
 from moorage.dashboard.page_request import Handler, page, plain_error
 from moorage.dashboard.service import Dashboard

@@ -1,4 +1,4 @@
-"""What every page of the dashboard is given: the ways to the services, who signs people in, and the templates."""
+"""The dashboard's dependencies: clients for the services, sign-in, templates and static files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from moorage.dashboard.signing_in import Person, ProjectChoice, SigningIn
 from moorage.wire.client import ServiceClient
 from moorage.wire.transports import Transport
 
-#: Spoken unless a page asks for another: the reservation service's own additions begin at 1.1.
+#: API versions to request. The reservation service's own extensions begin at 1.1.
 VERSIONS: Mapping[str, str] = {"placement": "1.39", "compute": "2.96", "accelerator": "2.3", "reservation": "1.1"}
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
-    """How services are reached. `transport` leads to one by its type; None where nobody serves it."""
+    """Clients for the services. `transport` maps a service type to its transport, or to None if there is no service."""
 
     transport: Callable[[str], Transport | None]
     clock: Clock
 
     def client(self, service_type: str, token: str | None) -> ServiceClient:
-        """Raises `Unavailable` for a service that this cloud does not have."""
+        """Raises `Unavailable` if this cloud has no such service."""
         transport = self.transport(service_type)
         if transport is None:
             raise Unavailable(
-                f"this dashboard reaches no {service_type} service; name it in [plane] services or in [endpoints]",
+                f"this dashboard has no {service_type} service; add it to [plane] services or to [endpoints]",
                 code="dashboard.not_served",
             )
         return ServiceClient(
@@ -43,23 +43,23 @@ class ServiceAccess:
 
 
 class UserToken:
-    """A `TokenSource` of one token that cannot be renewed: the password is kept nowhere."""
+    """A `TokenSource` for one token. It cannot renew the token, since no password is stored."""
 
     def __init__(self, token: str | None) -> None:
         self._token = token
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """Raises `Unauthorized` after a refusal: the user signs in again."""
+        """Raises `Unauthorized` when asked to renew: the user must sign in again."""
         if renew:
-            raise Unauthorized("your session is over; sign in again", code="dashboard.session_over")
+            raise Unauthorized("your session has ended; sign in again", code="dashboard.session_over")
         return {} if self._token is None else {"x-auth-token": self._token}
 
 
 @dataclass(frozen=True)
 class Dashboard:
-    """`signing_in` is None where nobody signs in and everybody on this machine is admin."""
+    """`signing_in` is None if sign-in is off, in which case everyone on this machine is an administrator."""
 
-    ways: ServiceAccess
+    services: ServiceAccess
     signing_in: SigningIn | None
     templates: Templates
     files: StaticFiles
@@ -67,14 +67,14 @@ class Dashboard:
     new_seed: Callable[[], str]
 
     def person(self, token: str | None, caller: Caller) -> Person | None:
-        """Who looks at a page; None where they must sign in first.
+        """The signed-in user; None if the user must sign in first.
 
-        `caller` is what the kernel found out itself, which counts only where there are no tokens. Raises
-        `Unauthorized` for a token that is over.
+        `caller` is the WSGI kernel's own authentication and is used only if there are no tokens. Raises `Unauthorized`
+        for an expired token.
         """
         if self.signing_in is not None:
             return self.signing_in.whose(token) if token else None
         if not caller.user_id:
-            raise Unauthorized("without authentication only the machine of the plane itself is served")
+            raise Unauthorized("without authentication, only requests from this machine are served")
         here = ProjectChoice(caller.project_id, caller.project_name)
         return Person(caller.user_name, here, caller.roles, (here,))

@@ -1,6 +1,6 @@
-"""Who is signed in: names and passwords become tokens of the identity service, tokens become people.
+"""Sign-in: exchanges a name and password for a token of the identity service, and a token for the signed-in user.
 
-Nothing is kept but what the identity service said about a token, for `REMEMBERED`; the token itself is the browser's.
+The server side keeps only what the identity service said about a token, for `REMEMBERED`; the browser keeps the token.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ from moorage.wire.transports import ClientResponse, Transport, outgoing_request_
 
 log = logging.getLogger(__name__)
 
-#: A role that was taken away still shows its buttons for so long; the services refuse what they do at once.
+#: After a role is revoked, its buttons stay visible for at most this long; the services refuse the actions at once.
 REMEMBERED = timedelta(seconds=30)
 _MOST_REMEMBERED = 4096
 
@@ -35,13 +35,13 @@ class ProjectChoice:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who looks at a page, in which project."""
+    """The user of a page, in one project."""
 
     user_name: str
     project: ProjectChoice
     roles: frozenset[str]
-    projects: tuple[ProjectChoice, ...]  #: those that can be switched to, this one among them
-    token: str | None = field(default=None, repr=False)  #: None where nobody signs in ([identity] mode = none)
+    projects: tuple[ProjectChoice, ...]  #: all projects of the user, including this one
+    token: str | None = field(default=None, repr=False)  #: None if sign-in is off ([identity] mode = none)
     expires_at: datetime | None = None
 
     @property
@@ -50,7 +50,7 @@ class Person:
 
 
 class SigningIn:
-    """Of one identity service, ours or a Keystone. `transport` leads to its address without ``/v3``."""
+    """Sign-in with one identity service, ours or a Keystone. `transport` leads to its URL without ``/v3``."""
 
     def __init__(self, transport: Transport, clock: Clock) -> None:
         self._transport = transport
@@ -59,9 +59,9 @@ class SigningIn:
         self._known: dict[bytes, tuple[datetime, Person]] = {}
 
     def sign_in(self, name: str, password: str, address: str) -> Person:
-        """Into the user's default project, else the first; `address` is the browser's.
+        """Signs in to the user's default project, or else to the first one. `address` is the browser's IP address.
 
-        Raises `Unauthorized`, `TooManyRequests`, `Forbidden` for who has no project.
+        Raises `Unauthorized`, `TooManyRequests`, or `Forbidden` for a user without a project.
         """
         user = {"name": name, "password": password, "domain": {"id": _DOMAIN}}
         token, said = self._issue({"methods": ["password"], "password": {"user": user}}, None, address)
@@ -69,32 +69,32 @@ class SigningIn:
             return self._remember(token, said)
         projects = self._projects(token)
         if not projects:
-            raise Forbidden(f"{name} has no role in any project; an administrator can give one")
+            raise Forbidden(f"{name} has no role in any project; ask an administrator for one")
         return self.switch(token, projects[0].id)
 
     def switch(self, token: str, project_id: str) -> Person:
-        """The same user in another project, with a token of its own; the one before ends. Raises `Unauthorized`."""
+        """Issues a token for another project and revokes the current one. Raises `Unauthorized`."""
         person = self._remember(*self._issue({"methods": ["token"], "token": {"id": token}}, project_id))
-        # Without its descendants, of which the new one is the first.
+        # Without cascade: the new token descends from the old one and would be revoked with it.
         self._end(token, "?cascade=false")
         return person
 
     def whose(self, token: str) -> Person:
-        """Raises `Unauthorized` for a token that is not in force."""
+        """The user of a token. Raises `Unauthorized` for a token that is not valid."""
         now = self._clock.now()
         known = self._known.get(_mark(token))
         if known is not None and now < known[0]:
             return known[1]
         answer = self._send("GET", "/v3/auth/tokens?nocatalog", token, {"x-subject-token": token})
         if answer.status in (401, 404):
-            raise Unauthorized("your session is over; sign in again", code="dashboard.session_over")
+            raise Unauthorized("your session has ended; sign in again", code="dashboard.session_over")
         said = _checked(answer)["token"]
         if "project" not in said:
-            raise Unauthorized("the session belongs to no project; sign in again", code="dashboard.session_over")
+            raise Unauthorized("the session has no project; sign in again", code="dashboard.session_over")
         return self._remember(token, said)
 
     def forget(self, token: str) -> None:
-        """Signed out: the token is revoked, or ends with its time where the identity service does not answer."""
+        """Signs out: revokes the token. If the identity service does not answer, the token ends when it expires."""
         self._end(token, "")
 
     def _end(self, token: str, query: str) -> None:
@@ -103,10 +103,10 @@ class SigningIn:
         try:
             answer = self._send("DELETE", f"/v3/auth/tokens{query}", token, {"x-subject-token": token})
         except MoorageError as error:
-            log.warning("a session's token was not revoked", extra={"reason": error.message})
+            log.warning("the token of a session was not revoked", extra={"reason": error.message})
             return  # the cookie is gone either way
         if answer.status not in (204, 401, 404):
-            log.warning("a session's token was not revoked", extra={"reason": error_of_response(answer)[0]})
+            log.warning("the token of a session was not revoked", extra={"reason": error_of_response(answer)[0]})
 
     def _issue(
         self, identity: Mapping[str, Any], project_id: str | None, address: str = ""
@@ -114,7 +114,7 @@ class SigningIn:
         auth: dict[str, Any] = {"identity": identity}
         if project_id is not None:
             auth["scope"] = {"project": {"id": project_id}}
-        # Who guesses passwords is slowed down, not everybody who comes by this dashboard.
+        # With the browser's address, password guessing is throttled per browser, not for all users of the dashboard.
         headers = {"x-forwarded-for": address} if address else {}
         answer = self._send("POST", "/v3/auth/tokens?nocatalog", None, headers, orjson.dumps({"auth": auth}))
         if answer.status == 429:

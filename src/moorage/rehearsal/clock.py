@@ -10,7 +10,7 @@ from moorage.identity.policy import RuleTable, admin, anyone
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema
 from moorage.wire.errors import Problem
-from moorage.wire.http import Call, Reply, Route
+from moorage.wire.http import Request, Response, Route
 
 
 def open_clock(state: Path) -> AdjustableClock:
@@ -42,17 +42,19 @@ _ADVANCE = Schema(
 )
 
 
-def show_clock(call: Call[AdjustableClock]) -> Reply:
-    return Reply(body={"now": call.service.now().isoformat()})
+def show_clock(request: Request[AdjustableClock]) -> Response:
+    return Response(body={"now": request.service.now().isoformat()})
 
 
-def advance_clock(call: Call[AdjustableClock]) -> Reply:
-    call.service.advance(call.json["advance_s"])
-    return show_clock(call)
+def advance_clock(request: Request[AdjustableClock]) -> Response:
+    request.service.advance(request.json["advance_s"])
+    return show_clock(request)
 
 
-def _error(problem: Problem) -> Reply:
-    return Reply(problem.status, {"message": problem.message, "code": problem.code, "request_id": problem.request_id})
+def _error(problem: Problem) -> Response:
+    return Response(
+        problem.status, {"message": problem.message, "code": problem.code, "request_id": problem.request_id}
+    )
 
 
 RULES = RuleTable({"moorage:clock:get": anyone, "moorage:clock:advance": admin})
@@ -64,5 +66,5 @@ API: ServiceApi[AdjustableClock] = ServiceApi(
         Route("POST", "/v1/clock", advance_clock, "moorage:clock:advance", schema=_ADVANCE),
     ),
     error_shape=_error,
-    word_schema_error=lambda error: f"{error.json_path}: {error.message}",
+    schema_error_message=lambda error: f"{error.json_path}: {error.message}",
 )

@@ -22,7 +22,7 @@ def build_dashboard(parts: Components) -> None:
     here = Path(dashboard.__file__).parent
     files = StaticFiles(here / "static")
     service = Dashboard(
-        ways=ServiceAccess(_transports(parts), parts.clock),
+        services=ServiceAccess(_transports(parts), parts.clock),
         signing_in=_signing_in(parts),
         templates=Templates(here / "templates", files.digests),
         files=files,

@@ -357,7 +357,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
             )
         )
     parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))
-    parts.plane.crowd += [duty for agent in agents for duty in agent.duties]
+    parts.plane.crowd += [task for agent in agents for task in agent.tasks]
 
 
 def _start_agents(agents: Sequence[HostAgent], *, in_turn: bool) -> None:

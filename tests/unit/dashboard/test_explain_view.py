@@ -25,7 +25,7 @@ def test_extra_specs_are_read_line_by_line():
     "text", ["", "  \n# only a comment", "nonsense", "resources=VCPU:1&nonsense", "a:b", "a:b=1\nnonsense"]
 )
 def test_what_is_neither_is_refused_with_a_sentence(text):
-    with pytest.raises(ValueError, match=r"nothing was typed|write "):
+    with pytest.raises(ValueError, match=r"enter "):
         parsed(text)
 
 
@@ -57,7 +57,7 @@ def test_the_funnel_of_a_server_goes_on_with_the_filters_and_names_nobody_to_mem
     }  # fmt: skip
     funnel = of_server(document)
     assert [(one.condition, one.removed, one.considered) for one in funnel.stages] == [
-        ("c", 2, 4), ("may be used for it", 2, 4)
+        ("c", 2, 4), ("usable for this server", 2, 4)
     ]  # fmt: skip
     assert (funnel.rejected, funnel.closest, funnel.change, funnel.hosts) == ((("it is there", 2),), (), None, ())
     told = of_server({**document, "closest": ["h1: lacks it"], "change": "less", "host_names": ["h2"], "query": "q"})

@@ -48,7 +48,7 @@ def test_capacity_counts_the_ratio_and_what_is_kept_back():
 def test_more_held_than_there_is_is_said_and_the_bar_stays_within_its_frame():
     root = shown(provider("x", "x", "host", inventories={"FPGA": inventory(2, 1)}, usages={"FPGA": 4}))
     node = named(root, "x")
-    assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGA overdrawn"]
+    assert [flag.text for flag in node.flags if flag.tone == "bad"] == ["FPGA overcommitted"]
     assert node.bars[0].used_width + node.bars[0].reserved_width <= 100
 
 
@@ -76,7 +76,7 @@ def test_what_is_reserved_without_a_handle_is_said():
 
 def test_a_dirty_handle_says_what_will_become_of_it():
     (one,) = named(shown(R1, handles=[handle("dirty")]), "R1").handles
-    assert one.reason == "its last server has given it back; it is to be cleaned first"
+    assert one.reason == "released by its last server; must be cleaned before reuse"
 
 
 def test_holders_stand_at_the_provider_with_the_names_of_servers():

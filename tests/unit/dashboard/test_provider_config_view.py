@@ -29,7 +29,7 @@ def test_an_order_that_waits_keeps_what_was_typed():
 def test_a_refusal_is_told_line_by_line_beside_what_was_typed():
     seen = answer(order("apply", "failed", {"error": "first\nsecond"}, gold="text"))
     assert (seen.error, seen.files) == (("first", "second"), (("gold", "text"),))
-    assert answer(order("apply", "failed", {})).error == ("the host gave no reason",)
+    assert answer(order("apply", "failed", {})).error == ("the host reported no reason",)
 
 
 def test_files_in_force_are_shown_for_changing():
@@ -45,11 +45,11 @@ def test_changes_tell_amounts_and_who_is_in_the_way():
     seen = answer(order("plan", "done", {"state": STATE, "outcome": row}, gold="text"))
     (provider,) = seen.changed
     assert [change.what for change in provider.changes] == [
-        "the provider is made", "close CUSTOM_GOLD", "add trait A", "remove trait B"
+        "the provider is created", "close CUSTOM_GOLD", "add trait A", "remove trait B"
     ]  # fmt: skip
     gold = provider.changes[1]
     assert (gold.before, gold.after) == ("total 4,000, max_unit 2", "none")
-    assert gold.note == "3 in use; it stays, closed, until they release it"
+    assert gold.note == "3 in use; no new allocations; existing ones stay until released"
     assert [(one.server, one.amount) for one in gold.users] == [("web", 2), ("", 1)]
     assert (seen.warnings, seen.files) == (("mind the gap",), (("gold", "text"),))
 
@@ -58,4 +58,4 @@ def test_what_only_shrinks_is_kept_by_its_holders():
     users = [{"consumer": "c", "server": "web", "amount": 2}]
     row = {"name": "G", "how": "change", "before": INVENTORY, "after": INVENTORY, "used": 2, "users": users}
     seen = answer(order("plan", "done", {"state": STATE, "outcome": outcome(classes=[row])}))
-    assert seen.changed[0].changes[0].note == "2 in use; they keep it"
+    assert seen.changed[0].changes[0].note == "2 in use; existing allocations stay"

@@ -19,7 +19,7 @@ def test_reasons_are_counted_whatever_the_number_of_hosts():
     assert found == [
         ("resources:VCPU=4 left 0.", 2, "1"),
         ("Placement has room, but: it is there.", 1, "3"),
-        ("no reason was told", 1, "5"),
+        ("no reason given", 1, "5"),
     ]
 
 

@@ -77,17 +77,17 @@ def test_a_tree_shows_regions_functions_handles_and_holders(people, world):
 
 def test_a_tree_is_shown_as_it_was(people, world):
     seen = page(people, f"/map/{world.root}?at=2026-03-01T09:30")
-    assert "As it was at" in seen
+    assert "State at" in seen
     assert world.server not in seen
     assert "There was no provider" in page(people, f"/map/{world.root}?at=2020-01-01", status=404)
-    assert "is no time" in page(people, f"/map/{world.root}?at=noon", status=400)
+    assert "is not a time" in page(people, f"/map/{world.root}?at=noon", status=400)
     page(people, "/map/00000000-0000-4000-8000-000000000000", status=404)
 
 
 @pytest.mark.parametrize("path", ["/map", "/map/{root}", "/devices/{card}", "/explain?query=resources%3DVCPU:1"])
 def test_a_page_for_operators_says_which_role_it_needs(people, world, path):
     seen = page(people, path.format(root=world.root, card=world.card), "demo", 403)
-    assert "it needs the role admin" in seen
+    assert "requires the role admin" in seen
     assert "compute-1" not in seen
 
 
@@ -107,7 +107,7 @@ def test_servers_show_their_states_and_reasons_are_counted(people, world):
     assert HOSTILE not in seen
     assert "resources:CUSTOM_ACCELERATOR_FPGA=7 left 0." in seen
     assert world.homeless not in page(people, "/servers?status=ACTIVE").partition("Why servers")[0]
-    assert "None." in page(people, "/servers?name=nobody")
+    assert "No servers found." in page(people, "/servers?name=nobody")
 
 
 def test_a_server_shows_its_actions_devices_and_custody(people, world):
@@ -120,7 +120,7 @@ def test_a_server_shows_its_actions_devices_and_custody(people, world):
 
 def test_a_server_without_a_host_shows_the_funnel(people, world):
     seen = page(people, f"/servers/{world.homeless}")
-    assert "Why it finds no host" in seen
+    assert "Why no host fits" in seen
     assert "resources:CUSTOM_ACCELERATOR_FPGA=1 instead of 7 on compute-1" in seen
 
 
@@ -128,7 +128,7 @@ def test_accelerators_show_what_is_loaded_and_who_has_it(people, world):
     seen = page(people, "/accelerators")
     assert f'href="/ui/servers/{world.server}"' in seen
     assert "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21" in seen
-    assert "has told of no accelerator" in page(people, "/accelerators?host=%3Cb%3Enowhere")
+    assert "reports no accelerators" in page(people, "/accelerators?host=%3Cb%3Enowhere")
     custody = page(people, f"/devices/{world.card}")
     assert custody.index("attached") < custody.index("programmed")  # the newest first
 
@@ -163,7 +163,7 @@ def test_beside_cyborg_which_has_no_pages_all_requests_are_shown(people, world, 
 
     monkeypatch.setattr("moorage.wire.client.ServiceClient.get", peers)
     seen = page(people, "/accelerators", "demo")
-    assert "Of the project" in seen
+    assert "Your project" in seen
     assert 'rel="next"' not in seen
 
 
@@ -171,7 +171,7 @@ def test_a_flavor_a_query_and_extra_specs_are_explained(people, world):
     assert "No host fits" in page(people, "/explain?flavor=huge")
     seen = page(people, "/explain?query=resources%3DVCPU%3A100000")
     assert "resources:VCPU=15 instead of 100000" in seen
-    changed = re.search(r'name="query" value="([^"]+)"><button>Explain it changed so', seen)[1]
+    changed = re.search(r'name="query" value="([^"]+)"><button>Explain with these changes', seen)[1]
     assert "It fits" in page(people, f"/explain?query={changed}")
     specs = "resources:VCPU%3D40000%0Atrait:COMPUTE_NODE%3Drequired"
     assert "required=COMPUTE_NODE" in page(people, f"/explain?query={specs}&vcpus=1&memory_mb=64&disk_gb=1")

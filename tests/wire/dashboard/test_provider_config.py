@@ -56,7 +56,7 @@ def host(plane):
 
 def test_files_are_planned_applied_refused_and_put_back(host):
     seen = host.order("show")
-    assert "As it is" in seen
+    assert "Current state" in seen
     seen = host.order("plan", gold=GOLD.format(total=7))
     assert "CUSTOM_GOLD" in seen
     assert "total 7" in seen
@@ -65,13 +65,13 @@ def test_files_are_planned_applied_refused_and_put_back(host):
     assert "What the files have changed" in seen
     assert (host.offers(), [one.name for one in host.directory.glob("*.yaml")]) == (7, ["gold.yaml"])
     seen = host.order("apply", gold="<b>no yaml: [")
-    assert "Refused" in seen
+    assert "Rejected" in seen
     assert "gold.yaml" in seen
     assert "<b>no" not in seen
     assert (host.offers(), (host.directory / "gold.yaml").read_text()) == (7, GOLD.format(total=7))
     seen = host.order("apply", gold=GOLD.format(total=9))
     assert host.offers() == 9
-    back = re.search(r"Put them back", seen)
+    back = re.search(r"Roll back", seen)
     assert back
     host.order("apply", gold=GOLD.format(total=7))
     assert host.offers() == 7
@@ -85,7 +85,7 @@ def test_what_is_in_use_is_told_with_who_uses_it(host):
     server = host.plane.create_server(flavor=flavor, name="<i>digger</i>")
     host.plane.settle()
     seen = host.order("plan")
-    assert "2 in use; it stays, closed, until they release it" in seen
+    assert "2 in use; no new allocations; existing ones stay until released" in seen
     assert f'2 by <a href="/ui/servers/{server}">&lt;i&gt;digger&lt;/i&gt;</a>' in seen
     host.plane.compute.request("DELETE", f"/servers/{server}")
     host.plane.settle()
@@ -97,7 +97,7 @@ def test_an_order_that_came_too_late_is_not_carried_out(host):
         "/provider-config", host="compute-1", do="apply", name0="gold.yaml", text0=GOLD.format(total=3)
     )
     host.path = answer.headers["location"].removeprefix("/ui")
-    assert "has not answered yet" in host.answer()
+    assert "Waiting for the host" in host.answer()
     host.plane.clock.advance_to(host.plane.clock.now() + timedelta(minutes=6))
     host.plane.settle()
     assert "is not carried out any more" in host.answer()
@@ -114,7 +114,7 @@ def test_a_name_that_is_none_of_such_a_file_is_refused(host, name):
 def test_only_administrators_may(host, plane):
     demo = Site(plane.plane.app)
     demo.sign_in("demo", plane.password("demo"))
-    assert "it needs the role admin" in page({"demo": demo}, "/provider-config", "demo", 403)
+    assert "requires the role admin" in page({"demo": demo}, "/provider-config", "demo", 403)
     assert demo.post("/provider-config", host="compute-1", do="show").status_code == 403
     assert host.site.get("/provider-config?host=compute-1&order=nosuch").status_code == 404
     assert host.site.post("/provider-config", host="nowhere", do="show").status_code == 404

@@ -86,7 +86,7 @@ def test_a_token_that_is_over_leads_back_to_the_sign_in_with_a_reason(sign_in):
     site = sign_in("demo")
     site.http.cookies.set(SESSION, "moor1.nonsense.nonsense", domain="127.0.0.1", path="/ui")
     answer = site.get("/", follow_redirects=True)
-    assert "Your session is over" in answer.text
+    assert "Your session has ended" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_without_users_nobody_signs_in_and_this_machine_is_admin(open_site):
     site = open_site("placement,dashboard", **WITHOUT_USERS)
     page = site.get("/", follow_redirects=True)
     assert page.status_code == 200
-    assert "no sign-in" in page.text
+    assert "sign-in is off" in page.text
     site.http = _from(site, "192.0.2.7")
     assert site.get("/").status_code == 401
 

@@ -13,9 +13,16 @@ import orjson
 from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.host.signatures import is_key_name, require_cryptography
 from moorage.accelerator.host.signatures import sign as signature_of
-from moorage.accelerator.model.bitstream import FUNCTION_ID, FUNCTION_NAME, REGION
+from moorage.accelerator.model.bitstream import (
+    FUNCTION_ID,
+    FUNCTION_NAME,
+    MANIFEST,
+    MANIFEST_SIGNATURE,
+    REGION,
+    Manifest,
+    encode_manifest,
+)
 from moorage.accelerator.model.device_history import DeviceEvent
-from moorage.accelerator.model.manifest import MANIFEST, MANIFEST_SIGNATURE, Manifest, text_of
 from moorage.cli.output import json_option, printable
 from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
@@ -133,7 +140,7 @@ def sign(
     described = {name: value for name, value in given.items() if value}
     with file.open("rb") as data:
         digest = hashlib.file_digest(data, "sha512").hexdigest()
-    text = text_of(Manifest(key_name, digest, described))
+    text = encode_manifest(Manifest(key_name, digest, described))
     properties = described | {MANIFEST: text, MANIFEST_SIGNATURE: signature_of(text, _private_key(key_path))}
     if as_json:
         click.echo(json.dumps(properties, indent=2))

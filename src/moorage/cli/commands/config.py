@@ -12,7 +12,7 @@ from moorage.cli.output import json_option
 from moorage.cli.services import identity_url
 from moorage.cli.state import config_option, open_config
 from moorage.config import DASHBOARD_PATH, Config, render, sections
-from moorage.identity.embedded import credentials
+from moorage.identity.embedded import first_credentials
 
 
 @click.group()
@@ -42,7 +42,7 @@ def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
     """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
     config = open_config(config_path)
     auth_url = identity_url(config)
-    password, project = credentials(config.state, user)
+    password, project = first_credentials(config.state, user)
     variables = {
         "OS_AUTH_URL": auth_url,
         "OS_USERNAME": user,

@@ -83,7 +83,7 @@ def show(out: Console, found: dict[str, Any]) -> None:
     _lines(out, "Not", [f"{host}: {why}" for host, why in found.get("rejected_hosts", {}).items()])
     _lines(out, "Closest", found.get("closest", ()))
     if change := found.get("change"):
-        out.print(f"\nIt would fit: {change}")
+        out.print(f"\nPossible: {change}")
 
 
 def _lines(out: Console, heading: str, lines: Any) -> None:

@@ -116,7 +116,7 @@ def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) ->
     config = _config(config_path)
     agent = _Agent(config)
     outcome = agent.apply() if directory is None else _put(config, agent, _checked(config, directory))
-    _show(outcome, as_json=as_json, heading="changed", nothing="Placement had it so already.")
+    _show(outcome, as_json=as_json, heading="changed", nothing="Placement was already up to date.")
     return _FINE
 
 
@@ -133,7 +133,7 @@ def undo(config_path: Path | None, *, as_json: bool) -> int:
         raise NotFound("there is nothing to go back to: the files on this host have not changed since its first start")
     outcome = _put(config, agent, {name: text.encode() for name, text in before["files"].items()})
     heading = f"changed; the files are those of {before['taken_at']} again"
-    _show(outcome, as_json=as_json, heading=heading, nothing="Placement had it so already.")
+    _show(outcome, as_json=as_json, heading=heading, nothing="Placement was already up to date.")
     return _FINE
 
 
@@ -256,7 +256,7 @@ def _show(outcome: Mapping[str, Any], *, as_json: bool, heading: str, nothing: s
 def _rows(provider: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rows = []
     if provider["is_created"]:
-        rows.append(("the provider is made", "", ""))
+        rows.append(("the provider is created", "", ""))
     if provider["is_removed"]:
         rows.append(("the provider is removed", "", ""))
     rows += [
@@ -284,7 +284,11 @@ def _in_use(provider: Mapping[str, Any]) -> list[str]:
     for change in provider["classes"]:
         if not change["users"]:
             continue
-        closed = "it stays, closed, until they release it" if change["how"] == "close" else "they keep it"
+        closed = (
+            "no new allocations; existing ones stay until released"
+            if change["how"] == "close"
+            else "existing allocations stay"
+        )
         lines.append(f"{change['used']} {change['name']} of {provider['name']} are in use; {closed}:")
         lines += [f"  {user['amount']} by {_who(user)}" for user in change["users"]]
     return lines

@@ -1,27 +1,27 @@
-"""The calendar: how full it is, and the leases in it by name, host and project. One request or two, whatever there is."""
+"""The calendar page: usage, and leases by name, host or project. One or two requests, whatever the cloud's size."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError, Unavailable
-from moorage.dashboard.page_request import Visit
-from moorage.dashboard.pages import Page, words_of
+from moorage.dashboard.page_request import PageRequest
+from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import calendar_view as view
 from moorage.dashboard.views.lease_form import api_date, field_date
 
-#: Hosts of one page, and leases that are looked at where they are shown by project.
+#: Hosts per page, and leases fetched for the view by project.
 HOSTS_AT_ONCE = 25
 LEASES_AT_ONCE = 300
 
-#: Who sees what: others' leases are their project's business, and which host is which is the operators'.
-_SHOWS = {"room": "Room", "hosts": "Hosts", "projects": "Projects"}
+#: Tabs. Only administrators see the leases of other projects and the names of hosts.
+_SHOWS = {"room": "Usage", "hosts": "Hosts", "projects": "Projects"}
 
 
-def show_calendar(visit: Visit) -> Page:
-    query = visit.call.query
-    now = visit.call.service.clock.now()
+def show_calendar(page_request: PageRequest) -> Page:
+    query = page_request.http.query
+    now = page_request.http.service.clock.now()
     shown = view.window(query.first("start"), query.first("days"), now)
-    tabs = _SHOWS if visit.who.is_admin else {"room": "Room"}
+    tabs = _SHOWS if page_request.user.is_admin else {"room": "Usage"}
     what = query.first("show") or "room"
     values: dict[str, Any] = {
         "shown": shown, "what": what if what in tabs else "room", "tabs": tabs, "spans": view.NAMES,
@@ -30,29 +30,31 @@ def show_calendar(visit: Visit) -> Page:
         "filter": query.first("hosts_with") or "",
     }  # fmt: skip
     made = {"hosts": _hosts, "projects": _projects}.get(values["what"], _room)
-    return Page("calendar.html", "Calendar", values | made(visit, shown, values["filter"]))
+    return Page("calendar.html", "Calendar", values | made(page_request, shown, values["filter"]))
 
 
-def _room(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+def _room(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     params = {**_period(shown), "step_minutes": int(shown.step.total_seconds() // 60)}
     pool = {"resource_properties": hosts_with} if hosts_with else {}
-    trouble = ""
+    message = ""
     try:
-        calendar: Mapping[str, Any] = visit.client("reservation").get("/v1/calendar", params=params | pool)["calendar"]
+        calendar: Mapping[str, Any] = page_request.client("reservation").get("/v1/calendar", params=params | pool)[
+            "calendar"
+        ]
     except MoorageError as error:
         if not hosts_with:
             raise
-        trouble = words_of(error)
+        message = error_text(error)
         calendar = {"capacity": {}, "busy": [], "leases": []}
     rows, more_classes = view.heat(calendar, shown)
     leases = [view.of_lease(lease) for lease in calendar["leases"]]
     tracks = [view.track(lease.name, lease.status, [lease], shown) for lease in leases[: view.MOST_LEASES]]
     return {"rows": rows, "more_classes": more_classes, "tracks": tracks, "more_leases": len(leases) - len(tracks),
-            "trouble": trouble}  # fmt: skip
+            "error": message}  # fmt: skip
 
 
-def _hosts(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
-    client, marker = visit.client("reservation"), visit.request.query.first("marker")
+def _hosts(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+    client, marker = page_request.client("reservation"), page_request.http.query.first("marker")
     params = {"limit": HOSTS_AT_ONCE, "marker": marker, "properties": hosts_with or None}
     try:
         hosts = client.get("/v1/os-hosts", params=params)
@@ -60,39 +62,39 @@ def _hosts(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     except MoorageError as error:
         if not hosts_with:
             raise
-        return {"tracks": [], "next_marker": None, "trouble": words_of(error)}
+        return {"tracks": [], "next_marker": None, "error": error_text(error)}
     is_more = bool(hosts.get("hosts_links"))
     return {
         "tracks": view.of_hosts(hosts["hosts"], allocations, shown),
         "next_marker": hosts["hosts"][-1]["id"] if is_more else None,
-        "trouble": "",
+        "error": "",
     }
 
 
-def _projects(visit: Visit, shown: view.Window, hosts_with: str) -> dict[str, Any]:
+def _projects(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dict[str, Any]:
     period = {"ends_after": api_date(shown.start), "starts_before": api_date(shown.end)}
     params = {
         **period,
         "limit": LEASES_AT_ONCE,
         "sort_key": "start_date",
-        "marker": visit.request.query.first("marker"),
+        "marker": page_request.http.query.first("marker"),
     }
-    answer = visit.client("reservation").get("/v1/leases", params=params)
+    answer = page_request.client("reservation").get("/v1/leases", params=params)
     leases = answer["leases"]
     return {
-        "tracks": view.of_projects(leases, _project_names(visit), shown),
+        "tracks": view.of_projects(leases, _project_names(page_request), shown),
         "next_marker": leases[-1]["id"] if answer.get("leases_links") else None,
-        "trouble": "",
+        "error": "",
     }
 
 
-def _project_names(visit: Visit) -> dict[str, str]:
-    """{id: name}: one's own, and all where the identity service is one of this plane and says so."""
-    names = {project.id: project.name for project in visit.who.projects}
-    if visit.request.service.signing_in is None or not visit.has("identity"):
+def _project_names(page_request: PageRequest) -> dict[str, str]:
+    """{id: name}: the user's own projects, and all projects if the identity service of this plane lists them."""
+    names = {project.id: project.name for project in page_request.user.projects}
+    if page_request.http.service.signing_in is None or not page_request.has("identity"):
         return names
     try:
-        rows = visit.client("identity").get("/v3/projects")["projects"]
+        rows = page_request.client("identity").get("/v3/projects")["projects"]
     except (NotFound, RemoteError, Unavailable):
         return names
     return {row["id"]: row["name"] for row in rows} | names

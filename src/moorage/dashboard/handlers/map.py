@@ -1,4 +1,4 @@
-"""The map: all at a glance with a page of hosts, and one tree, now or at a past time."""
+"""The map: the whole cloud with a page of hosts, and one provider tree, now or at a past time."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -7,34 +7,34 @@ from urllib.parse import quote, urlencode
 
 from moorage.core import parsing
 from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError
-from moorage.dashboard.page_request import Visit, require_admin
-from moorage.dashboard.pages import Page, status_shown, words_of
+from moorage.dashboard.page_request import PageRequest, require_admin
+from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import map_view as view
 from moorage.wire.client import with_query
 
-#: Hosts on a page.
+#: Hosts per page.
 LIMIT = 50
 _FILTERS = ("search", "member_of", "resource_class", "required")
 Documents = list[dict[str, Any]]
 
 
-def show_map(visit: Visit) -> Page:
-    """Three requests, however many hosts there are."""
-    require_admin(visit)
-    placement, query = visit.client("placement"), visit.call.query
+def show_map(page_request: PageRequest) -> Page:
+    """Makes three requests, whatever the number of hosts."""
+    require_admin(page_request)
+    placement, query = page_request.client("placement"), page_request.http.query
     wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}
     after = query.first("after")
     more = {"after": after} if after else {}
-    trouble = ""
+    message = ""
     try:
         page = placement.get(with_query("/moorage/v1/trees", {**wanted, **more, "limit": LIMIT}))
     except RemoteError as error:
         if error.status != 400:
             raise
-        trouble, page = words_of(error), {"trees": [], "matching": 0, "next": None}
+        message, page = error_text(error), {"trees": [], "matching": 0, "next": None}
     next_page = page["next"] and "?" + urlencode({**wanted, "after": page["next"]})
-    # Their names. Without compute, placement's uuids must do.
-    aggregates = _told(visit, "compute", "/v2.1/os-aggregates", {}, "aggregates")
+    # For names. Without compute, aggregates are shown by UUID.
+    aggregates = _told(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
     values = {
         "overview": view.overview(placement.get("/moorage/v1/survey"), aggregates),
         "rows": view.rows(page),
@@ -44,58 +44,58 @@ def show_map(visit: Visit) -> Page:
         "is_first": after is None,
         "first": "?" + urlencode(wanted) if wanted else "",
         "next_page": next_page,
-        "trouble": trouble,
+        "error": message,
     }
-    return Page("map.html", "Map", values, 400 if trouble else 200)
+    return Page("map.html", "Map", values, 400 if message else 200)
 
 
-def show_provider_tree(visit: Visit, uuid: str) -> Page:
-    """Placement's tree; of now also the handles of the host, the names of its servers and its leases: four requests."""
-    require_admin(visit)
-    typed = (visit.call.query.first("at") or "").strip()
-    values: dict[str, object] = {"uuid": uuid, "typed": typed, "trouble": "", "at": None, "tree": None, "is_cut": False,
+def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
+    """One provider tree. For the current state, also the host's attach handles, servers and leases: four requests."""
+    require_admin(page_request)
+    typed = (page_request.http.query.first("at") or "").strip()
+    values: dict[str, object] = {"uuid": uuid, "typed": typed, "error": "", "at": None, "tree": None, "is_cut": False,
                                  "has_leases": False}  # fmt: skip
     try:
         at = moment(typed) if typed else None
         path = f"/moorage/v1/trees/{quote(uuid, safe='')}"
-        document = visit.client("placement").get(with_query(path, {"at": at and at.isoformat()}))
+        document = page_request.client("placement").get(with_query(path, {"at": at and at.isoformat()}))
     except (Invalid, NotFound, RemoteError) as error:
         if not typed:
             raise
-        values["trouble"] = words_of(error)
-        return Page("map_tree.html", "Map", values, status_shown(error))
-    around = view.Around() if at else _around(visit, str(document["providers"][0]["name"]))
+        values["error"] = error_text(error)
+        return Page("map_tree.html", "Map", values, error_status(error))
+    around = view.Around() if at else _around(page_request, str(document["providers"][0]["name"]))
     root = view.tree(document, around)
-    values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": visit.has("reservation")}
+    values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": page_request.has("reservation")}
     return Page("map_tree.html", root.name, values)
 
 
 def moment(text: str) -> datetime:
-    """As a form sends it, in UTC: ``2026-03-01T09:30``, or with a blank. Raises `Invalid`."""
+    """Parses a form's time in UTC: ``2026-03-01T09:30``, or with a space. Raises `Invalid`."""
     try:
         return parsing.parse_time(text)
     except ValueError as error:
-        raise Invalid(f"{text!r} is no time; write it like 2026-03-01 09:30, in UTC") from error
+        raise Invalid(f"{text!r} is not a time; use the form 2026-03-01 09:30, in UTC") from error
 
 
-def _around(visit: Visit, host: str) -> view.Around:
-    """What the other services know of the host."""
-    servers = _told(visit, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
-    handles = _told(visit, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
-    hosts = _told(visit, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations")
+def _around(page_request: PageRequest, host: str) -> view.Around:
+    """Data about the host from the other services."""
+    servers = _told(page_request, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
+    handles = _told(page_request, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
+    hosts = _told(page_request, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations")
     slots = [slot for one in hosts for slot in one["reservations"]]
     return view.Around(
         {str(one["id"]): str(one["name"]) for one in servers},
         handles,
-        view.slots_at(slots, visit.request.service.clock.now()),
+        view.slots_at(slots, page_request.http.service.clock.now()),
     )
 
 
-def _told(visit: Visit, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
-    """Nothing where the service is not there, or does not answer: a map without it is better than none."""
-    if not visit.has(service):
+def _told(page_request: PageRequest, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
+    """The list under `key`; empty if the service is missing or does not answer, since a partial map is still useful."""
+    if not page_request.has(service):
         return []
     try:
-        return list(visit.client(service).get(with_query(path, asked))[key])
+        return list(page_request.client(service).get(with_query(path, asked))[key])
     except MoorageError:
         return []

@@ -1,65 +1,65 @@
-"""Provider configuration of a host: read, planned and applied through compute's orders for the host's agent."""
+"""Provider configuration of a host: reads, plans and applies it by orders that compute passes to the host's agent."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import Invalid, RemoteError
 from moorage.dashboard.handlers.servers import hosts_of
-from moorage.dashboard.page_request import Visit, redirect, require_admin
-from moorage.dashboard.pages import Page, words_of
+from moorage.dashboard.page_request import PageRequest, redirect, require_admin
+from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import provider_config_view as view
 from moorage.wire.http import Response
 
-#: Files that the form takes, as many as an order does: applying fewer than there are would take the others away.
+#: Maximum number of files in the form, the same as in an order. A form with fewer files would remove the others.
 FILES = 50
 _ORDERS = ("show", "plan", "apply")
 
 
-def show_provider_config(visit: Visit) -> Page:
-    """The hosts; of one host what may be asked of it, and what it answered to the order in the address."""
-    require_admin(visit)
-    query = visit.call.query
+def show_provider_config(page_request: PageRequest) -> Page:
+    """The list of hosts, or one host with the answer to the order named in the address."""
+    require_admin(page_request)
+    query = page_request.http.query
     host, order_id = (query.first("host") or "").strip(), query.first("order")
     if not host:
-        hosts, next_page = hosts_of(visit)
-        return _page(visit, "", hosts=hosts, next_page=next_page)
+        hosts, next_page = hosts_of(page_request)
+        return _page(page_request, "", hosts=hosts, next_page=next_page)
     if not order_id:
-        return _page(visit, host)
-    order = visit.client("compute").get(f"{_path(host)}/{quote(order_id, safe='')}")["order"]
-    return _page(visit, host, answer=view.answer(order))
+        return _page(page_request, host)
+    order = page_request.client("compute").get(f"{_path(host)}/{quote(order_id, safe='')}")["order"]
+    return _page(page_request, host, answer=view.answer(order))
 
 
-def submit_provider_config(visit: Visit) -> Reply | Page:
-    """Give the order, and go to where its answer will be."""
-    require_admin(visit)
-    form = visit.form
+def submit_provider_config(page_request: PageRequest) -> Response | Page:
+    """Creates the order and redirects to the page that will show its answer."""
+    require_admin(page_request)
+    form = page_request.form
     host, what = form.text("host"), form.text("do")
     if what not in _ORDERS or not host:
-        raise Invalid("the form says neither a host nor what is wanted of it; load the page again")
-    files = _files(visit) if what != "show" else {}
+        raise Invalid("the form names no host or no action; reload the page")
+    files = _files(page_request) if what != "show" else {}
     try:
-        made = visit.client("compute").request("POST", _path(host), json={"do": what, "files": files})["order"]
+        made = page_request.client("compute").request("POST", _path(host), json={"do": what, "files": files})["order"]
     except RemoteError as error:
         if error.status not in (400, 409):
             raise
-        typed = view.AgentAnswer("", what, is_waiting=False, error=(words_of(error),), files=tuple(files.items()))
-        return _page(visit, host, answer=typed, status=error.status)
-    return redirect(visit, "/provider-config?" + urlencode({"host": host, "order": made["id"]}))
+        typed = view.AgentAnswer("", what, is_waiting=False, error=(error_text(error),), files=tuple(files.items()))
+        return _page(page_request, host, answer=typed, status=error.status)
+    return redirect(page_request, "/provider-config?" + urlencode({"host": host, "order": made["id"]}))
 
 
 def _path(host: str) -> str:
     return f"/moorage/v1/hosts/{quote(host, safe='')}/provider-config"
 
 
-def _files(visit: Visit) -> dict[str, str]:
-    """What was pasted, by name; a file without a name or with nothing in it is left out."""
-    form = visit.form
+def _files(page_request: PageRequest) -> dict[str, str]:
+    """{name: contents} of the pasted files; files without a name or without contents are left out."""
+    form = page_request.form
     pairs = [(form.text(f"name{place}"), form.raw(f"text{place}")) for place in range(FILES + 1)]
     return {name: text.replace("\r\n", "\n") for name, text in pairs if name and text.strip()}
 
 
 def _page(
-    visit: Visit,
+    page_request: PageRequest,
     host: str,
     *,
     answer: view.AgentAnswer | None = None,

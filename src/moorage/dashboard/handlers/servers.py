@@ -1,30 +1,30 @@
-"""Servers, what was done to them and why it failed; devices, who has them and who had them."""
+"""Pages of servers with their actions and faults, and of devices with their current use and history."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from moorage.core.errors import MoorageError, NotFound, RemoteError
-from moorage.dashboard.page_request import Visit, require_admin
-from moorage.dashboard.pages import Page, words_of
+from moorage.dashboard.page_request import PageRequest, require_admin
+from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import explain_view
 from moorage.dashboard.views import servers_view as view
 from moorage.wire.client import ServiceClient, with_query
 
-#: Servers, records and hosts on a page; actions of a server whose steps are told.
+#: Servers, records and hosts per page; actions of a server that are shown with their events.
 LIMIT = 50
 ACTIONS = 10
-#: Servers without a host whose reasons are counted.
+#: Servers in ERROR that are examined for the table of reasons.
 COUNTED = 200
 Documents = list[dict[str, Any]]
 
 
-def list_servers(visit: Visit) -> Page:
-    """Of the project, or with ``all`` of everybody for an administrator."""
-    query, compute = visit.request.query, visit.client("compute")
-    everybody = bool(query.first("all")) and visit.who.is_admin
+def list_servers(page_request: PageRequest) -> Page:
+    """Servers of the project; for an administrator with ``all``, servers of all projects."""
+    query, compute = page_request.http.query, page_request.client("compute")
+    everybody = bool(query.first("all")) and page_request.user.is_admin
     scope: dict[str, object] = {"all_tenants": 1} if everybody else {}
     wanted = {name: text for name in ("name", "status") if (text := (query.first(name) or "").strip())}
-    trouble, servers, marker = "", [], query.first("marker")
+    message, servers, marker = "", [], query.first("marker")
     try:
         path = with_query(
             "/v2.1/servers/detail", {**scope, **wanted, "limit": LIMIT + 1, **({"marker": marker} if marker else {})}
@@ -33,7 +33,7 @@ def list_servers(visit: Visit) -> Page:
     except RemoteError as error:
         if error.status != 400:
             raise
-        trouble = words_of(error)
+        message = error_text(error)
     failed = compute.get(with_query("/v2.1/servers/detail", {**scope, "status": "ERROR", "limit": COUNTED}))
     kept = {**wanted, **({"all": "1"} if everybody else {})}
     values = {
@@ -44,14 +44,14 @@ def list_servers(visit: Visit) -> Page:
         "everybody": everybody,
         "next_page": urlencode({**kept, "marker": servers[LIMIT - 1]["id"]}) if len(servers) > LIMIT else "",
         "first": urlencode(kept) if marker else None,
-        "trouble": trouble,
-        "has_accelerators": visit.has("accelerator"),
+        "error": message,
+        "has_accelerators": page_request.has("accelerator"),
     }
-    return Page("servers.html", "Servers and accelerators", values, 400 if trouble else 200)
+    return Page("servers.html", "Servers and accelerators", values, 400 if message else 200)
 
 
-def show_server(visit: Visit, server_id: str) -> Page:
-    compute = visit.client("compute")
+def show_server(page_request: PageRequest, server_id: str) -> Page:
+    compute = page_request.client("compute")
     path = f"/v2.1/servers/{quote(server_id, safe='')}"
     server = compute.get(path)["server"]
     actions = compute.get(f"{path}/os-instance-actions")["instanceActions"]
@@ -61,10 +61,10 @@ def show_server(visit: Visit, server_id: str) -> Page:
     ]
     requests: Documents = []
     history: Documents = []
-    if visit.has("accelerator"):
-        accelerator = visit.client("accelerator")
+    if page_request.has("accelerator"):
+        accelerator = page_request.client("accelerator")
         requests = accelerator.get(with_query("/v2/accelerator_requests", {"instance": server["id"]}))["arqs"]
-        if visit.who.is_admin:
+        if page_request.user.is_admin:
             asked = {"instance": server["id"], "order": "newest", "limit": LIMIT}
             history = accelerator.get(with_query("/moorage/v1/history", asked))["records"]
     values = {
@@ -73,30 +73,30 @@ def show_server(visit: Visit, server_id: str) -> Page:
         "actions": [view.action(one) for one in [*detailed, *actions[ACTIONS:]]],
         "accelerators": view.accelerators(requests),
         "records": view.records(history),
-        "explanation": _explanation(visit, server),
+        "explanation": _explanation(page_request, server),
     }
     return Page("server.html", str(server["name"]), values)
 
 
-def _explanation(visit: Visit, server: dict[str, Any]) -> explain_view.Funnel | None:
-    """Whether a server that found no host would find one now. Another fault has nothing to do with hosts."""
+def _explanation(page_request: PageRequest, server: dict[str, Any]) -> explain_view.Funnel | None:
+    """Whether a server that found no host would find one now. None for other faults, which do not concern hosts."""
     if server["status"] != "ERROR" or server.get("OS-EXT-SRV-ATTR:host"):
         return None
     try:
-        found = visit.client("compute").get(f"/moorage/v1/servers/{quote(server['id'], safe='')}/explanation")
+        found = page_request.client("compute").get(f"/moorage/v1/servers/{quote(server['id'], safe='')}/explanation")
     except MoorageError:
         return None
     return explain_view.of_server(found["explanation"])
 
 
-def list_accelerators(visit: Visit) -> Page:
-    """An administrator sees the devices of a host; everybody else what their project has."""
-    host = (visit.request.query.first("host") or "").strip()
-    accelerator = visit.client("accelerator")
+def list_accelerators(page_request: PageRequest) -> Page:
+    """An administrator sees the devices of a host; other users see their project's accelerator requests."""
+    host = (page_request.http.query.first("host") or "").strip()
+    accelerator = page_request.client("accelerator")
     values: dict[str, Any] = {"host": host, "hosts": [], "cards": (), "accelerators": (), "next_page": "",
                               "is_first": True}  # fmt: skip
-    if not visit.who.is_admin:
-        found, following = _requests(accelerator, after := visit.request.query.first("after"))
+    if not page_request.user.is_admin:
+        found, following = _requests(accelerator, after := page_request.http.query.first("after"))
         values |= {
             "accelerators": view.accelerators(found),
             "next_page": urlencode({"after": following}) if following else "",
@@ -104,7 +104,7 @@ def list_accelerators(visit: Visit) -> Page:
         }
         return Page("accelerators.html", "Accelerators", values)
     if not host:
-        values["hosts"], values["next_page"] = hosts_of(visit)
+        values["hosts"], values["next_page"] = hosts_of(page_request)
         if len(values["hosts"]) == 1 and not values["next_page"]:
             host = values["hosts"][0]
     if host:
@@ -114,7 +114,7 @@ def list_accelerators(visit: Visit) -> Page:
 
 
 def _requests(accelerator: ServiceClient, after: str | None) -> tuple[Documents, str | None]:
-    """A page of the project's, and what the next one is behind. Cyborg knows no pages: there all come."""
+    """(a page of the project's requests, marker of the next page). Cyborg has no paging and returns all of them."""
     asked = {"limit": LIMIT, **({"after": after} if after else {})}
     try:
         page = accelerator.get(with_query("/moorage/v1/accelerator_requests", asked))
@@ -123,21 +123,21 @@ def _requests(accelerator: ServiceClient, after: str | None) -> tuple[Documents,
     return page["arqs"], page["next"]
 
 
-def hosts_of(visit: Visit) -> tuple[list[str], str]:
-    """A page of hosts' names, and the query of the next one."""
-    if not visit.has("compute"):
+def hosts_of(page_request: PageRequest) -> tuple[list[str], str]:
+    """(host names, query of the next page)"""
+    if not page_request.has("compute"):
         return [], ""
-    marker = visit.request.query.first("marker")
+    marker = page_request.http.query.first("marker")
     asked = {"limit": LIMIT + 1, **({"marker": marker} if marker else {})}
-    found = visit.client("compute").get(with_query("/v2.1/os-hypervisors", asked))["hypervisors"]
+    found = page_request.client("compute").get(with_query("/v2.1/os-hypervisors", asked))["hypervisors"]
     next_page = urlencode({"marker": found[LIMIT - 1]["id"]}) if len(found) > LIMIT else ""
     return [one["hypervisor_hostname"] for one in found[:LIMIT]], next_page
 
 
-def show_device(visit: Visit, uuid: str) -> Page:
-    """The custody of one device, the newest first."""
-    require_admin(visit)
-    accelerator, after = visit.client("accelerator"), visit.call.query.first("after")
+def show_device(page_request: PageRequest, uuid: str) -> Page:
+    """A device and its history, newest first."""
+    require_admin(page_request)
+    accelerator, after = page_request.client("accelerator"), page_request.http.query.first("after")
     found = accelerator.get(f"/v2/devices/{quote(uuid, safe='')}")
     asked = {"device": uuid, "order": "newest", "limit": LIMIT, **({"after": after} if after else {})}
     page = accelerator.get(with_query("/moorage/v1/history", asked))

@@ -1,8 +1,8 @@
-"""Signing in and out, the project, light and dark."""
+"""Sign-in, sign-out, switching the project, and the theme."""
 
 from moorage.core.errors import Invalid, TooManyRequests, Unauthorized
 from moorage.dashboard import cookies
-from moorage.dashboard.page_request import ENTRIES, Visit, redirect
+from moorage.dashboard.page_request import ENTRIES, PageRequest, redirect
 from moorage.dashboard.pages import Page
 from moorage.dashboard.service import VERSIONS
 from moorage.dashboard.signing_in import Person, SigningIn
@@ -12,80 +12,84 @@ from moorage.wire.http import Response
 _YEAR_S = 365 * 86_400
 
 
-def show_first_page(visit: Visit) -> Reply | Page:
-    """The first page that there is; without one, who is here and which services are reached."""
+def show_first_page(page_request: PageRequest) -> Response | Page:
+    """Redirects to the first page in the navigation; if there is none, shows the user and the available services."""
     for entry in ENTRIES:
-        if visit.has(entry.needs) and (visit.who.is_admin or not entry.for_admins):
-            return redirect(visit, entry.path)
-    return Page("overview.html", "Overview", {"services": [(name, visit.has(name)) for name in VERSIONS]})
+        if page_request.has(entry.needs) and (page_request.user.is_admin or not entry.for_admins):
+            return redirect(page_request, entry.path)
+    return Page("overview.html", "Overview", {"services": [(name, page_request.has(name)) for name in VERSIONS]})
 
 
-def show_sign_in(visit: Visit) -> Page | Reply:
-    if visit.call.service.signing_in is None:
-        return redirect(visit, "/")
-    return _form(visit, visit.request.query.first("next") or "/", is_over=bool(visit.request.query.first("over")))
+def show_sign_in(page_request: PageRequest) -> Page | Response:
+    if page_request.http.service.signing_in is None:
+        return redirect(page_request, "/")
+    return _form(
+        page_request, page_request.http.query.first("next") or "/", is_over=bool(page_request.http.query.first("over"))
+    )
 
 
-def sign_in(visit: Visit) -> Page | Response:
-    service, form = _signing_in(visit), visit.form
+def sign_in(page_request: PageRequest) -> Page | Response:
+    service, form = _signing_in(page_request), page_request.form
     target = _local(form.text("next"))
     name, password = form.text("name"), form.raw("password")
     if not name or not password:
-        return _form(visit, target, name, "type both the name and the password", status=400)
+        return _form(page_request, target, name, "enter both the name and the password", status=400)
     try:
-        person = service.sign_in(name, password, visit.request.address)
+        person = service.sign_in(name, password, page_request.http.address)
     except (Unauthorized, TooManyRequests) as error:
-        return _form(visit, target, name, error.message, status=status_of(error))
-    if visit.request.change is not None:
+        return _form(page_request, target, name, error.message, status=status_of(error))
+    if page_request.http.change is not None:
         project = person.project
-        visit.request.change.set_initiator(name=person.user_name, project_id=project.id, project_name=project.name)
-    return redirect(visit, target, _session(visit, person))
+        page_request.http.change.set_initiator(name=person.user_name, project_id=project.id, project_name=project.name)
+    return redirect(page_request, target, _session(page_request, person))
 
 
-def sign_out(visit: Visit) -> Response:
-    if token := visit.cookies.get(cookies.SESSION):
-        _signing_in(visit).forget(token)
-    gone = [cookies.cookie(name, "", visit.request.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)]
-    return redirect(visit, "/sign-in", *gone)
+def sign_out(page_request: PageRequest) -> Response:
+    if token := page_request.cookies.get(cookies.SESSION):
+        _signing_in(page_request).forget(token)
+    gone = [
+        cookies.cookie(name, "", page_request.http.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)
+    ]
+    return redirect(page_request, "/sign-in", *gone)
 
 
-def switch_project(visit: Visit) -> Response:
-    service, who = _signing_in(visit), visit.who
-    wanted = visit.form.text("project_id")
+def switch_project(page_request: PageRequest) -> Response:
+    service, who = _signing_in(page_request), page_request.user
+    wanted = page_request.form.text("project_id")
     if wanted not in {project.id for project in who.projects}:
-        raise Invalid("you have no role in this project (any more); load the page again")
+        raise Invalid("you no longer have a role in this project; reload the page")
     person = service.switch(who.token or "", wanted)
-    return redirect(visit, _local(visit.form.text("next")), _session(visit, person))
+    return redirect(page_request, _local(page_request.form.text("next")), _session(page_request, person))
 
 
-def set_theme(visit: Visit) -> Reply:
-    wanted = visit.form.text("theme")
+def set_theme(page_request: PageRequest) -> Response:
+    wanted = page_request.form.text("theme")
     if wanted not in cookies.THEMES:
-        raise Invalid(f"the theme is one of {', '.join(cookies.THEMES)}")
-    kept = cookies.cookie(cookies.THEME, wanted, visit.request.base_url, max_age_s=_YEAR_S)
-    return redirect(visit, _local(visit.form.text("next")), kept)
+        raise Invalid(f"theme must be one of {', '.join(cookies.THEMES)}")
+    kept = cookies.cookie(cookies.THEME, wanted, page_request.http.base_url, max_age_s=_YEAR_S)
+    return redirect(page_request, _local(page_request.form.text("next")), kept)
 
 
 def _form(
-    visit: Visit, target: str, name: str = "", trouble: str = "", *, is_over: bool = False, status: int = 200
+    page_request: PageRequest, target: str, name: str = "", error: str = "", *, is_over: bool = False, status: int = 200
 ) -> Page:
-    values = {"next": _local(target), "name": name, "trouble": trouble, "is_over": is_over}
+    values = {"next": _local(target), "name": name, "error": error, "is_over": is_over}
     return Page("sign_in.html", "Sign in", values, status)
 
 
-def _signing_in(visit: Visit) -> SigningIn:
-    """Raises `Invalid` where nobody signs in."""
-    service = visit.request.service.signing_in
+def _signing_in(page_request: PageRequest) -> SigningIn:
+    """Raises `Invalid` if sign-in is off."""
+    service = page_request.http.service.signing_in
     if service is None:
-        raise Invalid("nobody signs in here: [identity] mode is none")
+        raise Invalid("sign-in is off: [identity] mode is none")
     return service
 
 
-def _session(visit: Visit, person: Person) -> str:
-    return cookies.cookie(cookies.SESSION, person.token or "", visit.request.base_url)
+def _session(page_request: PageRequest, person: Person) -> str:
+    return cookies.cookie(cookies.SESSION, person.token or "", page_request.http.base_url)
 
 
 def _local(target: str) -> str:
-    """A path of ours to go on to; anything else is the first page. The mount is put before it, so it leads nowhere else."""
+    """A safe path to return to, or "/". The caller puts the mount before it, so it cannot lead to another site."""
     is_path = target.startswith("/") and target.isascii() and target.isprintable() and not set(target) & set(" \\")
     return target if is_path else "/"

@@ -1,4 +1,4 @@
-"""The calendar as a page shows it: a window of time, how full it is, and bars of what is in it. Values only."""
+"""The calendar page: the window shown, usage per resource class, and bars for leases. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
-#: days shown -> minutes of a step, and minutes that dragging moves by
+#: {days shown: (minutes per step, minutes per drag step)}
 SPANS: Mapping[int, tuple[int, int]] = {1: (60, 15), 7: (360, 60), 30: (1440, 360), 90: (4320, 1440)}
 NAMES: Mapping[int, str] = {1: "Day", 7: "Week", 30: "Month", 90: "Quarter"}
 DEFAULT_DAYS = 7
 
-#: Rows that are drawn at most; a page says how many more there are.
+#: Maximum number of rows; the page says how many are left out.
 MOST_CLASSES = 40
 MOST_LEASES = 40
-#: Bars that lie above each other in one row.
+#: Maximum number of overlapping bars in one row.
 MOST_LANES = 5
 
-#: What whole hosts are counted as.
+#: The resource class that counts whole hosts.
 HOSTS = "HOSTS"
 _WORDS = {HOSTS: "Whole hosts", "VCPU": "Processors", "PCPU": "Dedicated processors", "MEMORY_MB": "Memory",
           "DISK_GB": "Disk", "PGPU": "GPUs", "VGPU": "Virtual GPUs", "FPGA": "FPGAs",
@@ -27,7 +27,7 @@ _ACCELERATORS = ("FPGA", "GPU", "ACCELERATOR", "PCI")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is looked at: whole steps from midnight, or from the hour where it is a day."""
+    """The period on the page: whole steps, starting at midnight."""
 
     start: datetime
     days: int
@@ -51,13 +51,13 @@ class Window:
         return [self.start + number * self.step for number in range(int((self.end - self.start) / self.step))]
 
     def percent(self, moment: datetime) -> float:
-        """Where it lies from left to right, cut off at the edges."""
+        """Horizontal position in percent, clamped to the window."""
         share = (moment - self.start) / (self.end - self.start)
         return round(100 * min(max(share, 0.0), 1.0), 3)
 
 
 def window(start: str | None, days: str | None, now: datetime) -> Window:
-    """As the address asks; today and a week where it does not, or makes no sense."""
+    """The window from the query parameters; today and a week if they are missing or invalid."""
     length = next((each for each in SPANS if str(each) == days), DEFAULT_DAYS)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
@@ -70,7 +70,7 @@ def window(start: str | None, days: str | None, now: datetime) -> Window:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A word above the columns, over so many of them."""
+    """A label above `columns` columns."""
 
     text: str
     columns: int
@@ -88,7 +88,7 @@ def ticks(shown: Window) -> list[Tick]:
 
 @dataclass(frozen=True, slots=True)
 class UtilisationCell:
-    """One step of one class. `level` 0 is empty, 5 is full."""
+    """One step of one resource class. `level` is 0 (empty) to 5 (full)."""
 
     start: datetime
     end: datetime
@@ -108,7 +108,7 @@ class HeatRow:
 
 
 def heat(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
-    """([(kind, a row per resource class)], how many more there are). `calendar` is the API's, in the window's steps."""
+    """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
     used: dict[str, list[int]] = {name: [0] * len(steps) for name in capacity}
@@ -131,7 +131,7 @@ def _row(name: str, capacity: int, used: Sequence[int], steps: Sequence[datetime
 
 def _cell(start: datetime, end: datetime, used: int, capacity: int) -> UtilisationCell:
     percent = min(100, round(100 * used / capacity)) if capacity else 100
-    # What is used at all is not shown as empty, and what is not full not as full.
+    # Any usage shows as at least 1 percent, and anything below full as at most 99 percent.
     percent = max(1, percent) if used else percent
     percent = min(99, percent) if used < capacity else percent
     level = 5 if percent == 100 else 0 if percent == 0 else 1 + percent // 25
@@ -156,7 +156,7 @@ def _order(name: str) -> tuple[int, int, str]:
 
 @dataclass(frozen=True, slots=True)
 class CalendarPeriod:
-    """Something from `start` to `end` that has a name; `lease_id` leads to its page."""
+    """A named period; `lease_id` links to the lease's page."""
 
     lease_id: str
     name: str
@@ -167,7 +167,7 @@ class CalendarPeriod:
 
 @dataclass(frozen=True, slots=True)
 class PeriodBar:
-    """A period in a window: `x` and `width` in percent, `lane` from 0 at the top."""
+    """A period inside a window: `x` and `width` in percent, `lane` counted from 0 at the top."""
 
     period: CalendarPeriod
     x: float
@@ -176,7 +176,7 @@ class PeriodBar:
 
 
 def bars(periods: Iterable[CalendarPeriod], shown: Window) -> tuple[list[PeriodBar], int]:
-    """(those that meet the window, how many had no lane left), none above another in one lane."""
+    """(bars that overlap the window, periods left out because all lanes are taken). Bars in one lane do not overlap."""
     found: list[PeriodBar] = []
     ends: list[datetime] = []
     left_out = 0
@@ -195,7 +195,7 @@ def bars(periods: Iterable[CalendarPeriod], shown: Window) -> tuple[list[PeriodB
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """A row of bars under one name."""
+    """A named row of bars."""
 
     name: str
     note: str
@@ -218,7 +218,7 @@ def of_lease(lease: Mapping[str, Any]) -> CalendarPeriod:
 def of_hosts(
     hosts: Sequence[Mapping[str, Any]], allocations: Sequence[Mapping[str, Any]], shown: Window
 ) -> list[Track]:
-    """A track per host. Several slots of one reservation on a host are one bar that says how many."""
+    """One track per host. Several slots of one reservation on a host become one bar with a count."""
     slots = {row["resource_id"]: row["reservations"] for row in allocations}
     tracks = []
     for host in hosts:
@@ -250,5 +250,5 @@ def of_projects(leases: Sequence[Mapping[str, Any]], names: Mapping[str, str], s
 
 
 def moment(text: str) -> datetime:
-    """A date as the Reservation API gives it: UTC, without saying so."""
+    """Parses a date of the Reservation API: UTC without an offset."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Why hosts fit or do not fit: the funnel, who comes closest, and the smallest change. Pure."""
+"""Why hosts fit or do not fit: the funnel of conditions, the closest hosts and the smallest change. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,17 @@ from typing import Any
 
 Document = Mapping[str, Any]
 
-_FILTERS = {"is_not_ruled_out": "may be used for it"}
+_FILTERS = {"is_not_ruled_out": "usable for this server"}
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A condition, how many hosts there were before it and after, and what it said of some of those that went."""
+    """A condition, the number of hosts before and after it, and example reasons for the hosts it removed."""
 
     condition: str
     before: int
     after: int
-    considered: int  #: hosts at the beginning, for the width of the bar
+    considered: int  #: hosts before the first condition; scales the bars
     reasons: tuple[str, ...] = ()
 
     @property
@@ -34,7 +34,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """A host that nearly fits."""
+    """A host that almost fits."""
 
     host: str
     lacks: tuple[str, ...]
@@ -42,7 +42,7 @@ class Near:
 
 @dataclass(frozen=True, slots=True)
 class SuggestedChange:
-    """`query`: changed so, for looking again; empty where only words are known."""
+    """`query`: the changed query, to explain again; empty if only text is available."""
 
     host: str
     parts: tuple[str, ...]
@@ -54,15 +54,15 @@ class Funnel:
     text: str
     fits: bool
     stages: tuple[Stage, ...] = ()
-    hosts: tuple[str, ...] = ()  #: that would take it, best first; for administrators
-    rejected: tuple[tuple[str, int], ...] = ()  #: why the scheduler refused how many
+    hosts: tuple[str, ...] = ()  #: suitable hosts, best first; administrators only
+    rejected: tuple[tuple[str, int], ...] = ()  #: (reason of the scheduler, number of hosts)
     closest: tuple[Near, ...] = ()
     change: SuggestedChange | None = None
     query: str = ""
 
 
 def of_query(document: Document, query: str) -> Funnel:
-    """Of placement's ``/moorage/v1/explain``."""
+    """From the answer of placement's ``/moorage/v1/explain``."""
     steps = document["steps"]
     considered = steps[0]["before"] if steps else 0
     stages = [
@@ -81,7 +81,7 @@ def of_query(document: Document, query: str) -> Funnel:
 
 
 def of_server(document: Document) -> Funnel:
-    """Of compute's explanations, which go on with the scheduler's filters. Members are told no host by name."""
+    """From compute's explanation, which adds the scheduler's filters. Only administrators see host names."""
     counts = [(one["constraint"], one["before"], one["after"]) for one in document["constraints"]]
     counts += [
         (_FILTERS.get(one["filter"], one["filter"].replace("_", " ")), one["before"], one["after"])
@@ -103,33 +103,31 @@ def _near(line: str) -> Near:
     return Near(host, (lack,) if lack else ())
 
 
-# --- what was typed -----------------------------------------------------------------------------------------------
+# --- pasted queries -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PastedQuery:
-    """What was pasted: a query of placement's, or extra specs with the sizes beside them."""
+    """Either a Placement query, or extra specs to combine with sizes."""
 
     pairs: tuple[tuple[str, str], ...] = ()
     extra_specs: tuple[tuple[str, str], ...] = ()
 
 
 def parsed(text: str) -> PastedQuery:
-    """A query on one line (``resources=VCPU:4&required=...``, with or without what stands before its ``?``), or extra specs,
-    one on each line (``resources:VCPU=4``). Raises `ValueError` with a sentence that names the part that is neither.
+    """Parses a query on one line (``resources=VCPU:4&required=...``, optionally with a URL before the ``?``), or extra
+    specs, one per line (``resources:VCPU=4``). Raises `ValueError`, naming the part that is neither.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
     if not lines:
-        raise ValueError(
-            "nothing was typed; write a query like resources=VCPU:4,MEMORY_MB:1024, or extra specs, one on a line"
-        )
+        raise ValueError("enter a query such as resources=VCPU:4,MEMORY_MB:1024, or extra specs, one per line")
     if len(lines) == 1 and _is_query(lines[0]):
         return PastedQuery(pairs=_pairs(lines[0]))
     return PastedQuery(extra_specs=tuple(_spec(line) for line in lines))
 
 
 def _is_query(line: str) -> bool:
-    """Extra specs begin with a name that has a colon in it; names of query parameters have none."""
+    """Names of extra specs contain a colon; names of query parameters do not."""
     return ":" not in line.rpartition("?")[2].partition("=")[0]
 
 
@@ -138,7 +136,7 @@ def _pairs(line: str) -> tuple[tuple[str, str], ...]:
     for part in line.rpartition("?")[2].split("&"):
         name, equals, value = part.partition("=")
         if not name or not equals:
-            raise ValueError(f"{part!r} is no name=value; write a query like resources=VCPU:4&required=CUSTOM_SSD")
+            raise ValueError(f"{part!r} is not name=value; enter a query such as resources=VCPU:4&required=CUSTOM_SSD")
         pairs.append((name, value))
     return tuple(pairs)
 
@@ -146,7 +144,7 @@ def _pairs(line: str) -> tuple[tuple[str, str], ...]:
 def _spec(line: str) -> tuple[str, str]:
     name, equals, value = line.partition("=")
     if not equals or not name.strip():
-        raise ValueError(f"{line!r} is no extra spec; write name=value, one on each line, like resources:VCPU=4")
+        raise ValueError(f"{line!r} is not an extra spec; enter one name=value per line, for example resources:VCPU=4")
     return name.strip(), value.strip().strip("\"'")
 
 

@@ -1,4 +1,4 @@
-"""The form of a reservation: what was typed becomes the body of a request, and stays typed. Values only."""
+"""The lease form: converts the fields that a user typed into request bodies for the Reservation API. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from typing import Any
 from moorage.core.errors import Invalid
 
 TYPES: Mapping[str, str] = {
-    "virtual:instance": "Servers of a size",
-    "flavor:instance": "Servers of a flavor",
+    "virtual:instance": "Servers by size",
+    "flavor:instance": "Servers by flavor",
     "physical:host": "Whole hosts",
-    "resource:any": "Any resources",
+    "resource:any": "Custom resources",
 }
 
-#: {word of the form: (what it says, what is sent)}. Without a word the key is left out, which is the same as none.
+#: {value of the form field: (label, value in the API)}. With no value, the key is omitted, which means none.
 AFFINITIES: Mapping[str, tuple[str, bool | None]] = {
-    "none": ("None: wherever there is room", None),
-    "affinity": ("Affinity: all on one host", True),
-    "anti-affinity": ("Anti-affinity: each on another host", False),
+    "none": ("None: any host", None),
+    "affinity": ("Affinity: all servers on one host", True),
+    "anti-affinity": ("Anti-affinity: each server on its own host", False),
 }
 
-#: What an empty form has.
+#: The fields of an empty form.
 DEFAULTS: Mapping[str, str] = {
     "resource_type": "virtual:instance", "amount": "1", "affinity": "", "vcpus": "2", "memory_mb": "4096", "disk_gb": "20",
     "min": "1", "max": "1", "resources": "VCPU=1\nMEMORY_MB=1024", "traits": "", "flavor_id": "",
@@ -35,19 +35,19 @@ _SHAPES = ("%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S")
 
 @dataclass(frozen=True, slots=True)
 class LeaseForm:
-    """A lease that somebody wants. Without a start: now. More than one of `times` is a series."""
+    """A lease as entered. `start` None means now. With `times` above 1, it is a series."""
 
     name: str
     start: datetime | None
     end: datetime
     reservation: Mapping[str, Any]
-    before_end: Mapping[str, Any]  #: its keys of the body
+    before_end: Mapping[str, Any]  #: the keys for the request body
     times: int
     every_days: int
 
     @property
     def body(self) -> dict[str, Any]:
-        """Of one lease: of a series the first."""
+        """The request body for one lease, or for the first of a series."""
         return {
             "name": self.name,
             "start_date": "now" if self.start is None else api_date(self.start),
@@ -61,7 +61,7 @@ class LeaseForm:
         return {**self.body, "count": self.times, "every_days": self.every_days}
 
     def search(self, now: datetime, limit: int) -> dict[str, Any]:
-        """The body of a search for offers: as long, not before its start."""
+        """The request body of a search for free times: same duration, starting no earlier than `start`."""
         length = self.end - (self.start or now)
         body: dict[str, Any] = {
             "duration_minutes": max(1, int(length / timedelta(minutes=1))),
@@ -71,37 +71,37 @@ class LeaseForm:
         return body if self.start is None or self.start <= now else body | {"earliest_start": api_date(self.start)}
 
     def hold_body(self, now: datetime) -> dict[str, Any]:
-        """Of a hold on an offer: at its start and no other. One of now is still one a minute later."""
+        """The request body of a hold at exactly this start. A start of "now" may slip by one minute."""
         body = self.search(now, 1)
         del body["limit"]
         return body | {"latest_start": body.get("earliest_start", api_date(now + timedelta(minutes=1)))}
 
 
 def wish(typed: Mapping[str, str], now: datetime) -> LeaseForm:
-    """Raises `Invalid` naming the field."""
+    """The fields, checked and converted. Raises `Invalid`, naming the field."""
     start, end = period(typed, now)
     name = typed.get("name", "") or "lease"
-    times, every_days = number(typed, "times", "Times"), number(typed, "every_days", "Every so many days")
+    times, every_days = number(typed, "times", "Number of leases"), number(typed, "every_days", "Days between starts")
     if not times:
-        raise Invalid("Times: at least once")
+        raise Invalid("Number of leases: enter at least 1")
     return LeaseForm(name, start, end, reservation(typed), before_end(typed), times, every_days)
 
 
 def period(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:
-    """Raises `Invalid`."""
+    """(start, end). Raises `Invalid`."""
     start = date_of(typed.get("start_date", ""), "Start")
     end = date_of(typed.get("end_date", ""), "End")
     if end is None:
-        raise Invalid("End: say when the lease ends")
+        raise Invalid("End: enter the end of the lease")
     if end <= (start or now):
-        raise Invalid("End: it must be after the start")
+        raise Invalid("End: must be after the start")
     return start, end
 
 
 def before_end(typed: Mapping[str, str]) -> dict[str, Any]:
-    """``before_end_date`` and ``before_end_actions``, without what was left out. Raises `Invalid`."""
+    """``before_end_date`` and ``before_end_actions``; empty fields are omitted. Raises `Invalid`."""
     body: dict[str, Any] = {}
-    moment = date_of(typed.get("before_end_date", ""), "Before the end, when")
+    moment = date_of(typed.get("before_end_date", ""), "Time of the actions before the end")
     if moment is not None:
         body["before_end_date"] = api_date(moment)
     if wanted := actions(typed):
@@ -110,7 +110,7 @@ def before_end(typed: Mapping[str, str]) -> dict[str, Any]:
 
 
 def actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
-    """As the API takes them."""
+    """The actions in the API's format."""
     wanted = [{"action": "snapshot"}] if typed.get("snapshot") else []
     wanted += [{"action": "email", "to": address} for address in typed.get("emails", "").split()]
     wanted += [{"action": "webhook", "url": url} for url in typed.get("webhooks", "").split()]
@@ -118,7 +118,7 @@ def actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What the form shows of actions that a lease has."""
+    """{form field: text} for the actions of an existing lease."""
     found = list(wanted)
     return {
         "snapshot": "1" if any(each["action"] == "snapshot" for each in found) else "",
@@ -128,11 +128,11 @@ def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def maintenance(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
-    """The body of a maintenance. Raises `Invalid`."""
+    """The request body of a maintenance window. Raises `Invalid`."""
     start, end = period(typed, now)
     hosts = list(dict.fromkeys(typed.get("hosts", "").replace(",", " ").split()))
     if not hosts:
-        raise Invalid("Hosts: name at least one")
+        raise Invalid("Hosts: enter at least one")
     return {
         "name": typed.get("name", "") or "maintenance",
         "start_date": "now" if start is None else api_date(start),
@@ -142,23 +142,23 @@ def maintenance(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
 
 
 def reservation(typed: Mapping[str, str]) -> dict[str, Any]:
-    """As the API takes it. Raises `Invalid`."""
+    """The reservation in the API's format. Raises `Invalid`."""
     kind = typed.get("resource_type", "")
     if kind not in TYPES:
-        raise Invalid(f"What to reserve: choose one of {', '.join(TYPES.values())}")
+        raise Invalid(f"What to reserve: select one of {', '.join(TYPES.values())}")
     body: dict[str, Any] = {"resource_type": kind}
     if properties := typed.get("resource_properties", ""):
         body["resource_properties"] = properties
     elif kind in ("virtual:instance", "physical:host"):
         body["resource_properties"] = ""
     if kind == "physical:host":
-        least = number(typed, "min", "At least")
-        most = number(typed, "max", "At most") if typed.get("max") else least
+        least = number(typed, "min", "Minimum hosts")
+        most = number(typed, "max", "Maximum hosts") if typed.get("max") else least
         return body | {"min": least, "max": most, "hypervisor_properties": typed.get("hypervisor_properties", "")}
     body["amount"] = number(typed, "amount", "Amount")
     if word := typed.get("affinity", ""):
         if word not in AFFINITIES:
-            raise Invalid("Affinity: choose none, affinity or anti-affinity, or leave it out")
+            raise Invalid("Affinity: select none, affinity or anti-affinity, or leave the field empty")
         body["affinity"] = AFFINITIES[word][1]
     if kind == "virtual:instance":
         return body | {
@@ -168,7 +168,7 @@ def reservation(typed: Mapping[str, str]) -> dict[str, Any]:
         }
     if kind == "flavor:instance":
         if not typed.get("flavor_id"):
-            raise Invalid("Flavor: choose one")
+            raise Invalid("Flavor: select one")
         return body | {"flavor_id": typed["flavor_id"]}
     return body | _any(typed)
 
@@ -178,7 +178,7 @@ def _any(typed: Mapping[str, str]) -> dict[str, Any]:
         name: _whole(text, f"Resources, {name}") for name, text in _pairs(typed.get("resources", ""), "Resources")
     }
     if not resources:
-        raise Invalid("Resources: name at least one class, as VCPU=2")
+        raise Invalid("Resources: enter at least one class, for example VCPU=2")
     body: dict[str, Any] = {"resources": resources}
     if traits := dict(_pairs(typed.get("traits", ""), "Traits")):
         body["traits"] = traits
@@ -193,7 +193,7 @@ def _pairs(text: str, field: str) -> list[tuple[str, str]]:
     for line in filter(None, (line.strip() for line in text.replace(",", "\n").splitlines())):
         name, equals, value = (part.strip() for part in line.partition("="))
         if not (name and equals and value):
-            raise Invalid(f"{field}: {line!r} is not NAME=VALUE; write one per line")
+            raise Invalid(f"{field}: {line!r} is not NAME=VALUE; enter one pair per line")
         pairs.append((name, value))
     return pairs
 
@@ -209,7 +209,7 @@ def _whole(text: str, field: str) -> int:
 
 
 def date_of(text: str, field: str) -> datetime | None:
-    """What a browser's date field sends, or ``YYYY-MM-DD HH:MM``; None where it is empty or now."""
+    """Parses the value of a browser's date field, or ``YYYY-MM-DD HH:MM``; None for an empty field or "now"."""
     text = text.strip()
     if text in ("", "now"):
         return None
@@ -218,7 +218,7 @@ def date_of(text: str, field: str) -> datetime | None:
             return datetime.strptime(text, shape).replace(tzinfo=UTC)
         except ValueError:
             continue
-    raise Invalid(f"{field}: {text} is not a time; write 2026-12-01 08:00")
+    raise Invalid(f"{field}: {text} is not a date and time; use the form 2026-12-01 08:00")
 
 
 def api_date(moment: datetime) -> str:
@@ -226,5 +226,5 @@ def api_date(moment: datetime) -> str:
 
 
 def field_date(moment: datetime) -> str:
-    """For ``<input type=datetime-local>``."""
+    """The format of ``<input type=datetime-local>``."""
     return f"{moment:%Y-%m-%dT%H:%M}"

@@ -1,4 +1,4 @@
-"""A lease as its page shows it: what it is, what can be done to it, what happens to it. Values only."""
+"""The page of a lease: its reservations, its actions before the end and its timeline. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,23 +15,23 @@ COLOURS: Mapping[str, str] = {
 }  # fmt: skip
 
 _EVENTS = {
-    "create_lease": "Created", "start_lease": "Start", "before_end_lease": "Soon at its end", "end_lease": "End",
+    "create_lease": "Created", "start_lease": "Start", "before_end_lease": "Ends soon", "end_lease": "End",
     "update_lease": "Changed", "delete_lease": "Deleted",
 }  # fmt: skip
-_STATES = {"UNDONE": "to come", "IN_PROGRESS": "under way", "DONE": "done", "ERROR": "failed"}
-_ACTIONS = {"snapshot": "Snapshot of its servers", "email": "E-mail to", "webhook": "Webhook to"}
+_STATES = {"UNDONE": "scheduled", "IN_PROGRESS": "running", "DONE": "done", "ERROR": "failed"}
+_ACTIONS = {"snapshot": "Take snapshots of its servers", "email": "Send email to", "webhook": "Call webhook"}
 _AFFINITIES = {None: "none", True: "affinity", False: "anti-affinity"}
 _MOVABLE = frozenset({"PENDING"})
 _CHANGEABLE = frozenset({"PENDING", "ACTIVE", "ERROR"})
 _ENDABLE = frozenset({"ACTIVE"})
 
-#: {status: (what taking the lease away is called, what the button says)}; of all others something may run.
+#: {status: (label of the menu, label of the button)}. In every other status, servers may be running.
 _REMOVALS: Mapping[str, tuple[str, str]] = {
-    "CREATING": ("Cancel", "Cancel it: it will not begin"),
-    "PENDING": ("Cancel", "Cancel it: it will not begin"),
-    "TERMINATED": ("Delete", "Delete it from the list"),
+    "CREATING": ("Cancel", "Cancel before it starts"),
+    "PENDING": ("Cancel", "Cancel before it starts"),
+    "TERMINATED": ("Delete", "Delete from the list"),
 }
-_REMOVAL = ("Delete", "Delete it and what runs on it")
+_REMOVAL = ("Delete", "Delete the lease and its servers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class ReservationSummary:
     what: str
     facts: Sequence[tuple[str, str]]
     status: str
-    amount: int | None  #: what the form changes; None of whole hosts, which have a range
+    amount: int | None  #: editable in the form; None for whole hosts, which have a range
 
 
 @dataclass(frozen=True, slots=True)
 class EndActionRow:
-    """Something that is done before the end, and what has become of it."""
+    """An action before the end of a lease, with its status."""
 
     words: str
     target: str
@@ -70,8 +70,8 @@ class LeasePage:
     reservations: Sequence[ReservationSummary]
     before_end: datetime | None
     before_end_actions: Sequence[EndActionRow]
-    typed_actions: Mapping[str, str]  #: as the form has them
-    can_move: bool  #: its start, too
+    typed_actions: Mapping[str, str]  #: {form field: text}
+    can_move: bool  #: whether the start can be changed, too
     can_change: bool
     can_end: bool
     removal: tuple[str, str]
@@ -117,7 +117,7 @@ def _held(reservation: Mapping[str, Any]) -> ReservationSummary:
 
 
 def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(name, value) of what is asked for: of a reservation, or of a request for one, which may leave things out."""
+    """[(label, value)] of what a reservation, or a hold's request for one, asks for. A request may omit fields."""
     kind = reservation["resource_type"]
     facts: list[tuple[str, str]] = []
     if kind == "physical:host":
@@ -131,17 +131,17 @@ def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
     if resources := reservation.get("resources"):
         facts.append(("Each", ", ".join(f"{amount} {name}" for name, amount in sorted(resources.items()))))
     for key, words in (("resource_properties", "Hosts with"), ("hypervisor_properties", "Hypervisors with"),
-                       ("flavor_id", "Flavor to launch with")):  # fmt: skip
+                       ("flavor_id", "Flavor for its servers")):  # fmt: skip
         if reservation.get(key):
             facts.append((words, str(reservation[key])))
     if reservation.get("missing_resources"):
-        facts.append(("Missing", "hosts failed and there is no room elsewhere yet"))
+        facts.append(("Missing", "hosts failed, and no replacement is free yet"))
     return facts
 
 
 @dataclass(frozen=True, slots=True)
 class HoldShown:
-    """Room that is kept for a while. `what`: (type in words, facts) of each reservation."""
+    """A hold. `what`: [(resource type as text, facts)], one per reservation."""
 
     id: str
     start: datetime
@@ -196,10 +196,10 @@ def timeline(rows: Sequence[Mapping[str, Any]]) -> list[LeaseEventRow]:
 
 def _step(step: Mapping[str, Any]) -> LeaseStepRow:
     if step["failed"]:
-        state, colour = "given up", "bad"
+        state, colour = "failed", "bad"
     elif step["done"] == step["total"]:
         state, colour = "done", "good"
     else:
-        state, colour = ("tried again" if step["attempts"] else "to do"), "warn" if step["attempts"] else ""
+        state, colour = ("retrying" if step["attempts"] else "pending"), "warn" if step["attempts"] else ""
     words = step["kind"].replace("_", " ").capitalize()
     return LeaseStepRow(words, step["done"], step["total"], state, colour, step["attempts"], step["error"])

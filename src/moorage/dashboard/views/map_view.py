@@ -1,7 +1,7 @@
-"""What the map shows: sums by class and aggregate, rows of hosts, and one tree down to regions and their functions.
+"""The map page: totals per resource class and aggregate, rows of hosts, and one provider tree with its devices.
 
-From the documents of placement's ``/moorage/v1/survey`` and ``trees``, of compute's aggregates, of the accelerator
-service's handles and of the reservation service's allocations. Pure.
+Built from placement's ``/moorage/v1/survey`` and ``trees``, compute's aggregates, the accelerator service's attach
+handles and the reservation service's allocations. Pure.
 """
 
 import re
@@ -16,7 +16,7 @@ from moorage.dashboard.views.calendar_view import moment
 
 Document = Mapping[str, Any]
 
-#: Shown of a host in a list; all of them are on its own page.
+#: Resource classes shown per host in the list; the host's own page shows all.
 CLASSES_OF_ROW = 4
 _FIRST = ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB")
 _RESERVATION = "CUSTOM_RESERVATION_"
@@ -27,14 +27,14 @@ _DISABLED, _KEPT, _SHARES = "COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"
 
 @dataclass(frozen=True, slots=True)
 class UsageBar:
-    """One class: `used` of `capacity`, and what is kept back. Widths are in percent of the whole."""
+    """Usage of one resource class: `used` of `capacity`, and the reserved amount. Widths are percent of the total."""
 
     name: str
     used: int
     capacity: int
     reserved: int = 0
     providers: int = 1
-    lease: str = ""  #: the id of the lease whose slots these are
+    lease: str = ""  #: ID of the lease that owns this reservation class
 
     @property
     def whole(self) -> int:
@@ -50,7 +50,7 @@ class UsageBar:
 
     @property
     def is_over(self) -> bool:
-        """More is held than there is: an operator has shrunk the inventory."""
+        """More is in use than the capacity: an operator has shrunk the inventory."""
         return self.used > self.capacity
 
     @property
@@ -60,13 +60,13 @@ class UsageBar:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The trees of an aggregate."""
+    """The provider trees in one aggregate."""
 
     name: str
     trees: int
     bars: tuple[UsageBar, ...]
     uuid: str
-    zone: str  #: empty where it is of none
+    zone: str  #: empty if the aggregate has no availability zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Overview:
 
 
 def overview(survey: Document, aggregates: Iterable[Document] = ()) -> Overview:
-    """`aggregates`: compute's, which have names and zones; those that it does not know have their uuid for a name."""
+    """`aggregates`: compute's, with names and zones. An aggregate that compute does not know is named by its UUID."""
     known = {one["uuid"]: one for one in aggregates}
     parts = [
         Part(
@@ -100,7 +100,7 @@ def overview(survey: Document, aggregates: Iterable[Document] = ()) -> Overview:
 
 
 def bars_of(document: Document) -> tuple[UsageBar, ...]:
-    """Of sums by class: the usual ones first."""
+    """Bars from totals per resource class; standard classes first."""
     rows = [
         UsageBar(one["name"], one["used"], one["capacity"], providers=one["providers"])
         for one in document["resource_classes"]
@@ -120,7 +120,7 @@ class HostRow:
     kind: str
     providers: int
     bars: tuple[UsageBar, ...]
-    more: int  #: classes that are not shown here
+    more: int  #: classes not shown in this row
     flags: tuple["Flag", ...]
 
 
@@ -142,7 +142,7 @@ def _row(tree: Document) -> HostRow:
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """Something to know of a provider; `tone` is a badge's: good, warn, bad or none."""
+    """A remark on a provider. `tone` is the badge's style: good, warn, bad or empty."""
 
     text: str
     tone: str = ""
@@ -151,7 +151,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class HandleView:
-    """A way into a device: who has it, or why nobody can."""
+    """An attach handle, with the server that uses it or the reason why it is unavailable."""
 
     address: str
     state: str
@@ -163,7 +163,7 @@ class HandleView:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRow:
-    """A consumer, and what it holds of one provider. `kind`: server, migration, or what its writer called it."""
+    """A consumer and its allocations on one provider. `kind`: server, migration, or the consumer type."""
 
     consumer: str
     name: str
@@ -174,7 +174,7 @@ class ConsumerRow:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """What a lease has of a host now: so many slots, or the host as a whole, which counts as one."""
+    """What a lease holds of a host now: a number of slots. The whole host counts as one slot."""
 
     lease_id: str
     slots: int
@@ -184,7 +184,7 @@ class Lent:
 
 @dataclass
 class TreeNode:
-    """A provider of the tree, or a card that stands for those of its regions (no `uuid` then)."""
+    """A provider of the tree, or a card that groups its regions (with an empty `uuid`)."""
 
     uuid: str
     label: str
@@ -194,17 +194,17 @@ class TreeNode:
     flags: tuple[Flag, ...] = ()
     functions: tuple[str, ...] = ()
     bitstream: str = ""
-    device: str = ""  #: uuid, in the accelerator service
+    device: str = ""  #: UUID in the accelerator service
     traits: tuple[str, ...] = ()
     handles: tuple[HandleView, ...] = ()
     holders: tuple[ConsumerRow, ...] = ()
-    leases: tuple[Lent, ...] = ()  #: of the root
+    leases: tuple[Lent, ...] = ()  #: set on the root only
     children: list["TreeNode"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What other services know: the names of servers by uuid, the handles of the host, and what of it is reserved now."""
+    """Data from other services: server names by UUID, the host's attach handles, and its current reservations."""
 
     servers: Mapping[str, str] = field(default_factory=dict)
     handles: Sequence[Document] = ()
@@ -212,11 +212,11 @@ class Around:
 
 
 def tree(document: Document, around: Around) -> TreeNode:
-    """The root. Children are in the order of their names; regions of one card are below it."""
+    """The root node. Children are sorted by name; the regions of a card are grouped below it."""
     by_parent: dict[str | None, list[Document]] = defaultdict(list)
     known = {one["uuid"] for one in document["providers"]}
     for one in document["providers"]:
-        # As of a past time a parent may be missing; what hung below it is shown below the root.
+        # In a past state, a parent may be missing; its children are shown below the root.
         parent = one["parent_provider_uuid"]
         by_parent[parent if parent in known else None].append(one)
     holders, handles = _holders(document.get("holders") or (), around.servers), _by_provider(around.handles)
@@ -240,7 +240,7 @@ def tree(document: Document, around: Around) -> TreeNode:
 
 
 def slots_at(slots: Iterable[Document], now: datetime) -> list[Document]:
-    """Of a host's reservations those whose time it is."""
+    """The reservations of a host that are active at `now`."""
     return [one for one in slots if moment(one["start_date"]) <= now < moment(one["end_date"])]
 
 
@@ -257,7 +257,7 @@ def every(node: TreeNode) -> Iterable[TreeNode]:
 
 
 def kind_of(name: str, traits: frozenset[str], *, is_root: bool) -> str:
-    """What a provider is, in a word; the first that holds."""
+    """The kind of a provider; the first match wins."""
     kinds = {
         "NUMA node": "HW_NUMA_ROOT" in traits,
         "reservations": name.startswith("blazar_"),
@@ -297,32 +297,36 @@ def _bars(provider: Document) -> tuple[UsageBar, ...]:
 def _trait_flags(traits: frozenset[str]) -> list[Flag]:
     flags = []
     if _DISABLED in traits:
-        flags.append(Flag("disabled", "warn", "no new servers come here"))
+        flags.append(Flag("disabled", "warn", "the scheduler places no new servers here"))
     if _KEPT in traits:
-        flags.append(Flag("reserved host", "warn", "only servers of its leases come here"))
+        flags.append(Flag("reserved host", "warn", "only servers of its leases can be placed here"))
     return flags
 
 
 def _over(bars: Iterable[UsageBar]) -> list[Flag]:
     return [
-        Flag(f"{bar.name} overdrawn", "bad", f"{bar.used} are held of {bar.capacity}") for bar in bars if bar.is_over
+        Flag(f"{bar.name} overcommitted", "bad", f"{bar.used} in use, capacity {bar.capacity}")
+        for bar in bars
+        if bar.is_over
     ]
 
 
 def _device_flags(handle: Document) -> list[Flag]:
     flags = []
     if handle and handle["health"] != "ok":
-        flags.append(Flag(str(handle["health"]), "bad", "its driver says so: nobody is sent there"))
+        flags.append(Flag(str(handle["health"]), "bad", "reported by its driver; no request is bound here"))
     if handle and handle["status"] != "enabled":
         flags.append(Flag(str(handle["status"]), "warn", "an administrator has disabled the device"))
     return flags
 
 
 def _kept_back(bars: Iterable[UsageBar], handles: Sequence[Document]) -> list[Flag]:
-    """What is reserved without a handle that says why."""
+    """Flags for reserved amounts that no attach handle explains."""
     if any(handle["state"] in _TONES for handle in handles):
         return []
-    return [Flag(f"{bar.reserved:,} {bar.name} reserved", "", "not for servers") for bar in bars if bar.reserved]
+    return [
+        Flag(f"{bar.reserved:,} {bar.name} reserved", "", "not available to servers") for bar in bars if bar.reserved
+    ]
 
 
 _TONES = {"dirty": "warn", "cleaning": "warn", "quarantined": "bad"}
@@ -338,8 +342,8 @@ def _handle(handle: Document) -> HandleView:
 
 
 _WHY = {
-    "dirty": "its last server has given it back; it is to be cleaned first",
-    "cleaning": "what its last server left is being erased",
+    "dirty": "released by its last server; must be cleaned before reuse",
+    "cleaning": "the data of its last server is being erased",
 }
 
 
@@ -352,7 +356,7 @@ def _by_provider(handles: Iterable[Document]) -> dict[str, list[Document]]:
 
 
 def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[str, list[ConsumerRow]]:
-    """By provider."""
+    """{provider UUID: its consumers}"""
     found: dict[str, list[ConsumerRow]] = defaultdict(list)
     for one in holders:
         consumer, kind = one["consumer"], (one["consumer_type"] or "unknown").lower()
@@ -371,7 +375,7 @@ def _holders(holders: Iterable[Document], servers: Mapping[str, str]) -> dict[st
 
 
 def _by_card(nodes: list[TreeNode]) -> list[TreeNode]:
-    """Regions of one card, below a node for the card."""
+    """Groups the regions of one card below a node for the card."""
     cards: dict[str, TreeNode] = {}
     placed: list[TreeNode] = []
     for node in nodes:
@@ -388,7 +392,7 @@ def _by_card(nodes: list[TreeNode]) -> list[TreeNode]:
 
 
 def _label(node: TreeNode, root: str) -> str:
-    """Without what its parents say already."""
+    """The name without the part that repeats a parent's name."""
     region = _REGION.match(node.name) if node.kind == "region" else None
     if region is not None:
         return region["region"]

@@ -1,4 +1,4 @@
-"""What a host's agent answered about its provider configuration: what changes, who is in the way, which files count. Pure."""
+"""A host agent's answer about its provider configuration: changes, affected consumers and files. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from typing import Any
 
 Document = Mapping[str, Any]
 
-#: Shown where it is not so.
+#: Default values, which are not shown.
 _USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
 class AffectedConsumer:
     consumer: str
-    server: str  #: its name; empty where it is no server
+    server: str  #: server name; empty for other consumers
     amount: int
 
 
@@ -22,7 +22,7 @@ class ProviderChange:
     what: str
     before: str
     after: str
-    note: str = ""  #: what becomes of those who hold it
+    note: str = ""  #: the effect on existing allocations
     users: tuple[AffectedConsumer, ...] = ()
 
 
@@ -35,7 +35,7 @@ class ChangedProvider:
 
 @dataclass(frozen=True, slots=True)
 class FileSet:
-    """Files by name, in order, and since when they count."""
+    """Files by name, in order, and the time since which they are in effect."""
 
     taken_at: str
     files: tuple[tuple[str, str], ...]
@@ -43,7 +43,7 @@ class FileSet:
 
 @dataclass(frozen=True, slots=True)
 class AgentAnswer:
-    """`is_waiting`: nothing is known yet. `error`: why it was refused. `files`: what the form shows."""
+    """`is_waiting`: the agent has not answered. `error`: reasons of a rejection. `files`: the form's contents."""
 
     order: str
     what: str
@@ -52,7 +52,7 @@ class AgentAnswer:
     changed: tuple[ChangedProvider, ...] | None = None
     warnings: tuple[str, ...] = ()
     directory: str = ""
-    refused: str = ""  #: why the files as they are on the host now do not count
+    refused: str = ""  #: why the current files on the host are not in effect
     in_force: FileSet | None = None
     before: FileSet | None = None
     files: tuple[tuple[str, str], ...] = ()
@@ -64,7 +64,7 @@ def answer(order: Document) -> AgentAnswer:
         return AgentAnswer(order["id"], order["do"], is_waiting=True, files=sent)
     result = order["result"]
     if order["state"] == "failed":
-        error = str(result.get("error") or "the host gave no reason")
+        error = str(result.get("error") or "the host reported no reason")
         return AgentAnswer(order["id"], order["do"], is_waiting=False, error=tuple(error.splitlines()), files=sent)
     state, outcome = result["state"], result["outcome"]
     in_force = _file_set(state["in_force"])
@@ -86,7 +86,7 @@ def _file_set(document: Document | None) -> FileSet | None:
 def _provider(one: Document) -> ChangedProvider:
     changes = []
     if one["is_created"]:
-        changes.append(ProviderChange("the provider is made", "", ""))
+        changes.append(ProviderChange("the provider is created", "", ""))
     if one["is_removed"]:
         changes.append(ProviderChange("the provider is removed", "", ""))
     changes += [_class(row) for row in one["classes"]]
@@ -99,7 +99,11 @@ def _class(row: Document) -> ProviderChange:
     users = tuple(AffectedConsumer(one["consumer"], one["server"] or "", one["amount"]) for one in row["users"])
     note = ""
     if users:
-        stays = "it stays, closed, until they release it" if row["how"] == "close" else "they keep it"
+        stays = (
+            "no new allocations; existing ones stay until released"
+            if row["how"] == "close"
+            else "existing allocations stay"
+        )
         note = f"{row['used']:,} in use; {stays}"
     return ProviderChange(f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users)
 

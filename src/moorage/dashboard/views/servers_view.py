@@ -1,6 +1,6 @@
-"""Servers with their states, what was done to them and why it failed, and the devices they have or had.
+"""Servers with their actions and faults, and the devices attached to them, now and in the past.
 
-From compute's servers and instance actions, the accelerator service's requests, handles and custody history. Pure.
+Built from compute's servers and instance actions, and the accelerator service's requests, handles and history. Pure.
 """
 
 import re
@@ -16,7 +16,7 @@ _TONES = {
     "SOFT_DELETED": "warn",
 }  # fmt: skip
 _NO_HOST = "No valid host was found."
-#: ``1 host considered; REASON left 0.`` and ``Placement has room, but: 1 host: REASON.``: the numbers say nothing of why.
+#: ``1 host considered; REASON left 0.`` and ``Placement has room, but: 1 host: REASON.``: drops the numbers.
 _COUNTS = re.compile(r"^[\d,]+ hosts? considered[;.]? *|\b[\d,]+ hosts?: ")
 
 
@@ -27,7 +27,7 @@ class ServerRow:
     status: str
     tone: str
     task: str
-    host: str  #: empty for who may not see it, and where there is none
+    host: str  #: empty if there is none, or if the user may not see it
     flavor: str
     project: str
     created: str
@@ -48,13 +48,13 @@ def row(server: Document) -> ServerRow:
 
 
 def time_text(text: str | None) -> str:
-    """``2026-03-01 09:30:00``; the services write UTC, with and without saying so."""
+    """``2026-03-01 09:30:00``. The services write UTC, with or without an offset."""
     return (text or "")[:19].replace("T", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Why servers found no host: how many, and one of them."""
+    """A reason why servers found no host: how many servers, and one of them as an example."""
 
     reason: str
     servers: int
@@ -62,14 +62,14 @@ class Counted:
 
 
 def reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
-    """Of those in ERROR whose fault says that there was no host; the most frequent first."""
+    """Reasons of the servers in ERROR for which no host was found; the most frequent first."""
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
     for server in servers:
         message = (server.get("fault") or {}).get("message", "")
         if not message.startswith(_NO_HOST):
             continue
-        reason = _COUNTS.sub("", message.removeprefix(_NO_HOST).strip()).strip() or "no reason was told"
+        reason = _COUNTS.sub("", message.removeprefix(_NO_HOST).strip()).strip() or "no reason given"
         counts[reason] += 1
         examples.setdefault(reason, server["id"])
     return tuple(Counted(reason, number, examples[reason]) for reason, number in counts.most_common())
@@ -77,7 +77,7 @@ def reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ActionEventRow:
-    """An event of an action."""
+    """An event of an instance action."""
 
     name: str
     started: str
@@ -100,7 +100,7 @@ class ActionRow:
 
 
 def action(document: Document) -> ActionRow:
-    """Of ``instanceAction``; with or without its events."""
+    """From an ``instanceAction``, with or without its events."""
     message = document.get("message") or ""
     return ActionRow(
         document["action"], document["request_id"], time_text(document["start_time"]), document["user_id"], message,
@@ -118,7 +118,7 @@ def _step(event: Document) -> ActionEventRow:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """An accelerator request."""
+    """An accelerator request (ARQ)."""
 
     uuid: str
     state: str
@@ -163,7 +163,7 @@ class HandleDetails:
 
 @dataclass(frozen=True, slots=True)
 class RegionRow:
-    """A deployable: a card, or a part of one that is loaded by itself."""
+    """A deployable: a card, or a region of a card that is programmed separately."""
 
     name: str
     provider: str
@@ -187,7 +187,7 @@ _HANDLE_TONES = {"free": "good", "dirty": "warn", "cleaning": "warn", "quarantin
 
 
 def cards(handles: Iterable[Document]) -> tuple[Card, ...]:
-    """Of one host, in the order of their addresses."""
+    """The cards of one host, sorted by address."""
     by_card: dict[str, dict[str, list[Document]]] = {}
     for one in handles:
         by_card.setdefault(one["device"], {}).setdefault(one["deployable"], []).append(one)
@@ -221,7 +221,7 @@ def _region(name: str, handles: Sequence[Document]) -> RegionRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceHistoryRow:
-    """An entry of a device's history, in words."""
+    """An entry in a device's history."""
 
     at: str
     event: str
@@ -236,7 +236,7 @@ class DeviceHistoryRow:
 
 
 _EVENTS = {
-    "program": "programmed", "attach": "attached", "detach": "given back", "clean": "cleaned",
+    "program": "programmed", "attach": "attached", "detach": "detached", "clean": "cleaned",
     "quarantine": "quarantined", "release": "released from quarantine", "gap": "records lost",
 }  # fmt: skip
 
