@@ -87,7 +87,9 @@ def _admitted(page_request: PageRequest, *, is_public: bool) -> PageRequest:
     if person is None and not is_public:
         raise Unauthorized("sign in first", code="dashboard.session_over")
     if person is not None and request.change is not None:
-        request.change.set_initiator(name=person.user_name, project_id=person.project.id, project_name=person.project.name)
+        request.change.set_initiator(
+            name=person.user_name, project_id=person.project.id, project_name=person.project.name
+        )
     return PageRequest(request, page_request.cookies, page_request.seed, form, person)
 
 
