@@ -35,7 +35,7 @@ def test_a_tour_that_is_ended_ends_its_plane(tmp_path, monkeypatch):
         tour = subprocess.Popen(
             [sys.executable, ROOT / "tools" / "demo.py", "--clients", tmp_path], stdout=out, stderr=out
         )
-    until(lambda: "ready after" in log.read_text() or tour.poll() is not None)
+    until(lambda: "ready after" in log.read_text() or tour.poll() is not None, timeout_s=120)
     tour.send_signal(signal.SIGTERM)
     assert tour.wait(20) == 128 + signal.SIGTERM, log.read_text()
     assert not plane_processes(tmp_path)
