@@ -4,9 +4,9 @@ from collections import Counter
 
 from sqlalchemy import Engine, select
 
-from moorage.compute.model.quota import growth, larger
+from moorage.compute.model.quota import added_amounts, larger_amounts
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.quota_service import QuotaService, of_flavor
+from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.store.tables import moves, quota_locks, servers
 
 
@@ -17,7 +17,7 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
 
     def counts(text: str, flavor: Flavor) -> dict[str, int]:
         if text not in known:
-            known[text] = of_flavor(flavor)
+            known[text] = flavor_amounts(flavor)
         return known[text]
 
     with engine.connect() as connection:
@@ -28,8 +28,10 @@ def slowly(engine: Engine) -> dict[str, dict[str, int]]:
             of_project.update({"instances": 1} if is_image else counts(str(row.flavor), flavor))
             for move in open_moves:
                 if move.server_id == row.id and move.old_flavor:  # a test of lists writes moves without
-                    either = larger(of_flavor(Flavor(**move.old_flavor)), of_flavor(Flavor(**move.new_flavor)))
-                    of_project.update(growth(of_flavor(flavor), either))
+                    either = larger_amounts(
+                        flavor_amounts(Flavor(**move.old_flavor)), flavor_amounts(Flavor(**move.new_flavor))
+                    )
+                    of_project.update(added_amounts(flavor_amounts(flavor), either))
     return {project: _some(amounts) for project, amounts in used.items()}
 
 

@@ -42,7 +42,7 @@ def step_row(kind: str, step: MigrationStep) -> str:
         dies = f"`{step.without}`"
     if step.name == "build-again":
         dies += ", and to another one, unless it was told where"
-    elif step.name in migration_workflow.UNTIL_DONE and step.without is None:
+    elif step.name in migration_workflow.REPEATED_STEPS and step.without is None:
         dies = "it waits, nothing else does"
     elif step.name == "take-over":
         dies = "ERROR there: evacuate it, or reboot it hard"

@@ -7,8 +7,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from moorage.scheduler.hosts import HostState, ServerRequirements
-from moorage.scheduler.weighers import Facts, WeigherInput
+from moorage.scheduler.filters import HostState, ServerRequirements
+from moorage.scheduler.weighers import HostFacts, WeigherInput
 from moorage.wiring.scheduler import FILTERS_GROUP, WEIGHERS_GROUP
 
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "adding-a-filter.md"
@@ -22,7 +22,7 @@ def named(kind):
 
 
 def test_the_tables_have_every_field():
-    for kind in (HostState, ServerRequirements, Facts, WeigherInput):
+    for kind in (HostState, ServerRequirements, HostFacts, WeigherInput):
         assert named(kind) == {field.name for field in dataclasses.fields(kind)}
 
 

@@ -137,7 +137,7 @@ class World:
         self.engine = self.plane.engine("compute")
         self.line = Line(self.plane.transport("/compute"), random.Random(seed))
         self.compute = ComputeClient(ServiceClient(self.line, service_type="compute", clock=self.clock))
-        self.plane.service("compute").agents.register(FACTS)
+        self.plane.service("compute").agents.register_host(FACTS)
         self.threads = TaskThreads(self.clock, way.theirs)
 
     def agent(self, runner, *, first=1, workers=3):

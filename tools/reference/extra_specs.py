@@ -3,7 +3,7 @@
 import re
 import textwrap
 
-from moorage.scheduler import extra_specs, known_specs
+from moorage.scheduler import extra_specs
 from tools.reference.tables import code, heading, table
 
 WORDS = """
@@ -39,4 +39,6 @@ def asked() -> str:
 
 
 def known() -> str:
-    return table(["key", "value"], [[code(key), meaning] for key, meaning in sorted(known_specs.meanings().items())])
+    return table(
+        ["key", "value"], [[code(key), meaning] for key, meaning in sorted(extra_specs.known_spec_meanings().items())]
+    )

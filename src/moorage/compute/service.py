@@ -14,18 +14,15 @@ from moorage.compute.catalogue.keypair_service import KeypairService
 from moorage.compute.hosts.host_service import UP_WINDOW_S, HostService
 from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.moves.move_service import MoveService
-from moorage.compute.requests.flavor_resolution import ProfileLookup
 from moorage.compute.requests.group_service import GroupService
-from moorage.compute.requests.placement_names import KnownNames
 from moorage.compute.requests.quota_service import QuotaService, UsageLookup
-from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter
-from moorage.compute.requests.server_service import ServerService
-from moorage.compute.scheduling.host_selection import Placer
+from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter, PlacementNames, ProfileLookup
+from moorage.compute.requests.server_service import ServerService, TagService
+from moorage.compute.scheduling.host_selection import HostSelector
 from moorage.compute.servers.create_service import CreateService
 from moorage.compute.servers.delete_service import DeleteService
 from moorage.compute.servers.explain_service import ExplainService
 from moorage.compute.servers.operate_service import OperateService
-from moorage.compute.servers.tag_service import TagService
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
@@ -69,13 +66,13 @@ class ComputeService:
         self.hosts = HostService(engine, clock, ids, hints, up_window_s=up_window_s)
         self.servers = ServerService(engine, clock, ids, self.quotas)
         self.groups = GroupService(engine, clock, ids, self.quotas)
-        known = None if placement is None else KnownNames(placement)
+        known = None if placement is None else PlacementNames(placement)
         self.creation = CreateService(
             engine, clock, ids, hints, self.quotas, self.groups, images=images, names=known, profiles=profiles
         )
-        placer = None if placement is None else Placer(engine, placement, self.hosts, scheduler)
+        selector = None if placement is None else HostSelector(engine, placement, self.hosts, scheduler)
         self.bare_metal = None if placement is None else BareMetal(engine, clock, placement)
-        self.explanations = ExplainService(engine, self.creation, placer)
+        self.explanations = ExplainService(engine, self.creation, selector)
         self.tags = TagService(engine, clock)
         self.operations = OperateService(
             engine, clock, ids, hints, images=images, image_writer=image_writer, placement=placement
@@ -90,5 +87,5 @@ class ComputeService:
         )
         self.domains = DomainService(engine, clock)
         self.disk_images = DiskImageService(engine, disk_images)
-        self.images_for_hosts = HostImages(image_source, self.disk_images.named)
+        self.images_for_hosts = HostImages(image_source, self.disk_images.images_named_for)
         self.provider_configs = ProviderConfigService(engine, clock, ids, hints)

@@ -28,7 +28,7 @@ class SearchScope:
     is_for_reserved: bool = False  #: reserved hosts are open to it though no class of its flavor says so
 
 
-def query_for(request: ResourceRequest, narrowing: SearchScope = SearchScope()) -> Query:
+def candidate_query(request: ResourceRequest, scope: SearchScope = SearchScope()) -> Query:
     """In a stable order; without a limit."""
     query: Query = []
     # Being in an aggregate is the host's matter: one group that asks for it is enough, but it must ask for something.
@@ -37,17 +37,17 @@ def query_for(request: ResourceRequest, narrowing: SearchScope = SearchScope()) 
         if group.resources:
             amounts = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
             query.append((f"resources{suffix}", amounts))
-        query.extend((f"required{suffix}", text) for text in _trait_terms(_kept_off_regions(request, group)))
-        if narrowing.in_tree is not None and group.resources:
-            query.append((f"in_tree{suffix}", narrowing.in_tree))
+        query.extend((f"required{suffix}", text) for text in _trait_terms(_avoiding_reserved_regions(request, group)))
+        if scope.in_tree is not None and group.resources:
+            query.append((f"in_tree{suffix}", scope.in_tree))
         if suffix == asks_for_members:
-            query.extend((f"member_of{suffix}", aggregates) for aggregates in narrowing.member_of)
+            query.extend((f"member_of{suffix}", aggregates) for aggregates in scope.member_of)
     if request.group_policy is not None and sum(1 for suffix in _with_resources(request) if suffix) > 1:
         query.append(("group_policy", request.group_policy))
     query.extend(("same_subtree", ",".join(together)) for together in request.same_subtree)
-    is_for_reserved = request.is_for_reserved or narrowing.is_for_reserved
-    kept_off = [DISABLED_HOST_TRAIT] if is_for_reserved else [RESERVED_HOST_TRAIT, DISABLED_HOST_TRAIT]
-    forbidden = dict.fromkeys((*request.root_forbidden, *kept_off))
+    is_for_reserved = request.is_for_reserved or scope.is_for_reserved
+    forbidden_always = [DISABLED_HOST_TRAIT] if is_for_reserved else [RESERVED_HOST_TRAIT, DISABLED_HOST_TRAIT]
+    forbidden = dict.fromkeys((*request.root_forbidden, *forbidden_always))
     query.append(("root_required", ",".join([*request.root_required, *(f"!{trait}" for trait in forbidden)])))
     return query
 
@@ -56,7 +56,7 @@ def _with_resources(request: ResourceRequest) -> list[str]:
     return [suffix for suffix, group in request.groups.items() if group.resources]
 
 
-def _kept_off_regions(request: ResourceRequest, group: RequestGroup) -> RequestGroup:
+def _avoiding_reserved_regions(request: ResourceRequest, group: RequestGroup) -> RequestGroup:
     """`group`, kept off regions that were loaded for other reservations than that which `request` takes from.
 
     Other requests come to no host of reservations at all. A trait of another reservation opens nothing: an image can

@@ -19,7 +19,7 @@ Not here: what the amounts add up to with the flavor's own fields (`flavor_resou
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -37,7 +37,7 @@ _AMOUNT = re.compile(r"\s*\d+\s*\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Specs:
+class ExtraSpecs:
     """`amounts` by (suffix, class) with the zeros, `traits` by (suffix, trait)."""
 
     amounts: Mapping[tuple[str, str], int]
@@ -58,7 +58,7 @@ class Specs:
         return totals
 
 
-def read(extra_specs: Mapping[str, str]) -> Specs:
+def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
     """Raises `Invalid`, naming key and remedy, for the first key that cannot be meant."""
     amounts: dict[tuple[str, str], int] = {}
     traits: dict[tuple[str, str], bool] = {}
@@ -77,7 +77,7 @@ def read(extra_specs: Mapping[str, str]) -> Specs:
     if policy is not None and policy not in GROUP_POLICIES:
         raise Invalid(f"{POLICY_KEY}={policy}: use none or isolate")
     required, forbidden = _root_traits(extra_specs.get(ROOT_KEY))
-    specs = Specs(amounts, traits, policy, _subtrees(extra_specs.get(SUBTREE_KEY)), required, forbidden)
+    specs = ExtraSpecs(amounts, traits, policy, _subtrees(extra_specs.get(SUBTREE_KEY)), required, forbidden)
     _check_subtrees(specs)
     return specs
 
@@ -120,7 +120,7 @@ def _subtrees(value: str | None) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(suffix.strip() for suffix in text.split(",")) for text in value.split(";"))
 
 
-def _check_subtrees(specs: Specs) -> None:
+def _check_subtrees(specs: ExtraSpecs) -> None:
     known = {suffix for suffix in specs.suffixes() if suffix}
     for together in specs.same_subtree:
         for suffix in together:
@@ -158,3 +158,84 @@ def _standard_traits() -> frozenset[str]:
     import os_traits
 
     return frozenset(os_traits.get_traits())
+
+
+_MASK = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"
+_BOOLEAN = r"(?i:1|0|t|true|on|y|yes|f|false|off|n|no)"
+_FROM_0, _FROM_1 = r"\s*\d+\s*", r"\s*0*[1-9]\d*\s*"
+
+#: {key: (expression for its value, what that means)}; ``#`` in a key stands for a number.
+_KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys(("hw:boot_menu", "hw:cpu_realtime", "hw:ephemeral_encryption", "hw:hide_hypervisor_id", "hw:locked_memory", "hw:mem_encryption", "hw:pmu", "hw:vif_multiqueue_enabled", "hw:virtio_packed_ring"), (_BOOLEAN, "true or false")),
+    **dict.fromkeys(("hw:cpu_cores", "hw:cpu_max_cores", "hw:cpu_max_sockets", "hw:cpu_max_threads", "hw:cpu_sockets", "hw:cpu_threads", "hw:numa_mem.#", "hw:numa_nodes"), (_FROM_1, "a whole number from 1")),
+    **dict.fromkeys(("hw:cpu_dedicated_mask", "hw:cpu_realtime_mask", "hw:numa_cpus.#"), (_MASK, "processors, like 0-3,^1")),
+    **{
+        key: ("|".join(map(re.escape, values)), f"one of {', '.join(values)}")
+        for key, values in {
+            "hw:cpu_policy": ("shared", "dedicated", "mixed"),
+            "hw:cpu_thread_policy": ("prefer", "isolate", "require"),
+            "hw:emulator_threads_policy": ("share", "isolate"),
+            "hw:ephemeral_encryption_format": ("plain", "luks", "luksv2"),
+            "hw:mem_encryption_model": ("amd-sev", "amd-sev-es", "amd-sev-snp", "intel-tdx"),
+            "hw:pci_numa_affinity_policy": ("required", "preferred", "legacy", "socket"),
+            "hw:sound_model": ("sb16", "es1370", "pcspk", "ac97", "ich6", "ich9", "usb", "virtio"),
+            "hw:tpm_model": ("tpm-tis", "tpm-crb"),
+            "hw:tpm_secret_security": ("user", "host", "deployment"),
+            "hw:tpm_version": ("1.2", "2.0"),
+            "hw:usb_model": ("none", "nec-xhci", "qemu-xhci"),
+            "hw:viommu_model": ("intel", "smmuv3", "virtio", "auto"),
+            "hw:watchdog_action": ("none", "pause", "poweroff", "reset", "disabled"),
+        }.items()
+    },
+    "hw:mem_page_size": (r"large|small|any|\d+([kKMGT]i?)?(b|bit|B)?", "large, small, any or a size like 2MB"),
+    "hw:pmem": (r"([a-zA-Z0-9_]+,?)+", "names of persistent memory, like 4GB,4GB"),
+    "hw:redirected_usb_ports": (r"\d|1[0-5]", "a whole number from 0 to 15"),
+    "hw:serial_port_count": (_FROM_0, "a whole number"),
+    "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
+    # What a region is to carry: the accelerators' own (docs/evidence/specs/accelerator-attach.md, A2); Nova has them in profiles.
+    **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
+    "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
+}  # fmt: skip
+_NAMESPACES = {key.partition(":")[0] for key in _KNOWN_VALUES}
+
+
+def known_spec_meanings() -> dict[str, str]:
+    """{key: what its value is}, for the reference of extra specs."""
+    return {key: meaning for key, (_, meaning) in _KNOWN_VALUES.items()}
+
+
+def check_known_specs(given: Mapping[str, str]) -> None:
+    """Raises `Invalid` for an unknown key of a known namespace, and for a value that a known key does not have."""
+    for key, value in given.items():
+        pattern, meaning = _KNOWN_VALUES.get(re.sub(r"\.\d+\Z", ".#", key), ("", ""))
+        if pattern and re.fullmatch(pattern, value) is None:
+            raise Invalid(f"{key}={value}: this extra spec takes {meaning}")
+        if not pattern and key.partition(":")[0] in _NAMESPACES:
+            near = ", ".join(sorted(_similar_keys(key))) or "see the reference of flavor extra specs"
+            raise Invalid(f"{key}: there is no such extra spec; {near}")
+
+
+def _similar_keys(key: str) -> Iterator[str]:
+    """Known keys that begin like `key`."""
+    for length in range(len(key), len(key.partition(":")[0]) + 2, -1):
+        if found := [known for known in _KNOWN_VALUES if known.startswith(key[:length])]:
+            yield from (f"there is {known}" for known in found[:3])
+            return
+
+
+def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What the profile that a flavor with `extra_specs` names adds to these.
+
+    Group n has the suffix ``device_profile_<n>``, as in Nova; ``accel:`` keys of the profile get it too. So what is
+    asked of Placement, and what the host plugs, is read from one place, whatever becomes of the profile later.
+    """
+    added = {}
+    for number, group in enumerate(groups):
+        for key, value in group.items():
+            kind, _, rest = key.partition(":")
+            added[f"{kind}device_profile_{number}:{rest}"] = str(value)
+    own = read_extra_specs(extra_specs)
+    # Nova's rule: with one group of the flavor's own at most, nobody can have meant them to exclude each other.
+    if len([suffix for suffix in own.suffixes() if suffix]) <= 1 and own.group_policy is None:
+        added.setdefault(POLICY_KEY, "none")
+    return added

@@ -5,10 +5,44 @@ Reasons name no host: they are counted, and the counts are shown to users. Filte
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from moorage.scheduler.hosts import HostState, ServerRequirements
-from moorage.scheduler.server_groups import objection
+from moorage.scheduler.server_groups import ServerGroupView, group_rejection
+
+
+@dataclass(frozen=True)
+class HostState:
+    """A compute host as compute itself knows it."""
+
+    name: str
+    root_uuid: str  #: of its provider tree
+    zone: str  #: availability zone
+    is_up: bool  #: its service reported lately and nobody forced it down
+    is_enabled: bool
+    hypervisor_type: str = ""
+    architecture: str | None = None  #: of its processors, where it says
+    metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: {key: its values in the host's aggregates}
+
+
+@dataclass(frozen=True)
+class ServerRequirements:
+    """What is asked of the host itself, beyond what Placement looks at."""
+
+    server_id: str
+    zone: str | None = None
+    host: str | None = None
+    excluded_hosts: Mapping[str, str] = field(default_factory=dict)  #: {host: why not}
+    beside: frozenset[str] | None = None  #: hosts of the servers that it is to be with: one of these
+    group: ServerGroupView | None = None
+    architecture: str | None = None  #: of the image
+    hypervisor_type: str | None = None  #: that the image is made for
+    functions: frozenset[str] = frozenset()  #: of accelerators, as `weighers.wanted_functions` finds them
+    #: For filters of other packages; ours go by what was made of them above.
+    project_id: str = ""
+    hints: Mapping[str, object] = field(default_factory=dict)
+    extra_specs: Mapping[str, str] = field(default_factory=dict)
+
 
 Filter = Callable[[HostState, ServerRequirements], str | None]
 
@@ -16,43 +50,47 @@ Filter = Callable[[HostState, ServerRequirements], str | None]
 UNKNOWN_HOST = "no compute service has registered it"
 
 
-def is_wanted_host(host: HostState, wanted: ServerRequirements) -> str | None:
-    return None if wanted.host in (None, host.name) else "another host was asked for"
+def is_wanted_host(host: HostState, requirements: ServerRequirements) -> str | None:
+    return None if requirements.host in (None, host.name) else "another host was asked for"
 
 
-def is_not_ruled_out(host: HostState, wanted: ServerRequirements) -> str | None:
-    return wanted.not_hosts.get(host.name)
+def is_not_ruled_out(host: HostState, requirements: ServerRequirements) -> str | None:
+    return requirements.excluded_hosts.get(host.name)
 
 
-def is_beside_wanted_servers(host: HostState, wanted: ServerRequirements) -> str | None:
-    if wanted.beside is None or host.name in wanted.beside:
+def is_beside_wanted_servers(host: HostState, requirements: ServerRequirements) -> str | None:
+    if requirements.beside is None or host.name in requirements.beside:
         return None
     return "none of the servers of same_host is there"
 
 
-def in_wanted_zone(host: HostState, wanted: ServerRequirements) -> str | None:
-    return None if wanted.zone in (None, host.zone) else f"not in availability zone {wanted.zone}"
+def in_wanted_zone(host: HostState, requirements: ServerRequirements) -> str | None:
+    return None if requirements.zone in (None, host.zone) else f"not in availability zone {requirements.zone}"
 
 
-def service_is_enabled(host: HostState, wanted: ServerRequirements) -> str | None:
+def service_is_enabled(host: HostState, requirements: ServerRequirements) -> str | None:
     return None if host.is_enabled else "its compute service is disabled"
 
 
-def service_is_up(host: HostState, wanted: ServerRequirements) -> str | None:
+def service_is_up(host: HostState, requirements: ServerRequirements) -> str | None:
     return None if host.is_up else "its compute service is down"
 
 
-def runs_the_image(host: HostState, wanted: ServerRequirements) -> str | None:
+def runs_the_image(host: HostState, requirements: ServerRequirements) -> str | None:
     """A host that does not say what it is takes any image: its hypervisor will say no if it must."""
-    if wanted.architecture and host.architecture and wanted.architecture != host.architecture:
-        return f"the image is for {wanted.architecture} processors"
-    if wanted.hypervisor_type and host.hypervisor_type and wanted.hypervisor_type != host.hypervisor_type.lower():
-        return f"the image is for the hypervisor {wanted.hypervisor_type}"
+    if requirements.architecture and host.architecture and requirements.architecture != host.architecture:
+        return f"the image is for {requirements.architecture} processors"
+    if (
+        requirements.hypervisor_type
+        and host.hypervisor_type
+        and requirements.hypervisor_type != host.hypervisor_type.lower()
+    ):
+        return f"the image is for the hypervisor {requirements.hypervisor_type}"
     return None
 
 
-def keeps_the_group(host: HostState, wanted: ServerRequirements) -> str | None:
-    return None if wanted.group is None else objection(wanted.group, host.root_uuid)
+def keeps_the_group(host: HostState, requirements: ServerRequirements) -> str | None:
+    return None if requirements.group is None else group_rejection(requirements.group, host.root_uuid)
 
 
 #: In the order in which their reasons are most use to a reader.
@@ -69,13 +107,13 @@ FILTERS: tuple[Filter, ...] = (
 
 
 def rejects(
-    host: HostState, wanted: ServerRequirements, more: Mapping[str, Filter] = MappingProxyType({})
+    host: HostState, requirements: ServerRequirements, more: Mapping[str, Filter] = MappingProxyType({})
 ) -> tuple[str, str] | None:
     """The first reason against `host`, and the name of the filter that gives it. `more`: other packages', asked last."""
     for passes in FILTERS:
-        if reason := passes(host, wanted):
+        if reason := passes(host, requirements):
             return passes.__name__, reason
     for name, passes in more.items():
-        if reason := passes(host, wanted):
+        if reason := passes(host, requirements):
             return name, reason
     return None

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom, is_reservation_class
-from moorage.scheduler.extra_specs import SUBTREE_KEY, Specs, read, trait_name
-from moorage.scheduler.processors import processors
+from moorage.scheduler.extra_specs import SUBTREE_KEY, ExtraSpecs, read_extra_specs, trait_name
+from moorage.scheduler.processors import POLICY_KEY, THREADS_KEY, split_processors
 
 PROFILE_KEY = "accel:device_profile"
 #: On the root of a host whose hypervisor can give accelerators to servers; Nova asks for it with a device profile too.
@@ -71,9 +71,9 @@ class ResourceRequest:
         return frozenset(classes), frozenset(traits.union(self.root_required, self.root_forbidden))
 
 
-def check(extra_specs: Mapping[str, str]) -> None:
+def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
     """Raises `Invalid`, naming key and remedy, for extra specs that no server could be placed with."""
-    specs = read(extra_specs)
+    specs = read_extra_specs(extra_specs)
     amounts = specs.totals()
     if not any(amounts.values()) and all(amounts.get(name) == 0 for name in _OWN_CLASSES):
         raise Invalid(
@@ -89,16 +89,16 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     """What a server of `flavor` asks of Placement.
 
     A flavor of 2 VCPU, 512 MB and 10 GB with ``resources:CUSTOM_GOLD=1`` and ``resources:VCPU=0`` asks for
-    ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid` as `check` does.
+    ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid` as `check_extra_specs` does.
     """
-    check(flavor.extra_specs)
-    specs = read(flavor.extra_specs)
+    check_extra_specs(flavor.extra_specs)
+    specs = read_extra_specs(flavor.extra_specs)
     image = image_properties or {}
     groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes()}
     plain = groups.get("", RequestGroup())
     # An override counts wherever it stands: resources1:VCPU=2 moves the processors into group 1.
     overridden = specs.totals()
-    cpus = processors(flavor.vcpus, flavor.extra_specs, image, overridden)
+    cpus = split_processors(flavor.vcpus, flavor.extra_specs, image, overridden)
     own = {name: amount for name, amount in _own_amounts(flavor, cpus.amounts) if amount and name not in overridden}
     if "PCPU" in overridden:
         own.pop("VCPU", None)
@@ -120,7 +120,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     return ResourceRequest(groups, specs.group_policy, specs.same_subtree, root_required, specs.root_forbidden)
 
 
-def _group(specs: Specs, suffix: str) -> RequestGroup:
+def _group(specs: ExtraSpecs, suffix: str) -> RequestGroup:
     traits = sorted((trait, wanted) for (where, trait), wanted in specs.traits.items() if where == suffix)
     return RequestGroup(
         {name: amount for (where, name), amount in specs.amounts.items() if where == suffix and amount},
@@ -129,7 +129,7 @@ def _group(specs: Specs, suffix: str) -> RequestGroup:
     )
 
 
-def _check_groups(groups: Mapping[str, RequestGroup], specs: Specs, *, own_fields: bool) -> None:
+def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
     """What Placement would refuse. With `own_fields` the flavor's own fields are still to come into group ""."""
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():
@@ -184,3 +184,33 @@ def _image_traits(properties: Mapping[str, str]) -> list[str]:
                 raise Invalid(f"image property {key}={value}: an image can only require traits")
             traits.append(trait)
     return traits
+
+
+#: Properties that bear on scheduling, besides ``trait:``; what else an image has is not kept with the server.
+_SCHEDULING_PROPERTIES = frozenset(
+    {
+        "hw_architecture", "architecture", "img_hv_type", "hypervisor_type",
+        POLICY_KEY.replace(":", "_"), THREADS_KEY.replace(":", "_"),
+    }
+)  # fmt: skip
+_ARCHITECTURES = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "i386": "i686", "i586": "i686"}
+_HYPERVISORS = {"kvm": "qemu"}
+
+
+def scheduling_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """Of an image's properties, those that bear on where a server of it may run."""
+    return {
+        key: value for key, value in properties.items() if key.startswith("trait:") or key in _SCHEDULING_PROPERTIES
+    }
+
+
+def architecture(needs: Mapping[str, str]) -> str | None:
+    """``x86_64``, ``aarch64``, however the image spells it."""
+    name = (needs.get("hw_architecture") or needs.get("architecture") or "").lower()
+    return _ARCHITECTURES.get(name, name) or None
+
+
+def hypervisor_type(needs: Mapping[str, str]) -> str | None:
+    """``qemu`` and so on, in lower case; KVM is QEMU here, as hosts report it."""
+    name = (needs.get("img_hv_type") or needs.get("hypervisor_type") or "").lower()
+    return _HYPERVISORS.get(name, name) or None

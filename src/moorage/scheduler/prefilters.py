@@ -3,7 +3,7 @@
     availability zone    ``member_of=in:`` the aggregates of that zone; the default zone is "in none that has a zone"
     tenant aggregates    metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
     isolated aggregates  metadata ``trait:X=required``: closed to who does not require X
-    older reservations   their aggregate and no other place: one named by flavor or hint (`older_reservation`)
+    older reservations   their aggregate and no other place: one named by flavor or hint (`legacy_reservation`)
 
 Source: Nova's request filters of the same names, and its options, which are the same here; for the last one what
 Blazar's own filter looks at, in flavors and hints that an older system made (R27, R28 of the instance reservations).
@@ -29,7 +29,7 @@ class AggregateView:
 
 
 @dataclass(frozen=True)
-class OlderReservation:
+class LegacyReservation:
     """Whose aggregate a request is for.
 
     Of servers: a private flavor names it, and so does the aggregate's metadata. Of whole hosts: a hint of the user does,
@@ -46,11 +46,11 @@ class OlderReservation:
         return aggregate.metadata.get(_RESERVATION) == self.id
 
 
-def older_reservation(extra_specs: Mapping[str, str], hints: Mapping[str, object]) -> OlderReservation | None:
+def legacy_reservation(extra_specs: Mapping[str, str], hints: Mapping[str, object]) -> LegacyReservation | None:
     hinted = hints.get(_RESERVATION)
     if named := extra_specs.get(_RESERVATION_KEY):
-        return OlderReservation(named, is_hinted=False)
-    return OlderReservation(hinted, is_hinted=True) if isinstance(hinted, str) and hinted else None
+        return LegacyReservation(named, is_hinted=False)
+    return LegacyReservation(hinted, is_hinted=True) if isinstance(hinted, str) and hinted else None
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,19 @@ class AggregateRules:
     placement_aggregate_required_for_tenants: bool = False
     enable_isolated_aggregate_filtering: bool = False
 
-    def matter(self, zone: str | None) -> bool:
+    def apply_to(self, zone: str | None) -> bool:
         """Whether aggregates say anything of a request for `zone`: where not, nobody need read them."""
         return zone is not None or self.limit_tenants_to_placement_aggregate or self.enable_isolated_aggregate_filtering
 
 
 @dataclass(frozen=True)
-class Closed:
+class NoOpenAggregate:
     """No aggregate is open to the request: `reason` is why."""
 
     reason: str
 
 
-def member_of(
+def aggregate_conditions(
     aggregates: Iterable[AggregateView],
     rules: AggregateRules,
     request: ResourceRequest,
@@ -81,8 +81,8 @@ def member_of(
     zone: str | None,
     default_zone: str,
     project_id: str,
-    reservation: OlderReservation | None = None,
-) -> dict[str, str] | Closed:
+    reservation: LegacyReservation | None = None,
+) -> dict[str, str] | NoOpenAggregate:
     """{value of ``member_of``: what it means}; each of them must hold."""
     aggregates = list(aggregates)
     found: dict[str, str] = {}
@@ -90,7 +90,7 @@ def member_of(
         of_zone = [one.uuid for one in aggregates if one.metadata.get(ZONE_KEY) == zone]
         zoned = [one.uuid for one in aggregates if one.metadata.get(ZONE_KEY)]
         if zone != default_zone and not of_zone:
-            return Closed(f"no host is in availability zone {zone}")
+            return NoOpenAggregate(f"no host is in availability zone {zone}")
         if of_zone:
             found["in:" + ",".join(of_zone)] = f"availability zone {zone}"
         elif zoned:
@@ -98,14 +98,14 @@ def member_of(
     if reservation is not None:
         reserved = [one.uuid for one in aggregates if reservation.has(one, project_id)]
         if not reserved:
-            return Closed(f"the project has no hosts of reservation {reservation.id} now")
+            return NoOpenAggregate(f"the project has no hosts of reservation {reservation.id} now")
         found["in:" + ",".join(reserved)] = f"hosts of reservation {reservation.id}"
     if rules.limit_tenants_to_placement_aggregate:
         own = [one.uuid for one in aggregates if project_id in _tenants(one)]
         if own:
             found["in:" + ",".join(own)] = "aggregates of the project"
         elif rules.placement_aggregate_required_for_tenants:
-            return Closed("no aggregate is for the project, and the projects' servers go into such ones only")
+            return NoOpenAggregate("no aggregate is for the project, and the projects' servers go into such ones only")
     if rules.enable_isolated_aggregate_filtering:
         closed = [one.uuid for one in aggregates if _traits(one) - _required(request)]
         if closed:

@@ -37,7 +37,7 @@ class Processors:
     forbidden: tuple[str, ...] = ()
 
 
-def processors(
+def split_processors(
     vcpus: int, extra_specs: Mapping[str, str], image_properties: Mapping[str, str], overridden: Mapping[str, int]
 ) -> Processors:
     """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for what cannot be meant together."""

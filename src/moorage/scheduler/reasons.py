@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moorage.scheduler.filters import FILTERS
-from moorage.scheduler.select import counted
+from moorage.scheduler.host_ranking import count_reasons
 
 NO_VALID_HOST = "No valid host was found."
 
@@ -38,7 +38,7 @@ class Reasons:
     rejected: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     refused_claims: Mapping[str, int] = field(default_factory=dict)
 
-    def for_users(self) -> str:
+    def user_message(self) -> str:
         """Terms and counts; no host is named."""
         parts = []
         if self.counts:
@@ -47,13 +47,15 @@ class Reasons:
             funnel += [f"{one.condition} left {one.after}" for one in self.counts if one.after < one.before]
             parts.append("; ".join(funnel))
         if self.rejected:
-            parts.append(f"Placement has room, but: {counted({host: why for host, (_, why) in self.rejected.items()})}")
+            parts.append(
+                f"Placement has room, but: {count_reasons({host: why for host, (_, why) in self.rejected.items()})}"
+            )
         if self.refused_claims:
             claims = sum(self.refused_claims.values())
             parts.append(f"all of {claims} claims were overtaken by others; try again")
         return ". ".join([*parts, *([self.note] if self.note else [])]).rstrip(".") + "."
 
-    def for_administrators(self) -> str:
+    def admin_details(self) -> str:
         """A line for each thing that is known, hosts by name."""
         lines = [self.asked] if self.asked else []
         for one in self.counts:

@@ -32,7 +32,7 @@ class ServerGroupView:
     max_server_per_host: int = 1  #: with anti-affinity
 
 
-def objection(group: ServerGroupView, root_uuid: str) -> str | None:
+def group_rejection(group: ServerGroupView, root_uuid: str) -> str | None:
     """Why the policy closes a host to one more member, or None."""
     here = group.members.get(root_uuid, 0)
     if group.policy is GroupPolicy.AFFINITY and group.members and not here:
@@ -43,14 +43,14 @@ def objection(group: ServerGroupView, root_uuid: str) -> str | None:
     return None
 
 
-def only_host(group: ServerGroupView) -> str | None:
+def affinity_root(group: ServerGroupView) -> str | None:
     """The root of the one host that affinity leaves, if members are anywhere yet."""
     if group.policy is not GroupPolicy.AFFINITY or not group.members:
         return None
     return min(group.members, key=lambda root: (-group.members[root], root))
 
 
-def preference(group: ServerGroupView, root_uuid: str) -> float:
+def group_preference(group: ServerGroupView, root_uuid: str) -> float:
     """A number for the weigher: more is better; 0 everywhere for the policies that are not soft."""
     here = group.members.get(root_uuid, 0)
     if group.policy is GroupPolicy.SOFT_AFFINITY:

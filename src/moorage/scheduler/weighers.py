@@ -23,7 +23,7 @@ _JOINERS = re.compile(r"[^A-Z0-9]+")
 
 
 @dataclass(frozen=True)
-class Facts:
+class HostFacts:
     """Of one host, what weighers go by."""
 
     free_memory_mb: float = 0.0
@@ -46,16 +46,16 @@ class WeigherInput:
 
 
 #: More is better; NaN: it says nothing of this host.
-Weigher = Callable[[Facts, WeigherInput], float]
+Weigher = Callable[[HostFacts, WeigherInput], float]
 
 
-def _accelerators(facts: Facts, task: WeigherInput) -> float:
+def _accelerators(facts: HostFacts, task: WeigherInput) -> float:
     """Most free ones for who wants some, fewest for who wants none: those are kept for who needs them."""
     return facts.free_accelerators if task.wants_accelerators else -facts.free_accelerators
 
 
 #: By the name that options and metadata have before ``_weight_multiplier``, with the multiplier that holds without.
-#: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.preference`).
+#: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.group_preference`).
 WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
     "ram": (lambda facts, task: facts.free_memory_mb, 1.0),
     "cpu": (lambda facts, task: facts.free_processors, 1.0),
@@ -87,7 +87,7 @@ def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIG
     return found
 
 
-def prefers_room(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
+def prefers_free_capacity(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
     """Whether more room is better, as usual: then the best of a fair sample is nearly as good as the best of all hosts.
     Who fills one host after the other is drawn to few of them, and who favours the hosts of an aggregate to those. What
     weighers of other packages are drawn to nobody knows: who has some must not ask this.
@@ -112,7 +112,7 @@ def is_accelerator(resource_class: str) -> bool:
 
 
 def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
-    """Functions and bitstreams that a flavor wants programmed, as `carries` compares them: letters and digits."""
+    """Functions and bitstreams that a flavor wants programmed, as `carries_function` compares them: letters and digits."""
     found = set()
     for key, value in extra_specs.items():
         match = _FUNCTION_KEY.match(key)
@@ -123,7 +123,7 @@ def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
     return frozenset(found - {""})
 
 
-def carries(traits: Any, functions: frozenset[str]) -> bool:
+def carries_function(traits: Any, functions: frozenset[str]) -> bool:
     """Whether one of a provider's traits names one of `functions`: ``CUSTOM_FPGA_INTEL_FUNCTION_<ID>``."""
     names = [_comparable(trait) for trait in traits if "_FUNCTION_" in trait]
     return any(name.endswith(function) for name in names for function in functions)

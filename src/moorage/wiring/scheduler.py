@@ -14,11 +14,10 @@ from typing import Any
 
 from moorage.config import Config, comma_separated
 from moorage.core.errors import StartError
-from moorage.scheduler.filters import Filter
-from moorage.scheduler.hosts import HostState, ServerRequirements
+from moorage.scheduler.filters import Filter, HostState, ServerRequirements
 from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.prefilters import AggregateRules
-from moorage.scheduler.weighers import WEIGHERS, Facts, Weigher, WeigherInput
+from moorage.scheduler.weighers import WEIGHERS, HostFacts, Weigher, WeigherInput
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: S
     return f"the filter {name} answers neither a reason nor None"
 
 
-def _weighs(name: str, weigher: Callable[..., object], facts: Facts, task: WeigherInput) -> float:
+def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, task: WeigherInput) -> float:
     """NaN where it says nothing."""
     try:
         number = weigher(facts, task)

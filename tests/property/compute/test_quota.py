@@ -1,9 +1,17 @@
-"""How many servers fit, and what a request is over, against counting one by one."""
+"""How many servers fit, and what a request is exceeded_limits, against counting one by one."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.compute.model.quota import UNLIMITED, counted, fitting, growth, larger, over, together
+from moorage.compute.model.quota import (
+    UNLIMITED,
+    added_amounts,
+    resource_amounts,
+    exceeded_limits,
+    larger_amounts,
+    servers_that_fit,
+    sum_amounts,
+)
 
 NAMES = st.sampled_from(["instances", "cores", "class:CUSTOM_GOLD"])
 UNITS = st.integers(0, 6)
@@ -14,15 +22,15 @@ LIMITS = st.dictionaries(NAMES, st.integers(UNLIMITED, 12))
 @given(LIMITS, AMOUNTS, AMOUNTS, st.integers(1, 8))
 def test_as_many_fit_as_can_be_added_one_by_one(limits, used, one, most):
     count, now = 0, dict(used)
-    while count < most and not over(limits, now, one):
-        now = together((now, one))
+    while count < most and not exceeded_limits(limits, now, one):
+        now = sum_amounts((now, one))
         count += 1
-    assert fitting(limits, used, one, most) == count
+    assert servers_that_fit(limits, used, one, most) == count
 
 
 @given(LIMITS, AMOUNTS, AMOUNTS)
 def test_over_is_what_would_be_more_than_its_limit(limits, used, asked):
-    found = {each.name for each in over(limits, used, asked)}
+    found = {each.name for each in exceeded_limits(limits, used, asked)}
     for name in {*limits, *used, *asked}:
         limit = limits.get(name, UNLIMITED)
         is_over = limit != UNLIMITED and asked.get(name, 0) > 0 and used.get(name, 0) + asked[name] > limit
@@ -31,12 +39,12 @@ def test_over_is_what_would_be_more_than_its_limit(limits, used, asked):
 
 @given(AMOUNTS, AMOUNTS)
 def test_growth_is_what_leads_to_the_larger(before, after):
-    reached = together((before, growth(before, after)))
+    reached = sum_amounts((before, added_amounts(before, after)))
     assert {name: units for name, units in reached.items() if units} == {
-        name: units for name, units in larger(before, after).items() if units
+        name: units for name, units in larger_amounts(before, after).items() if units
     }
 
 
 @given(st.dictionaries(st.sampled_from(["VCPU", "PCPU", "MEMORY_MB", "CUSTOM_GOLD"]), UNITS), st.integers(1, 5))
 def test_several_servers_count_as_often(resources, servers):
-    assert counted(resources, servers=servers) == together([counted(resources)] * servers)
+    assert resource_amounts(resources, servers=servers) == sum_amounts([resource_amounts(resources)] * servers)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.candidate_query import query_for
+from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 
 CLASSES = ["VCPU", "MEMORY_MB", "DISK_GB", "PCPU", "CUSTOM_A", "CUSTOM_B", "vcpu", "CUSTOM_"]
@@ -101,7 +101,7 @@ def test_as_the_slow_one(flavor):
 @given(flavors)
 def test_every_query_has_a_resource_in_each_group(flavor):
     try:
-        query = query_for(request_for(flavor))
+        query = candidate_query(request_for(flavor))
     except Invalid:
         return
     suffixes = {name.removeprefix("resources") for name, _ in query if name.startswith("resources")}

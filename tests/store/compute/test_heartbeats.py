@@ -9,8 +9,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import event
 
-from moorage.compute.agents.agent_service import AgentService
-from moorage.compute.agents.heartbeats import FACTS_EACH, TOGETHER, Heartbeats
+from moorage.compute.agents.agent_service import REPORT_REFRESH, WRITE_INTERVAL, AgentService, Heartbeats
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import HostReport
 from moorage.compute.store import host_store, server_store
@@ -68,17 +67,17 @@ def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_
     """Each beats and asks for jobs every ten seconds; work is counted, not time."""
     number = 1000
     for host in range(number):
-        agents.register(facts(host))
-    clock.sleep(TOGETHER.total_seconds())
+        agents.register_host(facts(host))
+    clock.sleep(WRITE_INTERVAL.total_seconds())
     statements.clear()
     for _ in range(6):
         for host in range(number):
-            agents.register(facts(host))
-            assert agents.claim(f"compute-{host}", f"compute-{host}/1", 1) == []
+            agents.register_host(facts(host))
+            assert agents.claim_jobs(f"compute-{host}", f"compute-{host}/1", 1) == []
             clock.sleep(PERIOD.total_seconds() / number)
     minute = timedelta(minutes=1)
     updates = [statement for statement in statements if not statement.startswith("BEGIN")]
-    assert len(updates) <= minute / TOGETHER + 1
+    assert len(updates) <= minute / WRITE_INTERVAL + 1
     assert len(questions) == 6 * number, "one question each time for jobs: they must be found at once"
     assert {one.is_up for one in hosts.hosts()} == {True}
 
@@ -86,7 +85,7 @@ def test_a_thousand_hosts_cost_a_few_statements_a_minute_and_no_transaction_per_
 @on_every_database
 def test_a_host_that_falls_silent_is_down_after_the_bound_and_up_with_its_next_sign(agents, hosts, clock):
     for host in (1, 2):
-        agents.register(facts(host))
+        agents.register_host(facts(host))
     silent_since = clock.now()
 
     def states():
@@ -94,20 +93,20 @@ def test_a_host_that_falls_silent_is_down_after_the_bound_and_up_with_its_next_s
 
     while clock.now() - silent_since <= timedelta(seconds=UP_WINDOW_S):
         assert states()[1] is True
-        agents.register(facts(1))
+        agents.register_host(facts(1))
         clock.sleep(5)
     assert states() == [True, False]
-    agents.claim("compute-2", "compute-2/1", 1)
-    clock.sleep(TOGETHER.total_seconds())
-    agents.register(facts(1))
+    agents.claim_jobs("compute-2", "compute-2/1", 1)
+    clock.sleep(WRITE_INTERVAL.total_seconds())
+    agents.register_host(facts(1))
     assert states() == [True, True]
 
 
 def test_asking_for_jobs_is_a_sign_of_life_too(agents, hosts, clock):
-    agents.register(facts(1))
+    agents.register_host(facts(1))
     for _ in range(30):
         clock.sleep(PERIOD.total_seconds())
-        agents.claim("compute-1", "compute-1/1", 1)
+        agents.claim_jobs("compute-1", "compute-1/1", 1)
     assert hosts.hosts()[0].is_up
 
 
@@ -115,80 +114,80 @@ def test_asking_for_jobs_is_a_sign_of_life_too(agents, hosts, clock):
 def test_a_process_that_was_restarted_takes_a_claim_for_a_sign_of_life_and_knows_the_facts(
     agents, engine, hosts, clock, ids
 ):
-    agents.register(facts(1))
+    agents.register_host(facts(1))
     clock.sleep(UP_WINDOW_S + 1)
     assert not hosts.hosts()[0].is_up
     again = AgentService(engine, clock, ids, InProcessHints(Wakeups()))
-    assert again.claim("compute-1", "compute-1/1", 1) == []
+    assert again.claim_jobs("compute-1", "compute-1/1", 1) == []
     assert hosts.hosts()[0].is_up
     written = []
     event.listen(engine, "before_cursor_execute", lambda *arguments: written.append(arguments[2]))
-    again.register(facts(1))
+    again.register_host(facts(1))
     assert not any("vcpus" in statement for statement in written)
 
 
 @on_every_database
 def test_changed_facts_are_written_at_once(agents, engine, clock):
-    agents.register(facts(1))
-    agents.register(facts(1, vcpus=32))
+    agents.register_host(facts(1))
+    agents.register_host(facts(1, vcpus=32))
     with read(engine) as connection:
         assert host_store.host(connection, "compute-1").report.vcpus == 32
 
 
 def test_facts_that_another_process_wrote_meanwhile_are_set_right_some_time(agents, engine, clock, ids):
-    agents.register(facts(1))
-    AgentService(engine, clock, ids, InProcessHints(Wakeups())).register(facts(1, vcpus=32))
-    clock.sleep(FACTS_EACH.total_seconds())
-    agents.register(facts(1))
+    agents.register_host(facts(1))
+    AgentService(engine, clock, ids, InProcessHints(Wakeups())).register_host(facts(1, vcpus=32))
+    clock.sleep(REPORT_REFRESH.total_seconds())
+    agents.register_host(facts(1))
     with read(engine) as connection:
         assert host_store.host(connection, "compute-1").report.vcpus == 16
 
 
 @on_every_database
 def test_a_job_is_found_by_the_next_claim(agents, engine, clock):
-    agents.register(facts(1))
-    assert agents.claim("compute-1", "compute-1/1", 1) == []
+    agents.register_host(facts(1))
+    assert agents.claim_jobs("compute-1", "compute-1/1", 1) == []
     with write(engine) as connection:
         server_store.HOST_JOBS.enqueue(connection, NewJob("j", "compute-1", "build", "k", {}), clock.now())
-    assert [job.id for job in agents.claim("compute-1", "compute-1/1", 1)] == ["j"]
-    assert [job.epoch for job in agents.claim("compute-1", "compute-1/1", 1)] == [2], "who asks again has it again"
+    assert [job.id for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == ["j"]
+    assert [job.epoch for job in agents.claim_jobs("compute-1", "compute-1/1", 1)] == [2], "who asks again has it again"
 
 
 @on_every_database
 def test_a_host_that_was_forgotten_gets_no_jobs_until_it_is_registered_again(agents, engine, hosts, clock):
     for host in (1, 2):
-        agents.register(facts(host))
+        agents.register_host(facts(host))
     with write(engine) as connection:
         host_store.delete_host(connection, "compute-1")
     for _ in range(2):
-        clock.sleep(TOGETHER.total_seconds())
-        agents.register(facts(2))
-        agents.register(facts(1))
+        clock.sleep(WRITE_INTERVAL.total_seconds())
+        agents.register_host(facts(2))
+        agents.register_host(facts(1))
     assert {one.host.name for one in hosts.hosts()} == {"compute-1", "compute-2"}
     with write(engine) as connection:
         host_store.delete_host(connection, "compute-1")
-    clock.sleep(TOGETHER.total_seconds())
+    clock.sleep(WRITE_INTERVAL.total_seconds())
     with pytest.raises(NotFound, match="an agent registers it first"):
-        agents.claim("compute-1", "compute-1/1", 1)
+        agents.claim_jobs("compute-1", "compute-1/1", 1)
 
 
 def test_signs_of_life_that_could_not_be_written_are_kept(engine, clock, agents, hosts, monkeypatch):
-    agents.register(facts(1))
-    agents.register(facts(2))
+    agents.register_host(facts(1))
+    agents.register_host(facts(2))
     clock.sleep(30)
 
     def away(*_):
         raise Unavailable("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr("moorage.compute.agents.heartbeats.in_transaction", away)
+        patch.setattr("moorage.compute.agents.agent_service.in_transaction", away)
         with pytest.raises(Unavailable):
-            agents.register(facts(1))
+            agents.register_host(facts(1))
     clock.sleep(1)
-    agents.register(facts(2))
+    agents.register_host(facts(2))
     clock.sleep(UP_WINDOW_S - 2)
     assert [one.is_up for one in hosts.hosts()] == [True, True]
 
 
 def test_a_host_that_is_not_known_is_not_noted(engine, clock, agents):
-    assert not Heartbeats(engine, clock).heard("nobody")
+    assert not Heartbeats(engine, clock).record_heartbeat("nobody")

@@ -15,7 +15,7 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.requests.server_request import NewServer
 from moorage.compute.service import ComputeService
-from moorage.compute.store import move_store, server_store, usage_store
+from moorage.compute.store import move_store, quota_store, server_store
 from moorage.compute.store.tables import quota_locks, servers
 from moorage.core.caller import Caller
 from moorage.core.errors import OverQuota, Unavailable
@@ -165,7 +165,7 @@ def test_a_request_that_fails_counts_nothing(compute, engine, monkeypatch):
 @on_every_database
 def test_servers_from_before_they_were_counted_are_counted_little_by_little(compute, engine, monkeypatch):
     """As the migration leaves them: more of them than one request writes down."""
-    monkeypatch.setattr("moorage.compute.store.usage_store._TO_COUNT", usage_store._UNCOUNTED.limit(2))
+    monkeypatch.setattr("moorage.compute.store.quota_store._TO_COUNT", quota_store._UNCOUNTED.limit(2))
     make(compute, most=5)
     with write(engine) as connection:
         connection.execute(servers.update().values(counted=None, is_counted=False))

@@ -151,7 +151,7 @@ def test_several_actions_pass_from_one_event_to_the_next(compute, ids):
             action_store.begin_event(connection, action_id, "schedule", None, START)
         action_store.begin_event(connection, again, "build", "compute-0", START)
         hosts = dict.fromkeys(list(servers_of)[:2], "compute-1")
-        action_store.pass_on(connection, hosts, "schedule", "build", later)
+        action_store.begin_next_events(connection, hosts, "schedule", "build", later)
     with read(compute) as connection:
         first, second, third = (action_store.action(connection, one, "req") for one in servers_of.values())
     assert [(one.name, one.host, one.finished_at, one.result) for one in first.events] == [

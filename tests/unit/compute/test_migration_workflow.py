@@ -11,12 +11,12 @@ from moorage.compute.model.migration_workflow import (
     EVENTS,
     HOST_STEPS,
     MOST_DESTINATIONS,
+    REPEATED_STEPS,
     STEPS,
-    UNTIL_DONE,
     Move,
     MoveKind,
     Where,
-    again,
+    retried_elsewhere,
 )
 from moorage.compute.model.servers import Flavor, VmState
 
@@ -29,7 +29,7 @@ def test_every_way_through_a_plan_ends(kind):
     def ends(name, seen):
         assert name not in seen, f"{kind} turns in a circle: {seen}"
         step = steps[name]
-        following = {step.then} if name in UNTIL_DONE else {step.then, step.otherwise}
+        following = {step.then} if name in REPEATED_STEPS else {step.then, step.otherwise}
         for one in following - {None}:
             ends(one, [*seen, name])
 
@@ -73,7 +73,7 @@ def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
     move, tried = an_evacuation(), 0
     while move is not None:
         tried += 1
-        other = again(move, "b", move.created_at)
+        other = retried_elsewhere(move, "b", move.created_at)
         if other is not None:
             assert (other.status, other.step, other.dest_host) == ("accepted", None, None)
             assert (other.source_host, other.old_flavor, other.details["died"][-1]) == ("one", move.old_flavor, "two")
@@ -84,4 +84,4 @@ def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
 
 @pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": "clean"}])
 def test_it_does_not_where_it_was_told_where_to_go_or_is_over(values):
-    assert again(an_evacuation(**values), "b", datetime(2026, 3, 1, tzinfo=UTC)) is None
+    assert retried_elsewhere(an_evacuation(**values), "b", datetime(2026, 3, 1, tzinfo=UTC)) is None

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from moorage.compute.model.power_sync import POWERS, judge
+from moorage.compute.model.power_sync import POWERS, power_change
 from moorage.compute.model.servers import PowerState, TaskState, VmState
 
 
@@ -14,7 +14,7 @@ def server(vm_state, power=PowerState.RUNNING, task=None):
 
 @pytest.mark.parametrize("state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED])
 def test_a_guest_that_went_off_is_stopped(state):
-    verdict = judge(server(state), "shutoff")
+    verdict = power_change(server(state), "shutoff")
     assert (verdict.vm_state, verdict.power, verdict.error) == (VmState.STOPPED, PowerState.SHUTDOWN, None)
 
 
@@ -22,7 +22,7 @@ def test_a_guest_that_went_off_is_stopped(state):
     "state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED, VmState.RESCUED, VmState.SHELVED]
 )
 def test_a_domain_that_vanished_is_an_error_with_its_host(state):
-    verdict = judge(server(state), "gone")
+    verdict = power_change(server(state), "gone")
     assert verdict.vm_state is VmState.ERROR
     assert "is not on host metal-1 any more" in verdict.error
 
@@ -30,7 +30,7 @@ def test_a_domain_that_vanished_is_an_error_with_its_host(state):
 @pytest.mark.parametrize("seen", POWERS)
 @pytest.mark.parametrize("task", TaskState)
 def test_nothing_is_said_of_a_server_that_something_is_done_to(task, seen):
-    assert judge(server(VmState.ACTIVE, task=task), seen) is None
+    assert power_change(server(VmState.ACTIVE, task=task), seen) is None
 
 
 @pytest.mark.parametrize("seen", POWERS)
@@ -46,27 +46,27 @@ def test_nothing_is_said_of_a_server_that_something_is_done_to(task, seen):
     ],
 )
 def test_nothing_is_said_of_a_server_that_has_no_domain_of_its_own(state, seen):
-    assert judge(server(state), seen) is None
+    assert power_change(server(state), seen) is None
 
 
 def test_a_server_in_rescue_stays_in_rescue_when_its_guest_goes_off():
-    verdict = judge(server(VmState.RESCUED), "shutoff")
+    verdict = power_change(server(VmState.RESCUED), "shutoff")
     assert (verdict.vm_state, verdict.power) == (VmState.RESCUED, PowerState.SHUTDOWN)
 
 
 def test_a_guest_that_its_hypervisor_stopped_is_paused_and_one_that_goes_on_is_active():
     """QEMU stops a guest that writes to a full disk: whoever made room unpauses the server."""
-    stopped = judge(server(VmState.ACTIVE), "paused")
+    stopped = power_change(server(VmState.ACTIVE), "paused")
     assert (stopped.vm_state, stopped.power, stopped.error) == (VmState.PAUSED, PowerState.PAUSED, None)
-    again = judge(server(VmState.PAUSED, PowerState.PAUSED), "running")
+    again = power_change(server(VmState.PAUSED, PowerState.PAUSED), "running")
     assert (again.vm_state, again.power) == (VmState.ACTIVE, PowerState.RUNNING)
 
 
 def test_what_is_as_it_should_be_changes_nothing():
-    assert judge(server(VmState.ACTIVE), "running") is None
-    assert judge(server(VmState.STOPPED, PowerState.SHUTDOWN), "shutoff") is None
+    assert power_change(server(VmState.ACTIVE), "running") is None
+    assert power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "shutoff") is None
 
 
 def test_a_guest_that_somebody_started_by_hand_shows_its_power_only():
-    verdict = judge(server(VmState.STOPPED, PowerState.SHUTDOWN), "running")
+    verdict = power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "running")
     assert (verdict.vm_state, verdict.power) == (VmState.STOPPED, PowerState.RUNNING)

@@ -4,8 +4,8 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.core.names import RESERVED_REGION_TRAIT
-from moorage.scheduler.candidate_query import SearchScope, query_for
-from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, check, request_for
+from moorage.scheduler.candidate_query import SearchScope, candidate_query
+from moorage.scheduler.flavor_resources import FlavorFields, RequestGroup, check_extra_specs, request_for
 
 
 def flavor(specs=None, **fields):
@@ -50,7 +50,7 @@ def test_three_zeros_and_a_custom_class_ask_for_exactly_that_class():
 def test_the_query_is_what_is_allocated():
     """F5 (flavor-resources): what is requested is one parameter, and the allocation follows from it."""
     request = request_for(flavor({"resources:CUSTOM_LLC": "2", "resources:VCPU": "0"}))
-    assert query_for(request)[0] == ("resources", "CUSTOM_LLC:2,DISK_GB:10,MEMORY_MB:512")
+    assert candidate_query(request)[0] == ("resources", "CUSTOM_LLC:2,DISK_GB:10,MEMORY_MB:512")
 
 
 def test_disk_is_root_ephemeral_and_swap_rounded_up():
@@ -134,7 +134,7 @@ def test_keys_of_others_are_left_alone():
 )
 def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
     with pytest.raises(Invalid) as refusal:
-        check(specs)
+        check_extra_specs(specs)
     assert said in refusal.value.message
 
 
@@ -170,7 +170,7 @@ def test_the_query_has_all_parts_in_a_stable_order():
         "trait:HW_CPU_X86_AVX2": "required",
         "trait:in:CUSTOM_C,CUSTOM_D": "required",
     }
-    assert query_for(request_for(flavor(specs))) == [
+    assert candidate_query(request_for(flavor(specs))) == [
         ("resources", "DISK_GB:10,MEMORY_MB:512,VCPU:2"),
         ("required", "HW_CPU_X86_AVX2,!CUSTOM_B"),
         ("required", "in:CUSTOM_C,CUSTOM_D"),
@@ -182,7 +182,7 @@ def test_the_query_has_all_parts_in_a_stable_order():
 
 
 def test_a_forced_host_is_a_tree_for_each_group():
-    query = query_for(request_for(flavor({"resources1:CUSTOM_X": "1"})), SearchScope(in_tree="tree"))
+    query = candidate_query(request_for(flavor({"resources1:CUSTOM_X": "1"})), SearchScope(in_tree="tree"))
     assert [pair for pair in query if pair[0].startswith("in_tree")] == [("in_tree", "tree"), ("in_tree1", "tree")]
 
 
@@ -196,7 +196,7 @@ def test_groups_below_one_provider_and_traits_of_the_host():
         "same_subtree": "_A,_N;_B,_N",
         "root_required": "CUSTOM_RACK_1,!CUSTOM_OLD",
     }
-    query = query_for(request_for(flavor(specs)), SearchScope(in_tree="tree", member_of=("in:x,y", "!in:z")))
+    query = candidate_query(request_for(flavor(specs)), SearchScope(in_tree="tree", member_of=("in:x,y", "!in:z")))
     assert [pair for pair in query if not pair[0].startswith("resources")] == [
         ("in_tree", "tree"),
         ("member_of", "in:x,y"),
@@ -215,7 +215,7 @@ def test_an_aggregate_is_asked_for_with_whatever_group_there_is():
     request = request_for(
         flavor(ZEROS | {"resources_B:CUSTOM_A": "1", "resources_C:CUSTOM_A": "1", "group_policy": "none"})
     )
-    query = query_for(request, SearchScope(member_of=("in:x",)))
+    query = candidate_query(request, SearchScope(member_of=("in:x",)))
     assert [pair for pair in query if pair[0].startswith("member_of")] == [("member_of_B", "in:x")]
 
 
@@ -230,7 +230,7 @@ def test_the_names_that_placement_must_know():
 def test_who_takes_from_a_reservation_may_land_on_a_reserved_host():
     request = request_for(flavor({"resources:CUSTOM_RESERVATION_1": "1"}))
     assert request.is_for_reserved
-    assert ("root_required", "!COMPUTE_STATUS_DISABLED") in query_for(request)
+    assert ("root_required", "!COMPUTE_STATUS_DISABLED") in candidate_query(request)
 
 
 FPGA, OWN, OTHERS = "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_RESERVATION_1", "CUSTOM_RESERVATION_2"
@@ -248,10 +248,10 @@ FPGA, OWN, OTHERS = "CUSTOM_ACCELERATOR_FPGA", "CUSTOM_RESERVATION_1", "CUSTOM_R
     ids=["any region", "its own", "its image asks for another's", "no region", "of no reservation"],
 )
 def test_who_takes_from_a_reservation_is_kept_off_regions_of_others(specs, image, is_kept_off):
-    query = dict(query_for(request_for(flavor(specs), image)))
+    query = dict(candidate_query(request_for(flavor(specs), image)))
     assert (f"!{RESERVED_REGION_TRAIT}" in query.get("required", "").split(",")) is is_kept_off
 
 
 def test_a_group_of_its_own_is_kept_off_regions_of_others_by_itself():
-    query = dict(query_for(request_for(flavor({f"resources1:{FPGA}": "1", f"resources:{OWN}": "1"}))))
+    query = dict(candidate_query(request_for(flavor({f"resources1:{FPGA}": "1", f"resources:{OWN}": "1"}))))
     assert (query["required1"], "required" in query) == (f"!{RESERVED_REGION_TRAIT}", False)

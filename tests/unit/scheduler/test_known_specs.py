@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.core.errors import Invalid
-from moorage.scheduler.known_specs import check_known
+from moorage.scheduler.extra_specs import check_known_specs
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from moorage.scheduler.known_specs import check_known
     ],
 )
 def test_what_nova_takes_is_taken(specs):
-    check_known(specs)
+    check_known_specs(specs)
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,5 @@ def test_what_nova_takes_is_taken(specs):
 )
 def test_what_nova_refuses_is_refused_with_a_remedy(specs, said):
     with pytest.raises(Invalid) as refusal:
-        check_known(specs)
+        check_known_specs(specs)
     assert said in refusal.value.message

@@ -2,9 +2,14 @@
 
 import pytest
 
-from moorage.scheduler.flavor_resources import FlavorFields, request_for
-from moorage.scheduler.image_needs import architecture, hypervisor_type, image_needs
-from moorage.scheduler.prefilters import AggregateRules, AggregateView, Closed, member_of
+from moorage.scheduler.flavor_resources import (
+    FlavorFields,
+    architecture,
+    hypervisor_type,
+    request_for,
+    scheduling_properties,
+)
+from moorage.scheduler.prefilters import AggregateRules, AggregateView, NoOpenAggregate, aggregate_conditions
 
 EAST = AggregateView("e", {"availability_zone": "east"})
 WEST = AggregateView("w", {"availability_zone": "west"})
@@ -15,7 +20,7 @@ ALL = [EAST, WEST, RED, FAST]
 
 def found(zone=None, project="red", specs=None, aggregates=ALL, **rules):
     request = request_for(FlavorFields(1, 64, 1, extra_specs=specs or {}))
-    return member_of(
+    return aggregate_conditions(
         aggregates, AggregateRules(**rules), request, zone=zone, default_zone="nova", project_id=project
     )  # fmt: skip
 
@@ -27,7 +32,7 @@ def values(*arguments, **options):
 def test_a_zone_is_its_aggregates():
     assert found("east") == {"in:e": "availability zone east"}
     assert values("east", aggregates=[*ALL, AggregateView("e2", {"availability_zone": "east"})]) == ["in:e,e2"]
-    assert found("north") == Closed("no host is in availability zone north")
+    assert found("north") == NoOpenAggregate("no host is in availability zone north")
 
 
 def test_the_default_zone_is_where_no_other_is():
@@ -41,7 +46,7 @@ def test_projects_are_kept_to_their_aggregates_only_where_that_is_switched_on():
     on = {"limit_tenants_to_placement_aggregate": True}
     assert values(**on) == values(project="pink", **on) == ["in:r"]
     assert values(project="blue", **on) == []
-    assert isinstance(found(project="blue", placement_aggregate_required_for_tenants=True, **on), Closed)
+    assert isinstance(found(project="blue", placement_aggregate_required_for_tenants=True, **on), NoOpenAggregate)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_conditions_add_up():
 
 
 def test_what_of_an_image_matters_is_kept_and_read():
-    needs = image_needs({"trait:CUSTOM_A": "required", "hw_architecture": "arm64", "os_distro": "debian"})
+    needs = scheduling_properties({"trait:CUSTOM_A": "required", "hw_architecture": "arm64", "os_distro": "debian"})
     assert needs == {"trait:CUSTOM_A": "required", "hw_architecture": "arm64"}
     assert (architecture(needs), architecture({"architecture": "x86_64"}), architecture({})) == (
         "aarch64",

@@ -5,12 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.scheduler.filters import FILTERS, rejects
-from moorage.scheduler.hosts import HostState, ServerRequirements
+from moorage.scheduler.filters import FILTERS, HostState, ServerRequirements, rejects
+from moorage.scheduler.host_ranking import HostRanking
 from moorage.scheduler.reasons import Reasons, RejectionCount
-from moorage.scheduler.select import HostRanking
-from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, objection, only_host, preference
-from moorage.scheduler.weighers import Facts, WeigherInput, carries, multipliers_in, wanted_functions
+from moorage.scheduler.server_groups import (
+    GroupPolicy,
+    ServerGroupView,
+    affinity_root,
+    group_preference,
+    group_rejection,
+)
+from moorage.scheduler.weighers import HostFacts, WeigherInput, carries_function, multipliers_in, wanted_functions
 
 GOOD = HostState("h", "r", "nova", is_up=True, is_enabled=True, hypervisor_type="QEMU", architecture="x86_64")
 ANY = ServerRequirements("server")
@@ -26,7 +31,7 @@ ROOTS = ["a", "b", "c"]
         (GOOD, ServerRequirements("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
         (GOOD, ServerRequirements("server", host="other"), ("is_wanted_host", "another host was asked for")),
         (GOOD, ServerRequirements("server", zone="nova", host="h"), None),
-        (GOOD, ServerRequirements("server", not_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
+        (GOOD, ServerRequirements("server", excluded_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
         (GOOD, ServerRequirements("server", beside=frozenset({"h", "i"})), None),
         (
             GOOD,
@@ -63,7 +68,7 @@ def test_every_filter_is_tried_here():
     }  # fmt: skip
 
 
-def contest(facts, *, task=None, multipliers=None, special=None, roots=ROOTS):
+def contest(facts, *, task=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
     return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, special)
 
 
@@ -82,19 +87,27 @@ def order(made, server="server", group=None):
     ],
 )
 def test_each_weigher_orders_hosts(field, best_first):
-    facts = {root: Facts(**{field: number}) for number, root in enumerate(ROOTS)}
+    facts = {root: HostFacts(**{field: number}) for number, root in enumerate(ROOTS)}
     assert order(contest(facts)) == list(best_first)
 
 
 def test_devices_go_to_who_wants_them_and_are_kept_from_others():
     """R10 (accelerator-attach): hosts are ranked by available accelerators; 0, 1 and 4 free: 4 first."""
-    facts = {"a": Facts(free_accelerators=0), "b": Facts(free_accelerators=1), "c": Facts(free_accelerators=4)}
+    facts = {
+        "a": HostFacts(free_accelerators=0),
+        "b": HostFacts(free_accelerators=1),
+        "c": HostFacts(free_accelerators=4),
+    }
     assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["c", "b", "a"]
     assert order(contest(facts)) == ["a", "b", "c"]
 
 
 def test_a_device_that_carries_the_function_already_is_preferred():
-    facts = {"a": Facts(free_accelerators=4), "b": Facts(free_accelerators=1, has_function=True), "c": Facts()}
+    facts = {
+        "a": HostFacts(free_accelerators=4),
+        "b": HostFacts(free_accelerators=1, has_function=True),
+        "c": HostFacts(),
+    }
     assert order(contest(facts, task=WeigherInput(wants_accelerators=True)))[0] == "b"
 
 
@@ -102,72 +115,76 @@ def test_neither_room_nor_free_devices_outweigh_the_function():
     """A15, R10 (accelerator-attach): who would have to be programmed comes after who carries it, then more free ones."""
     full = {"free_memory_mb": 9.0, "free_processors": 9.0, "free_disk_gb": 9.0}
     facts = {
-        "a": Facts(**full, free_accelerators=4),
-        "b": Facts(free_accelerators=1, has_function=True, jobs=5),
-        "c": Facts(**full, free_accelerators=3),
+        "a": HostFacts(**full, free_accelerators=4),
+        "b": HostFacts(free_accelerators=1, has_function=True, jobs=5),
+        "c": HostFacts(**full, free_accelerators=3),
     }
     assert order(contest(facts, task=WeigherInput(wants_accelerators=True))) == ["b", "a", "c"]
 
 
 def test_a_failed_build_weighs_more_than_any_room():
-    facts = {"a": Facts(free_memory_mb=1e6, failed_builds=1), "b": Facts(), "c": Facts(free_memory_mb=1)}
+    facts = {"a": HostFacts(free_memory_mb=1e6, failed_builds=1), "b": HostFacts(), "c": HostFacts(free_memory_mb=1)}
     assert order(contest(facts)) == ["c", "b", "a"]
 
 
 def test_multipliers_come_from_options_and_from_aggregates():
-    facts = {root: Facts(free_memory_mb=number) for number, root in enumerate(ROOTS)}
+    facts = {root: HostFacts(free_memory_mb=number) for number, root in enumerate(ROOTS)}
     assert order(contest(facts, multipliers={"ram": -1.0})) == ["a", "b", "c"]
     packed = multipliers_in({"ram_weight_multiplier": "-2", "other": "x", "cpu_weight_multiplier": "many"})
     assert packed == {"ram": -2.0}
-    weights = dict(zip(ROOTS, contest(facts, special={"c": packed}).weights(), strict=True))
+    weights = dict(zip(ROOTS, contest(facts, aggregate_multipliers={"c": packed}).weights(), strict=True))
     assert weights == {"a": 0.0, "b": 0.5, "c": -2.0}
-    assert order(contest(facts, multipliers={"ram": 0.0}, special={"c": packed}))[-1] == "c"
+    assert order(contest(facts, multipliers={"ram": 0.0}, aggregate_multipliers={"c": packed}))[-1] == "c"
 
 
 def test_what_a_weigher_does_not_know_adds_nothing_whatever_the_factor():
-    facts = {root: Facts(jobs=number) for number, root in enumerate(ROOTS)}
+    facts = {root: HostFacts(jobs=number) for number, root in enumerate(ROOTS)}
     more = {"outside": lambda facts, task: (math.nan, 1.0, 3.0)[facts.jobs], "silent": lambda facts, task: math.nan}
     for factor, weights in ((2.0, [0.0, 0.0, 2.0]), (-2.0, [0.0, 0.0, -2.0])):
-        made = HostRanking(ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": factor}, more=more)
+        made = HostRanking(ROOTS, facts.get, WeigherInput(), {"io_ops": 0.0, "outside": factor}, plugin_weighers=more)
         assert made.weights().tolist() == weights
 
 
 def test_soft_policies_order_and_hard_ones_close():
     members = {"a": 2, "b": 1}
-    facts = {root: Facts() for root in ROOTS}
+    facts = {root: HostFacts() for root in ROOTS}
     together, apart = (
         ServerGroupView(policy, members) for policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY)
     )
     assert order(contest(facts), group=together) == ["a", "b", "c"]
     assert order(contest(facts), group=apart) == ["c", "b", "a"]
     hard = ServerGroupView(GroupPolicy.AFFINITY, members)
-    assert (only_host(hard), only_host(apart), only_host(ServerGroupView(GroupPolicy.AFFINITY))) == ("a", None, None)
-    assert [objection(hard, root) is None for root in ROOTS] == [True, True, False]
+    assert (affinity_root(hard), affinity_root(apart), affinity_root(ServerGroupView(GroupPolicy.AFFINITY))) == (
+        "a",
+        None,
+        None,
+    )
+    assert [group_rejection(hard, root) is None for root in ROOTS] == [True, True, False]
     two = ServerGroupView(GroupPolicy.ANTI_AFFINITY, members, max_server_per_host=2)
-    assert [objection(two, root) is None for root in ROOTS] == [False, True, True]
-    assert preference(two, "a") == 0.0
-    assert objection(ServerGroupView(GroupPolicy.AFFINITY), "a") is None
+    assert [group_rejection(two, root) is None for root in ROOTS] == [False, True, True]
+    assert group_preference(two, "a") == 0.0
+    assert group_rejection(ServerGroupView(GroupPolicy.AFFINITY), "a") is None
 
 
 def test_what_was_claimed_is_weighed_anew():
-    facts = {"a": Facts(free_memory_mb=10), "b": Facts(free_memory_mb=9), "c": Facts()}
+    facts = {"a": HostFacts(free_memory_mb=10), "b": HostFacts(free_memory_mb=9), "c": HostFacts()}
     made = contest(facts)
     assert order(made)[0] == "a"
-    facts["a"] = Facts(free_memory_mb=8)
-    made.changed("a")
+    facts["a"] = HostFacts(free_memory_mb=8)
+    made.refresh_root("a")
     assert order(made)[0] == "b"
 
 
 def test_equal_hosts_are_ordered_differently_for_different_servers_and_alike_for_one():
     roots = list("abcdef")
-    made = contest({root: Facts() for root in roots}, roots=roots)
+    made = contest({root: HostFacts() for root in roots}, roots=roots)
     firsts = [order(made, f"server-{number}")[0] for number in range(50)]
     assert len(set(firsts)) > 3
     assert order(made, "server-1") == order(made, "server-1")
 
 
 def test_one_of_the_best_few_is_taken_at_random():
-    facts = {root: Facts(free_memory_mb=-number) for number, root in enumerate(ROOTS)}
+    facts = {root: HostFacts(free_memory_mb=-number) for number, root in enumerate(ROOTS)}
     made = contest(facts)
     firsts = {next(made.order(f"server-{number}", subset=2)) for number in range(40)}
     assert firsts == {"a", "b"}
@@ -185,8 +202,8 @@ def test_functions_are_found_however_they_are_spelt():
         "hw:cpu_policy": "shared",
     }
     assert wanted_functions(specs) == {"9AFF0102", "CUSTOMFPGAINTELFUNCTIONGZIP", "BEEF", "SHA"}
-    assert carries(["CUSTOM_FPGA_INTEL_FUNCTION_9AFF_0102"], frozenset({"9AFF0102"}))
-    assert not carries(["CUSTOM_FPGA_INTEL_REGION_9AFF_0102", "HW_CPU_X86_AVX"], frozenset({"9AFF0102"}))
+    assert carries_function(["CUSTOM_FPGA_INTEL_FUNCTION_9AFF_0102"], frozenset({"9AFF0102"}))
+    assert not carries_function(["CUSTOM_FPGA_INTEL_REGION_9AFF_0102", "HW_CPU_X86_AVX"], frozenset({"9AFF0102"}))
 
 
 def test_reasons_are_counted_and_name_no_host_for_users():
@@ -196,22 +213,24 @@ def test_reasons_are_counted_and_name_no_host_for_users():
         (RejectionCount("resources:VCPU=1", 5, 3, ("node-1 has 0",)),),
         rejected={"node-2": down, "node-3": down, "node-4": zone},
     )
-    assert reasons.for_users() == (
+    assert reasons.user_message() == (
         "5 hosts considered; resources:VCPU=1 left 3. Placement has room, but: 2 hosts: its compute service is down; "
         "1 host: not in availability zone x."
     )
-    assert "node" not in reasons.for_users()
+    assert "node" not in reasons.user_message()
     assert reasons.filter_counts() == [("in_wanted_zone", 3, 2), ("service_is_up", 2, 0)]
-    text = reasons.for_administrators()
+    text = reasons.admin_details()
     assert "node-1 has 0" in text
     assert "node-2: its compute service is down" in text
 
 
 def test_refused_claims_and_notes_are_reasons_too():
-    assert Reasons("q", refused_claims={"h": 2}).for_users() == "all of 2 claims were overtaken by others; try again."
-    assert Reasons("q", note="there is no host").for_users() == "there is no host."
+    assert (
+        Reasons("q", refused_claims={"h": 2}).user_message() == "all of 2 claims were overtaken by others; try again."
+    )
+    assert Reasons("q", note="there is no host").user_message() == "there is no host."
     full = Reasons("q", closest=("h: lacks 1 VCPU",), change="1 VCPU less on h", refused_claims={"h": 2})
-    assert full.for_administrators().splitlines()[1:] == [
+    assert full.admin_details().splitlines()[1:] == [
         "h: 2 claims refused",
         "closest: h: lacks 1 VCPU",
         "would fit: 1 VCPU less on h",

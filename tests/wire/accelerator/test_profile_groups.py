@@ -3,8 +3,7 @@
 import pytest
 
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.flavor_resolution import with_device_profile
-from moorage.compute.requests.server_request import fields_of
+from moorage.compute.requests.server_request import fields_of, with_device_profile
 from moorage.core.errors import Invalid
 from moorage.scheduler.flavor_resources import RequestGroup, request_for
 

@@ -175,7 +175,10 @@ def test_a_failed_build_goes_to_the_next_host(plane, hosts):
 
 
 #: What os_acc and our own code raise for a request that is at fault itself.
-NOT_OF_THE_HOST = (os_acc.BadRequest("vendor in instance_info must be text, not int"), Invalid("a guest needs memory"))
+REQUEST_FAULT_CODES = (
+    os_acc.BadRequest("vendor in instance_info must be text, not int"),
+    Invalid("a guest needs memory"),
+)
 
 
 def failed_once(plane, hosts, error):
@@ -189,7 +192,7 @@ def failed_once(plane, hosts, error):
     return plane.show(server_id), sum(len(one.built) for one in hosts)
 
 
-@pytest.mark.parametrize("error", NOT_OF_THE_HOST, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", REQUEST_FAULT_CODES, ids=lambda error: type(error).__name__)
 def test_what_every_host_would_refuse_is_tried_on_no_other(plane, hosts, error):
     shown, built = failed_once(plane, hosts, error)
     assert (shown["status"], built) == ("ERROR", 0)
@@ -202,7 +205,7 @@ def test_what_one_host_lacks_is_tried_on_another(plane, hosts):
 
 
 def test_every_code_that_ends_the_tries_is_one_that_a_host_reports():
-    assert {failure_report(error)[1] for error in NOT_OF_THE_HOST} == build_retries.NOT_OF_THE_HOST
+    assert {failure_report(error)[1] for error in REQUEST_FAULT_CODES} == build_retries.REQUEST_FAULT_CODES
 
 
 def test_when_every_host_has_failed_it_says_so_and_nothing_is_held(plane, hosts):

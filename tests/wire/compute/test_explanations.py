@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from moorage.cli.commands.explain_server import show
-from moorage.compute.client.explain import ExplainClient
+from moorage.compute.client.compute_client import ExplainClient
 from moorage.core.names import RESERVED_HOST_TRAIT
 from tests.wire.compute.conftest import IMAGE, Host
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
 
 from moorage.cli.commands.explain_server import show
-from moorage.compute.client.explain import ExplainClient
+from moorage.compute.client.compute_client import ExplainClient
 from moorage.config import Config
 from moorage.core.errors import StartError
 from moorage.options import SchedulerOptions

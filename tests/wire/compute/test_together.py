@@ -139,19 +139,19 @@ def test_a_request_that_cannot_be_meant_fails_alone(plane, hosts, waiting):
 
 
 def test_one_that_always_fails_does_not_stand_before_the_others(plane, hosts, waiting):
-    asking, broken = plane.builder._scheduling._placer._asking, waiting[2]
-    asked = asking.asked
+    requests_of, broken = plane.builder._scheduler._selector._requests, waiting[2]
+    asked = requests_of.build_request
 
     def fails_for_one(server, *rest):
         if server.id == broken:
             raise KeyError("what nobody has thought of")
         return asked(server, *rest)
 
-    asking.asked = fails_for_one
+    requests_of.build_request = fails_for_one
     settled_ones = [one for one in waiting if one != broken]
     settled(plane, hosts, settled_ones)
     assert plane.show(broken)["status"] == "BUILD"
-    asking.asked = asked
+    requests_of.build_request = asked
     plane.clock.sleep(LEASE_S)
     for one in hosts:
         one.register()
@@ -198,8 +198,8 @@ def test_a_builder_that_is_killed_is_made_up_for(plane, hosts, waiting, index, w
 
 def test_killed_between_two_of_them_the_one_is_built_and_the_others_are_placed_anew(plane, hosts, waiting):
     """The claim of all is made, the first has its host in the database, the second has not."""
-    assigning, assigned = plane.builder._scheduling._assigning, []
-    assign = assigning.assign
+    assigning, assigned = plane.builder._scheduler._committer, []
+    assign = assigning.commit
 
     def dies(settled):
         if len(settled) > 1:
@@ -209,7 +209,7 @@ def test_killed_between_two_of_them_the_one_is_built_and_the_others_are_placed_a
         assign(settled)
         assigned.append(settled)
 
-    assigning.assign = dies
+    assigning.commit = dies
     with pytest.raises(Killed):
         plane.builder.run_once()
     assert sum(used(plane, hosts).values()) == 6
@@ -224,7 +224,7 @@ def test_a_builder_that_is_killed_before_it_writes_down_any_host_is_made_up_for(
     def dies(settled):
         raise Killed
 
-    plane.builder._scheduling._assigning.assign = dies
+    plane.builder._scheduler._committer.commit = dies
     with pytest.raises(Killed):
         plane.builder.run_once()
     assert sum(used(plane, hosts).values()) == 6
@@ -237,15 +237,15 @@ def test_a_builder_that_is_killed_before_it_writes_down_any_host_is_made_up_for(
 
 def test_an_answer_to_the_commit_that_got_lost_does_no_harm(plane, hosts, waiting):
     """The hosts are written down, but the builder does not know: nothing may be given back."""
-    assigning = plane.builder._scheduling._assigning
-    assign = assigning.assign
+    assigning = plane.builder._scheduler._committer
+    assign = assigning.commit
 
     def lost(settled):
-        assigning.assign = assign
+        assigning.commit = assign
         assign(settled)
         raise Unavailable("the connection broke")
 
-    assigning.assign = lost
+    assigning.commit = lost
     with pytest.raises(Conflict):
         plane.builder.run_once()
     settled(plane, hosts, waiting)

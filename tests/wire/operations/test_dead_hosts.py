@@ -116,7 +116,7 @@ def test_where_there_is_no_next_host_it_is_an_error_that_says_so(cloud):
 def test_a_build_whose_host_is_only_cut_off_is_reported_in_vain(cloud):
     """It was taken for dead, and goes on: its report is refused, and it gives up what it made before it is up."""
     server_id = asked_for(cloud)
-    (job,) = cloud.service.agents.claim(cloud.source.name, "slow", 1)
+    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "slow", 1)
     stays_dead(cloud, cloud.source)
     with cloud.engine.connect() as connection:
         query = "SELECT epoch, state FROM jobs WHERE id = ?"

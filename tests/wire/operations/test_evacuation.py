@@ -104,7 +104,7 @@ def test_a_zombie_agent_does_no_harm(cloud, server_id):
     """It had a job of the server when it was cut off; its report of an hour later is refused, and it cleans up."""
     host = cloud.source
     cloud.act(server_id, "reboot", {"type": "HARD"})
-    (job,) = cloud.service.agents.claim(host.name, "zombie", 1)
+    (job,) = cloud.service.agents.claim_jobs(host.name, "zombie", 1)
     cloud.forget_waits()
     cloud.dies(host)
     assert cloud.status(server_id)[1] == "rebooting_hard"
@@ -217,7 +217,7 @@ def strand(cloud, died_in):
     assert cloud.admin_act(server_id, "evacuate", {"host": cloud.target.name})[0] == 200
     if died_in != "spawn":
         cloud.mover.run_once()
-        cloud.claimed = cloud.service.agents.claim(cloud.target.name, "slow", 1) if died_in == "claim" else []
+        cloud.claimed = cloud.service.agents.claim_jobs(cloud.target.name, "slow", 1) if died_in == "claim" else []
         cloud.forget_waits()
     else:
         spawn = cloud.target.driver.spawn
@@ -352,7 +352,7 @@ def test_deleted_before_its_host_was_known_to_be_down_a_second_request_helps(clo
 
 def test_its_late_report_changes_nothing_about_a_deleted_server(cloud, server_id):
     cloud.act(server_id, "reboot", {"type": "HARD"})
-    (job,) = cloud.service.agents.claim(cloud.source.name, "zombie", 1)
+    (job,) = cloud.service.agents.claim_jobs(cloud.source.name, "zombie", 1)
     cloud.forget_waits()
     cloud.dies(cloud.source)
     deletes(cloud, server_id)

@@ -16,7 +16,7 @@ from moorage.cli.services import Endpoints, endpoints
 from moorage.cli.state import config_option
 from moorage.core.errors import Invalid, NotFound, RemoteError
 from moorage.placement.client.placement_client import Explanation
-from moorage.scheduler.candidate_query import query_for
+from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 from moorage.wire.client import with_query
 
@@ -92,7 +92,7 @@ def _of_flavor(there: Endpoints, name: str) -> Query:
     flavor = compute.flavor(name)
     if flavor is None:
         raise NotFound(f"compute knows no flavor {name!r}; `openstack flavor list --all` shows those it knows")
-    return query_for(
+    return candidate_query(
         request_for(
             FlavorFields(
                 flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs

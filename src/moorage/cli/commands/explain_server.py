@@ -10,7 +10,7 @@ from rich.console import Console
 from moorage.cli.output import console, table
 from moorage.cli.services import Endpoints, endpoints
 from moorage.cli.state import config_option
-from moorage.compute.client.explain import ExplainClient
+from moorage.compute.client.compute_client import ExplainClient
 from moorage.core.errors import NotFound
 
 

@@ -1,11 +1,12 @@
 """What host agents do: say that they live, fetch their jobs, report what became of them."""
 
+import threading
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.agents.heartbeats import Heartbeats
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job, situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
@@ -20,7 +21,7 @@ from moorage.compute.model.servers import (
     Server,
     VmState,
 )
-from moorage.compute.moves.migration_engine import MoveProgress, clean_queue
+from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.clock import Clock
@@ -64,14 +65,14 @@ class AgentService:
         self._ids = ids
         self._hints = hints
         self._lease_s = job_lease_s
-        self._beats = Heartbeats(engine, clock)
+        self._heartbeats = Heartbeats(engine, clock)
         self._open_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.any_open)
-        self._is_left = SingleReads(engine).prepare(move_store.LEAVING)
+        self._awaits_cleanup = SingleReads(engine).prepare(move_store.HAS_LEFTOVERS)
         self._offload_after_s = offload_after_s
         self._placement = placement
-        self._moves = MoveProgress(clock, ids)
+        self._migrations = MigrationEngine(clock, ids)
 
-    def register(self, report: HostReport, *, by: str | None = None) -> bool:
+    def register_host(self, report: HostReport, *, by: str | None = None) -> bool:
         """A heartbeat; True for a host that was not known. `by`: the host whose agent calls; None: a service.
 
         Raises `Conflict` for another host's provider, `Invalid` for a host that is called as a queue.
@@ -79,9 +80,9 @@ class AgentService:
         A host that servers are evacuated from stays down until it has cleaned up what is left of them.
         """
         check_not_queue_name(report.name)
-        if self._is_left(of_host=report.name):
+        if self._awaits_cleanup(of_host=report.name):
             return False
-        if self._beats.knows(report) and self._beats.heard(report.name):
+        if self._heartbeats.is_current(report) and self._heartbeats.record_heartbeat(report.name):
             return False
         if by is not None:
             self._check_provider(report)
@@ -89,7 +90,7 @@ class AgentService:
         is_new = in_transaction(
             self._engine, lambda connection: host_store.register(connection, report, new_uuid, self._clock.now())
         )
-        self._beats.remember(report)
+        self._heartbeats.remember_report(report)
         return is_new
 
     def _check_provider(self, report: HostReport) -> None:
@@ -105,25 +106,27 @@ class AgentService:
                 "when it starts"
             )
 
-    def claim(self, host: str, worker: str, limit: int) -> list[Job]:
+    def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on. Also a sign of life."""
         check_not_queue_name(host)
         # What was evacuated from this host goes before anything else is done on it, and before it counts as up.
-        is_left = self._is_left(of_host=host)
-        if not is_left and not self._beats.heard(host):
-            self._beats.remember(in_transaction(self._engine, lambda connection: self._beat(connection, host)))
-        queue = clean_queue(host) if is_left else host
+        is_left = self._awaits_cleanup(of_host=host)
+        if not is_left and not self._heartbeats.record_heartbeat(host):
+            self._heartbeats.remember_report(
+                in_transaction(self._engine, lambda connection: self._first_heartbeat(connection, host))
+            )
+        queue = cleanup_queue(host) if is_left else host
         if not self._open_jobs(of_queue=queue):
             return []
-        told: list[str] = []
+        queues: list[str] = []
 
         def work(connection: Connection) -> list[Job]:
-            told.clear()
+            queues.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
                 # Its worker died each time; nobody knows how far it came.
                 result = {**(job.result or {}), "is_left": True}
-                told.extend(self.follow(connection, job, JobReport("failed", job.epoch, result)))
+                queues.extend(self.apply_report(connection, job, JobReport("failed", job.epoch, result)))
 
             return server_store.HOST_JOBS.claim(
                 connection,
@@ -136,11 +139,11 @@ class AgentService:
             )
 
         jobs = in_transaction(self._engine, work)
-        for queue in told:
+        for queue in queues:
             self._hints.send(queue)
         return jobs
 
-    def _beat(self, connection: Connection, name: str) -> HostReport:
+    def _first_heartbeat(self, connection: Connection, name: str) -> HostReport:
         """The first sign of life that this process has of a host, and what it is."""
         host = host_store.host(connection, name)
         if host is None:
@@ -148,7 +151,7 @@ class AgentService:
         host_store.beat(connection, [name], self._clock.now())
         return host.report
 
-    def report(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
+    def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
         """Take note and lead the server to its next state, once however often it is reported.
 
         `host`: whose agent reports; None: a service does. Raises `NotFound` for the job of another one, and `Conflict` ``jobs.fenced`` when somebody else has the job by now.
@@ -163,7 +166,7 @@ class AgentService:
                 until = now + timedelta(seconds=self._lease_s)
                 server_store.HOST_JOBS.extend(connection, job_id, report.epoch, until)
                 return []
-            if report.error is not None and job.kind in migration_workflow.UNTIL_DONE:
+            if report.error is not None and job.kind in migration_workflow.REPEATED_STEPS:
                 not_before = now + timedelta(seconds=self._lease_s)
                 server_store.HOST_JOBS.release(connection, job_id, report.epoch, not_before)
                 return []
@@ -172,48 +175,48 @@ class AgentService:
             result = {key: value for key, value in report.result.items() if key != "console"}
             if not server_store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
                 return []
-            return self.follow(connection, job, report)
+            return self.apply_report(connection, job, report)
 
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
 
-    def follow(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
+    def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         """What follows from a report on a job that is ended, in its transaction. Answers the queues to hint at after the
         commit.
         """
         if job.kind == PROVIDER_CONFIG:
             return []  # who ordered it asks
         if "move_id" in job.payload:
-            return self._follow_move(connection, job, report)
-        return self._follow_operation(connection, job, report)
+            return self._apply_step_report(connection, job, report)
+        return self._apply_operation_report(connection, job, report)
 
-    def _follow_operation(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
+    def _apply_operation_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         operation = lifecycle.BY_KIND[job.kind]
         server = server_store.lock_server(connection, job.key)
         now = self._clock.now()
         if server is None:
             return []
-        told = []
+        queues = []
         if operation is lifecycle.CREATE:
-            if _leaves_something(report) and (server.task_state, server.host) == (operation.task, job.queue):
-                told.append(self._left(connection, server, job, server.placed))
+            if _has_leftovers(report) and (server.task_state, server.host) == (operation.task, job.queue):
+                queues.append(self._record_leftovers(connection, server, job, server.placed))
             code = report.result.get("code")
-            if build_retries.after_build(connection, job, server, now, error=report.error, code=code):
-                return [*told, BUILD_QUEUE]
-            report = build_retries.with_exhaustion(job, report)
+            if build_retries.retry_failed_build(connection, job, server, now, error=report.error, code=code):
+                return [*queues, BUILD_QUEUE]
+            report = build_retries.worded_as_exhausted(job, report)
         action_store.finish_event(connection, job.payload["action_id"], operation.event, now, error=report.error)
         if isinstance(text := report.result.get("console"), str):
             server_store.save_console(connection, server.id, text, now)
         outcome = lifecycle.after_report(operation, situation(server), succeeded=report.error is None)
         if outcome is None:
-            return told
+            return queues
         server_store.update_server(
-            connection, server.id, now, **_changes(server, operation, outcome, report, job.queue, now)
+            connection, server.id, now, **_report_changes(server, operation, outcome, report, job.queue, now)
         )
         if operation is lifecycle.SHELVE and report.error is None and self._offload_after_s == 0:
             return [self._offload(connection, server, job)]
-        if not _frees(operation, report):
-            return told
+        if not _frees_allocation(operation, report):
+            return queues
         payload = {
             "action_id": job.payload["action_id"],
             "request_id": job.payload["request_id"],
@@ -222,7 +225,7 @@ class AgentService:
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         # A deletion may come while a move settles: the mover's job is then before ours, and would wait for its next poll.
-        return [*told, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
+        return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
 
     def _offload(self, connection: Connection, server: Server, job: Job) -> str:
         """A server that is shelved leaves its host at once: part of the same action."""
@@ -234,39 +237,39 @@ class AgentService:
         server_store.HOST_JOBS.enqueue(connection, offload, now)
         return job.queue
 
-    def _follow_move(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
+    def _apply_step_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
         move = move_store.move(connection, job.payload["move_id"])
         server = None if move is None else server_store.lock_server(connection, move.server_id)
-        told: list[str] = []
+        queues: list[str] = []
         if move is not None and server is not None and move.step == job.kind:
-            if _leaves_something(report) and migration_workflow.is_built_in_vain(move, server.task_state):
-                told.append(self._left(connection, server, job, move.new_placed))
+            if _has_leftovers(report) and migration_workflow.failed_to_build(move, server.task_state):
+                queues.append(self._record_leftovers(connection, server, job, move.new_placed))
             apart = job.key != server.id
-            told += self._moves.advance(connection, move, server, report.result, report.error, apart=apart)
+            queues += self._migrations.advance_move(connection, move, server, report.result, report.error, apart=apart)
         waiting = server_store.HOST_JOBS.next_queue(connection, job.key)
-        return told if waiting is None else [*told, waiting]
+        return queues if waiting is None else [*queues, waiting]
 
-    def _left(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
+    def _record_leftovers(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
         """The server goes on, or elsewhere; its host cleans up, and `placed` nobody is offered before. First what is held
         there is taken over, then follows what follows: both are the server's own jobs, one after the other.
         """
         ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
-        return self._moves.leave_behind(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
+        return self._migrations.record_leftovers(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
 
 
-def _leaves_something(report: JobReport) -> bool:
+def _has_leftovers(report: JobReport) -> bool:
     """Whether the host says that it could not undo what it had begun."""
     return report.error is not None and bool(report.result.get("is_left"))
 
 
-def _frees(operation: Operation, report: JobReport) -> bool:
+def _frees_allocation(operation: Operation, report: JobReport) -> bool:
     """Whether nothing of the server is left on its host, so that its allocation must go too."""
     if operation is lifecycle.CREATE:
         return report.error is not None
     return operation in (lifecycle.DELETE, lifecycle.SHELVE_OFFLOAD) and report.error is None
 
 
-def _changes(
+def _report_changes(
     server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {"vm_state": outcome.vm_state, "task_state": outcome.task_state}
@@ -277,7 +280,7 @@ def _changes(
     if operation is lifecycle.CREATE and outcome.vm_state is VmState.ACTIVE:
         changes["launched_at"] = now
     if report.error is not None:
-        return changes | _failed(server, operation, outcome, report, host, now)
+        return changes | _failure_changes(server, operation, outcome, report, host, now)
     if operation in (lifecycle.SOFT_DELETE, lifecycle.SHELVE):
         changes["parked_at"] = now
     elif operation in (lifecycle.RESTORE, lifecycle.UNSHELVE):
@@ -287,7 +290,7 @@ def _changes(
     return changes
 
 
-def _failed(
+def _failure_changes(
     server: Server, operation: Operation, outcome: OperationOutcome, report: JobReport, host: str, now: datetime
 ) -> dict[str, Any]:
     changes: dict[str, Any] = {}
@@ -299,3 +302,66 @@ def _failed(
         details = f"host {host}, {operation.kind}: {report.result.get('code', 'no code')}"
         changes["fault"] = Fault(500, report.error or "", details, now)
     return changes
+
+
+WRITE_INTERVAL = timedelta(seconds=3)
+
+#: So many hosts are few.
+WRITE_AT_ONCE_UP_TO = 30
+
+#: So often a host's facts are written although they are as this process knows them: another one may have been queues
+#: something else meanwhile.
+REPORT_REFRESH = timedelta(minutes=10)
+
+
+class Heartbeats:
+    """Of one process; thread-safe."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._lock = threading.Lock()
+        #: {host: its facts and when they were written}
+        self._known: dict[str, tuple[HostReport, datetime]] = {}
+        #: {host: when it beat}, not written yet
+        self._unwritten: dict[str, datetime] = {}
+        self._written_at = clock.now()
+
+    def remember_report(self, report: HostReport) -> None:
+        """The facts were written now, and its heartbeat with them."""
+        with self._lock:
+            self._known[report.name] = (report, self._clock.now())
+
+    def is_current(self, report: HostReport) -> bool:
+        """Whether nothing but the heartbeat need be written."""
+        known = self._known.get(report.name)
+        return known is not None and known[0] == report and self._clock.now() - known[1] < REPORT_REFRESH
+
+    def record_heartbeat(self, host: str) -> bool:
+        """Note that it lives. False: it is not known here, nothing was unwritten."""
+        now = self._clock.now()
+        with self._lock:
+            if host not in self._known:
+                return False
+            self._unwritten[host] = now
+            if len(self._known) > WRITE_AT_ONCE_UP_TO and now - self._written_at < WRITE_INTERVAL:
+                return True
+            unwritten, self._unwritten = self._unwritten, {}
+            before, self._written_at = self._written_at, now
+        try:
+            self._write(unwritten)
+        except BaseException:
+            with self._lock:
+                self._unwritten, self._written_at = unwritten | self._unwritten, before
+            raise
+        return host in self._known
+
+    def _write(self, unwritten: Mapping[str, datetime]) -> None:
+        def work(connection: Connection) -> int:
+            return host_store.beat(connection, sorted(unwritten), min(unwritten.values()))
+
+        if in_transaction(self._engine, work) < len(unwritten):
+            # One of them was forgotten (its service deleted): whichever it is, its agent registers it again.
+            with self._lock:
+                for host in unwritten:
+                    self._known.pop(host, None)

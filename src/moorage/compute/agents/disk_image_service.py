@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.moves.migration_engine import clean_queue
+from moorage.compute.moves.migration_engine import cleanup_queue
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.errors import NotFound
@@ -19,7 +19,7 @@ from moorage.images.views import OwnerView
 from moorage.jobs.model import Job, JobState
 
 #: By these a backup is told from others of its server.
-_KINDS = ("instance_uuid", "image_type", "backup_type")
+_BACKUP_PROPERTIES = ("instance_uuid", "image_type", "backup_type")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class DiskImageService:
         self._engine = engine
         self._writer = images
 
-    def named(self, host: str, project_id: str) -> frozenset[str] | None:
+    def images_named_for(self, host: str, project_id: str) -> frozenset[str] | None:
         """See `moorage.images.for_hosts.NamedImages`."""
         with read(self._engine) as connection:
             here = ServerQuery(host=host, project_id=project_id, softly_deleted=True)
@@ -70,9 +70,9 @@ class DiskImageService:
         ids |= {image for payload in payloads for image in (payload["server"].get("image_id"), payload.get("image_id"))}
         return frozenset(image for image in ids if image)
 
-    def upload(self, host: str, image_id: str, disk: ServerDisk, chunks: Iterator[bytes]) -> None:
+    def upload_disk_image(self, host: str, image_id: str, disk: ServerDisk, chunks: Iterator[bytes]) -> None:
         """Raises `NotFound` where no job that this host works on orders the image."""
-        writer, job = self._ordered(host, image_id)
+        writer, job = self._writer_and_job(host, image_id)
         image, view = job.payload["image"], OwnerView(_server_of(job)["project_id"])
         writer.upload(
             view, image_id, image["name"], {**disk.properties, **image.get("properties", {})},
@@ -80,17 +80,17 @@ class DiskImageService:
         )  # fmt: skip
         rotation = job.payload.get("rotation")
         if rotation is not None:
-            alike = {name: image["properties"][name] for name in _KINDS}
-            found = writer.find(view, alike)
+            backup_properties = {name: image["properties"][name] for name in _BACKUP_PROPERTIES}
+            found = writer.find(view, backup_properties)
             for old in found[: max(0, len(found) - rotation)]:
                 writer.delete(view, old.id)
 
-    def withdraw(self, host: str, image_id: str) -> None:
+    def withdraw_image(self, host: str, image_id: str) -> None:
         """Who waits for an image that was announced waits for good, unless it goes. Raises `NotFound` as `upload`."""
-        writer, job = self._ordered(host, image_id)
+        writer, job = self._writer_and_job(host, image_id)
         writer.delete(OwnerView(_server_of(job)["project_id"]), image_id)
 
-    def _ordered(self, host: str, image_id: str) -> tuple[DiskImageWriter, Job]:
+    def _writer_and_job(self, host: str, image_id: str) -> tuple[DiskImageWriter, Job]:
         with read(self._engine) as connection:
             jobs = [job for job in _open_jobs(connection, host) if job.state is JobState.CLAIMED]
         for job in jobs:
@@ -100,7 +100,7 @@ class DiskImageService:
 
 
 def _open_jobs(connection: Connection, host: str) -> list[Job]:
-    queues = (host, clean_queue(host))
+    queues = (host, cleanup_queue(host))
     return [job for queue in queues for job in server_store.HOST_JOBS.open_in(connection, queue)]
 
 

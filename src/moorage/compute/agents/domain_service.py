@@ -1,7 +1,7 @@
 """What host agents see of their domains: guests that shut themselves down, domains that vanished, what guests wrote.
 
-An agent asks which servers it should have, looks at its domains after that, and says what it saw. A server that was
-changed in between is left as it is: the look was at another state of it.
+An agent asks which servers it should have, reports at its domains after that, and says what it saw. A server that was
+changed in between is left as it is: the report was at another state of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from moorage.db.transactions import in_transaction, read
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedServer:
     """A server of a host. `mark` is another one after each change of the server; None: it is being changed."""
 
     id: str
@@ -27,10 +27,10 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Look:
+class DomainReport:
     id: str
     mark: str
-    power: str  #: see `looks.POWERS`
+    power: str  #: see `reports.POWERS`
 
 
 class DomainService:
@@ -38,15 +38,15 @@ class DomainService:
         self._engine = engine
         self._clock = clock
 
-    def expected(self, host: str) -> list[Expected]:
+    def expected_servers(self, host: str) -> list[ExpectedServer]:
         with read(self._engine) as connection:
             servers = list(server_store.find_servers(connection, ServerQuery(host=host, softly_deleted=True)))
         return [
-            Expected(server.id, server.updated_at.isoformat() if power_sync.is_settled(server) else None)
+            ExpectedServer(server.id, server.updated_at.isoformat() if power_sync.is_settled(server) else None)
             for server in servers
         ]
 
-    def server(self, host: str, server_id: str) -> Server:
+    def server_on_host(self, host: str, server_id: str) -> Server:
         """Raises `NotFound` for a server that is not on this host."""
         with read(self._engine) as connection:
             server = server_store.server(connection, server_id)
@@ -54,22 +54,22 @@ class DomainService:
             raise NotFound(f"there is no server {server_id} on host {host}")
         return server
 
-    def seen(self, host: str, seen: Sequence[Look], consoles: Mapping[str, str]) -> None:
+    def report_domains(self, host: str, reports: Sequence[DomainReport], consoles: Mapping[str, str]) -> None:
         """Take note. `consoles`: server -> the end of what its guest wrote, where that changed."""
         now = self._clock.now()
 
         def work(connection: Connection) -> None:
-            for look in seen:
-                server = server_store.lock_server(connection, look.id)
-                if server is None or server.host != host or server.updated_at.isoformat() != look.mark:
+            for report in reports:
+                server = server_store.lock_server(connection, report.id)
+                if server is None or server.host != host or server.updated_at.isoformat() != report.mark:
                     continue
-                verdict = power_sync.judge(server, look.power)
-                if verdict is None:
+                change = power_sync.power_change(server, report.power)
+                if change is None:
                     continue
-                changes: dict[str, object] = {"vm_state": verdict.vm_state, "power_state": verdict.power}
-                if verdict.error is not None:
-                    changes["fault"] = Fault(500, verdict.error, f"host {host}, a look at its domains", now)
-                server_store.update_server(connection, look.id, now, **changes)
+                changes: dict[str, object] = {"vm_state": change.vm_state, "power_state": change.power}
+                if change.error is not None:
+                    changes["fault"] = Fault(500, change.error, f"host {host}, a report at its domains", now)
+                server_store.update_server(connection, report.id, now, **changes)
             for server_id, text in consoles.items():
                 server = server_store.server(connection, server_id)
                 if server is not None and server.host == host:

@@ -6,7 +6,7 @@
     a step of a move            the move goes on without the host (`moves.Step.without`), or home, or to yet another one
     anything else               is about a server that is on that host: it waits with it
 
-What may be of a server on the dead host is left behind there (`MoveProgress.leave_behind`): its jobs are revoked, and when
+What may be of a server on the dead host is left behind there (`MigrationEngine.record_leftovers`): its jobs are revoked, and when
 it returns it cleans up before it counts as up. So it does no harm to take a host for dead that is only cut off.
 
 A host is dead when it was down at each look for a while: where this service itself was away, all hosts are down at first.
@@ -25,7 +25,7 @@ from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import HostDies
 from moorage.compute.model.migration_workflow import STEPS, Move, MoveKind
 from moorage.compute.model.servers import Server, VmState
-from moorage.compute.moves.migration_engine import MoveProgress
+from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
@@ -37,7 +37,7 @@ from moorage.jobs.wakeups import Hints
 log = logging.getLogger(__name__)
 
 #: So many in the time after which a host that was down at each is dead.
-LOOKS = 3
+CHECKS_BEFORE_DEAD = 3
 HOST_DOWN_CODE = "compute.host_down"
 _OPEN = frozenset({JobState.READY, JobState.CLAIMED})
 
@@ -65,30 +65,30 @@ class DeadHostsTask:
         self._hosts = hosts
         self._agents = agents
         self._grace = timedelta(seconds=grace_s)
-        self._period = self._grace / LOOKS
-        self._moves = MoveProgress(clock, ids)
+        self._period = self._grace / CHECKS_BEFORE_DEAD
+        self._migrations = MigrationEngine(clock, ids)
         #: {host: when it was first seen to be down}
         self._down: dict[str, datetime] = {}
 
     def run_once(self) -> datetime | None:
         now = self._clock.now()
-        self._down = {host: self._down.get(host, now) for host in self._hosts.down()}
+        self._down = {host: self._down.get(host, now) for host in self._hosts.down_hosts()}
         for host, since in self._down.items():
             if now - since >= self._grace:
-                self._end_all(host)
+                self._end_open_jobs(host)
         return now + self._period
 
-    def _end_all(self, host: str) -> None:
+    def _end_open_jobs(self, host: str) -> None:
         with read(self._engine) as connection:
             jobs = server_store.HOST_JOBS.open_in(connection, host)
         for job in jobs:
-            queues = in_transaction(self._engine, partial(self._end, job_id=job.id))
+            queues = in_transaction(self._engine, partial(self._end_job, job_id=job.id))
             for queue in queues:
                 self._hints.send(queue)
             if queues:
                 log.warning("goes on without its host", extra={"host": host, "server": job.key, "kind": job.kind})
 
-    def _end(self, connection: Connection, job_id: str) -> list[str]:
+    def _end_job(self, connection: Connection, job_id: str) -> list[str]:
         """Answers whom to hint at; nobody: it waits, or was ended by somebody else."""
         job = server_store.HOST_JOBS.get(connection, job_id)
         if job is None or job.key.startswith("move:"):
@@ -98,9 +98,9 @@ class DeadHostsTask:
         if server is None or job is None or job.state not in _OPEN:
             return []
         end = self._end_step if "move_id" in job.payload else self._end_operation
-        told = end(connection, job, server)
-        waiting = server_store.HOST_JOBS.next_queue(connection, job.key) if told else None
-        return told if waiting is None else [*told, waiting]
+        queues = end(connection, job, server)
+        waiting = server_store.HOST_JOBS.next_queue(connection, job.key) if queues else None
+        return queues if waiting is None else [*queues, waiting]
 
     # ------------------------------------------------------------------------------- operations
 
@@ -109,42 +109,42 @@ class DeadHostsTask:
         if operation.host_dies is HostDies.WAITS or server.task_state is not operation.task:
             return []
         if operation.host_dies is HostDies.RECORDED:
-            return self._follow(connection, job, "done", {})
+            return self._apply_report(connection, job, "done", {})
         now = self._clock.now()
         server_store.HOST_JOBS.revoke(connection, server.id, job.queue, now)
         ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
-        told = [self._moves.leave_behind(connection, server, job.queue, server.placed, ids)]
+        queues = [self._migrations.record_leftovers(connection, server, job.queue, server.placed, ids)]
         if operation is not lifecycle.CREATE:
-            return [*told, *self._follow(connection, job, "done", {})]
+            return [*queues, *self._apply_report(connection, job, "done", {})]
         error = f"Host {job.queue} went down while the server was being built there."
-        return [*told, *self._follow(connection, job, "failed", {"error": error, "code": HOST_DOWN_CODE})]
+        return [*queues, *self._apply_report(connection, job, "failed", {"error": error, "code": HOST_DOWN_CODE})]
 
-    def _follow(self, connection: Connection, job: Job, state: str, result: dict[str, str]) -> list[str]:
-        return [job.queue, *self._agents.follow(connection, job, JobReport(state, job.epoch, result))]
+    def _apply_report(self, connection: Connection, job: Job, state: str, result: dict[str, str]) -> list[str]:
+        return [job.queue, *self._agents.apply_report(connection, job, JobReport(state, job.epoch, result))]
 
     # ------------------------------------------------------------------------------------ moves
 
     def _end_step(self, connection: Connection, job: Job, server: Server) -> list[str]:
         move = move_store.move(connection, job.payload["move_id"])
         if move is None or move.step != job.kind:
-            return self._make_way(connection, job)
+            return self._skip_outdated_job(connection, job)
         step = STEPS[move.kind][move.step]
         expected = step.task is None or migration_workflow.is_abandoned(move) or server.task_state is step.task
         if not expected:
             return []
         reason = f"Host {job.queue} went down in the middle of the {move.kind} ({step.name})."
         if step.without is not None:
-            return self._go_on(connection, move, server, reason)
+            return self._continue_move(connection, move, server, reason)
         if move.kind is MoveKind.LIVE and step.name == "take-over":
             reason += " Evacuate it, or reboot it hard when that host is back."
-            return self._moves.arrived_broken(connection, move, server, reason)
+            return self._migrations.arrive_in_error(connection, move, server, reason)
         if step.name in migration_workflow.HOMEWARD and server.vm_state is VmState.RESIZED:
             reason += " Evacuate it; if that host comes back before, it goes on."
-            self._moves.back_on_a_dead_host(connection, move, server, reason)
+            self._migrations.return_to_dead_host(connection, move, server, reason)
             return [job.queue]
         return []
 
-    def _make_way(self, connection: Connection, job: Job) -> list[str]:
+    def _skip_outdated_job(self, connection: Connection, job: Job) -> list[str]:
         """Its move is at something else by now: it goes where another host waits behind it."""
         waiting = [
             other.queue
@@ -155,9 +155,9 @@ class DeadHostsTask:
             server_store.HOST_JOBS.revoke_one(connection, job.id, self._clock.now())
         return waiting[:1]
 
-    def _go_on(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        other = migration_workflow.again(move, self._ids.uuid(), self._clock.now())
+    def _continue_move(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
+        other = migration_workflow.retried_elsewhere(move, self._ids.uuid(), self._clock.now())
         if other is None:
-            return self._moves.go_on_without(connection, move, server, reason)
+            return self._migrations.continue_without_host(connection, move, server, reason)
         move_store.insert_move(connection, other)
-        return self._moves.go_on_without(connection, move, server, None)
+        return self._migrations.continue_without_host(connection, move, server, None)

@@ -1,4 +1,4 @@
-"""Provider configuration of a host, from afar: an order for its agent, and what the agent answered.
+"""Provider configuration of a host, from afar: an order for its agent, and action the agent answered.
 
 An order is a job of the host like any other, so it is kept until it is done and told once; but it is about no server. The
 host's files stay the host's: its agent checks them, changes Placement or refuses (`moorage.agent.control.control_api`).
@@ -19,7 +19,7 @@ from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 
 #: An order that no agent has taken by then is not carried out any more: nobody expects it to happen tomorrow.
-ORDER_LASTS = timedelta(minutes=5)
+ORDER_LIFETIME = timedelta(minutes=5)
 
 
 class ProviderConfigService:
@@ -29,13 +29,13 @@ class ProviderConfigService:
         self._ids = ids
         self._hints = hints
 
-    def order(self, host: str, what: str, files: Mapping[str, str], request_id: str) -> Job:
-        """`what`: show, plan or apply. Raises `NotFound`, and `Conflict` for a host that is forced down."""
+    def order_provider_config(self, host: str, action: str, files: Mapping[str, str], request_id: str) -> Job:
+        """`action`: show, plan or apply. Raises `NotFound`, and `Conflict` for a host that is forced down."""
         now = self._clock.now()
         payload = {
-            "do": what,
+            "do": action,
             "files": dict(files),
-            "expires_at": (now + ORDER_LASTS).isoformat(),
+            "expires_at": (now + ORDER_LIFETIME).isoformat(),
             "request_id": request_id,
         }
         new = NewJob(self._ids.uuid(), host, PROVIDER_CONFIG, f"provider-config:{host}", payload)
@@ -53,7 +53,7 @@ class ProviderConfigService:
         self._hints.send(host)
         return job
 
-    def answer(self, host: str, order_id: str) -> Job:
+    def find_order(self, host: str, order_id: str) -> Job:
         with read(self._engine) as connection:
             return self._found(connection, host, order_id)
 

@@ -8,17 +8,13 @@ from collections.abc import Callable
 from moorage.compute.api.handlers import (
     agents,
     aggregates,
-    baremetal,
-    disk_images,
     explanations,
-    extensions,
     external_events,
     flavors,
     hypervisors,
     instance_actions,
     keypairs,
     migrations,
-    provider_configs,
     quotas,
     server_actions,
     server_groups,
@@ -27,21 +23,15 @@ from moorage.compute.api.handlers import (
     unsupported_routes,
     usages,
     versions,
-    zones,
 )
 from moorage.compute.api.handlers import server_subresources as parts
 from moorage.compute.api.handlers.views import check_query, error, word_schema_error
 from moorage.compute.api.policy_rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, PROVIDER_CONFIG_RULE, RULES
-from moorage.compute.api.schemas import baremetal as baremetal_schemas
 from moorage.compute.api.schemas import events as event_schemas
-from moorage.compute.api.schemas import explanations as explanation_schemas
 from moorage.compute.api.schemas import flavors as flavor_schemas
 from moorage.compute.api.schemas import hosts as host_schemas
-from moorage.compute.api.schemas import keypairs as keypair_schemas
-from moorage.compute.api.schemas import provider_configs as config_schemas
+from moorage.compute.api.schemas import projects as project_schemas
 from moorage.compute.api.schemas import queries
-from moorage.compute.api.schemas import quotas as quota_schemas
-from moorage.compute.api.schemas import server_groups as group_schemas
 from moorage.compute.api.schemas import servers as server_schemas
 from moorage.compute.service import ComputeService
 from moorage.images.for_hosts import HostImages, image_routes
@@ -172,8 +162,8 @@ _HOSTS = [
     _route("DELETE", "/os-services/{service_id}", services.delete, "os-services:delete"),
     _route("GET", "/os-hosts", services.index_hosts, "os-hosts:list", until=42),
     _route("GET", "/os-hosts/{host}", services.show_host, "os-hosts:show", until=42),
-    _route("GET", "/os-availability-zone", zones.index, "os-availability-zone:list"),
-    _route("GET", "/os-availability-zone/detail", zones.detail, "os-availability-zone:detail"),
+    _route("GET", "/os-availability-zone", aggregates.index_zones, "os-availability-zone:list"),
+    _route("GET", "/os-availability-zone/detail", aggregates.detail_zones, "os-availability-zone:detail"),
     _route("GET", "/os-aggregates", aggregates.index, "os-aggregates:index"),
     _route("POST", "/os-aggregates", aggregates.create, "os-aggregates:create", host_schemas.AGGREGATE_CREATE),
     _route("GET", "/os-aggregates/{aggregate_id}", aggregates.show, "os-aggregates:show"),
@@ -192,27 +182,29 @@ _QUOTA_CLASS = "/os-quota-class-sets/{name}"
 _EVENTS = "os-server-external-events:create"
 _PROJECTS = [
     _route("GET", "/os-keypairs", keypairs.index, "os-keypairs:index", query=queries.KEYPAIRS),
-    _route("POST", "/os-keypairs", keypairs.create, "os-keypairs:create", keypair_schemas.KEYPAIR),
+    _route("POST", "/os-keypairs", keypairs.create, "os-keypairs:create", project_schemas.KEYPAIR),
     _route("GET", "/os-keypairs/{name}", keypairs.show, "os-keypairs:show", query=queries.KEYPAIR),
     _route("DELETE", "/os-keypairs/{name}", keypairs.delete, "os-keypairs:delete", query=queries.KEYPAIR),
     _route("GET", "/limits", quotas.show_limits, "limits", query=queries.LIMITS),
     _route("GET", _QUOTA_SET, quotas.show, "os-quota-sets:show", query=queries.QUOTA_SETS),
-    _route("PUT", _QUOTA_SET, quotas.update, "os-quota-sets:update", quota_schemas.QUOTA_SET, query=queries.QUOTA_SETS),
+    _route(
+        "PUT", _QUOTA_SET, quotas.update, "os-quota-sets:update", project_schemas.QUOTA_SET, query=queries.QUOTA_SETS
+    ),
     _route("DELETE", _QUOTA_SET, quotas.reset, "os-quota-sets:delete", query=queries.QUOTA_SETS),
     _route("GET", f"{_QUOTA_SET}/defaults", quotas.defaults, "os-quota-sets:defaults"),
     _route("GET", f"{_QUOTA_SET}/detail", quotas.detail, "os-quota-sets:detail", query=queries.QUOTA_SETS),
     _route("GET", _QUOTA_CLASS, quotas.show_class, "os-quota-class-sets:show"),
-    _route("PUT", _QUOTA_CLASS, quotas.update_class, "os-quota-class-sets:update", quota_schemas.QUOTA_CLASS_SET),
+    _route("PUT", _QUOTA_CLASS, quotas.update_class, "os-quota-class-sets:update", project_schemas.QUOTA_CLASS_SET),
     _route("GET", "/os-simple-tenant-usage", usages.index, "os-simple-tenant-usage:list", query=queries.USAGES),
     _route(
         "GET", "/os-simple-tenant-usage/{project_id}", usages.show, "os-simple-tenant-usage:show", query=queries.USAGE
     ),
     _route("POST", "/os-server-external-events", external_events.create, _EVENTS, event_schemas.EVENTS),
     _route("GET", "/os-migrations", migrations.index, "os-migrations:index", query=queries.MIGRATIONS),
-    _route("GET", "/extensions", extensions.index, "extensions"),
-    _route("GET", "/extensions/{alias}", extensions.show, "extensions"),
+    _route("GET", "/extensions", versions.index_extensions, "extensions"),
+    _route("GET", "/extensions/{alias}", versions.show_extension, "extensions"),
     _route("GET", "/os-server-groups", server_groups.index, "os-server-groups:index"),
-    _route("POST", "/os-server-groups", server_groups.create, "os-server-groups:create", group_schemas.CREATE),
+    _route("POST", "/os-server-groups", server_groups.create, "os-server-groups:create", project_schemas.SERVER_GROUP),
     _route("GET", "/os-server-groups/{group_id}", server_groups.show, "os-server-groups:show"),
     _route("DELETE", "/os-server-groups/{group_id}", server_groups.delete, "os-server-groups:delete"),
 ]
@@ -237,8 +229,8 @@ _AGENTS: list[Route[ComputeService]] = [
     agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot, AGENT_RULE),
     agent_route("PUT", f"{_HOST}/domains", agents.seen, AGENT_RULE, host_schemas.SEEN, effect="routine"),
     *image_routes(AGENT_RULE, images_for_hosts),
-    agent_route("PUT", _HOST + "/images/{image_id}/file", disk_images.upload, AGENT_RULE, reads="stream"),
-    agent_route("DELETE", _HOST + "/images/{image_id}", disk_images.withdraw, AGENT_RULE, reads="none"),
+    agent_route("PUT", _HOST + "/images/{image_id}/file", agents.upload_disk_image, AGENT_RULE, reads="stream"),
+    agent_route("DELETE", _HOST + "/images/{image_id}", agents.withdraw_disk_image, AGENT_RULE, reads="none"),
     agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, job_api.REPORT),
 ]
 
@@ -248,19 +240,30 @@ _OWN_ROUTES: list[Route[ComputeService]] = [
         "/moorage/v1/explain-server",
         explanations.of_new_server,
         EXPLAIN_RULE,
-        schema=explanation_schemas.EXPLAINED,
+        schema=server_schemas.EXPLAIN,
         effect="none",
     ),
-    Route("POST", "/moorage/v1/migrate-flavors", baremetal.migrate, MIGRATE_RULE, schema=baremetal_schemas.MIGRATE),
+    Route(
+        "POST",
+        "/moorage/v1/migrate-flavors",
+        flavors.migrate_bare_metal_flavors,
+        MIGRATE_RULE,
+        schema=flavor_schemas.MIGRATE_FLAVORS,
+    ),
     Route("GET", "/moorage/v1/servers/{server_id}/explanation", explanations.of_server, EXPLAIN_RULE),
     Route(
         "POST",
         "/moorage/v1/hosts/{host}/provider-config",
-        provider_configs.order,
+        agents.order_provider_config,
         PROVIDER_CONFIG_RULE,
-        schema=config_schemas.ORDER,
+        schema=host_schemas.PROVIDER_CONFIG_ORDER,
     ),
-    Route("GET", "/moorage/v1/hosts/{host}/provider-config/{order_id}", provider_configs.show, PROVIDER_CONFIG_RULE),
+    Route(
+        "GET",
+        "/moorage/v1/hosts/{host}/provider-config/{order_id}",
+        agents.show_provider_config_order,
+        PROVIDER_CONFIG_RULE,
+    ),
 ]
 
 API: ServiceApi[ComputeService] = ServiceApi(

@@ -13,8 +13,8 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
 from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.scheduler.extra_specs import check_known_specs
 from moorage.scheduler.flavor_resources import request_for
-from moorage.scheduler.known_specs import check_known
 
 
 class FlavorService:
@@ -73,7 +73,7 @@ class FlavorService:
         keys and values that hypervisors do not know.
         """
         if known_only:
-            check_known(added)
+            check_known_specs(added)
 
         def work(connection: Connection) -> None:
             flavor = _locked(connection, flavor_id)

@@ -39,7 +39,7 @@ class KeypairService:
         pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
 
         def work(connection: Connection) -> None:
-            limit = self._quotas.lock(connection, project_id)["key_pairs"]
+            limit = self._quotas.lock_limits(connection, project_id)["key_pairs"]
             if 0 <= limit <= keypair_store.count(connection, user_id):
                 raise OverQuota("Quota exceeded, too many key pairs.")
             keypair_store.insert_keypair(connection, pair)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.job_api import HostJobsClient
-from moorage.wire.client import decode_body
+from moorage.wire.client import ServiceClient, decode_body
 
 #: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
 _WITH_CAPACITY = "2.87"
@@ -496,3 +496,20 @@ def _migration(row: Mapping[str, Any]) -> Migration:
 
 def _aggregate(row: Mapping[str, Any]) -> Aggregate:
     return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])
+
+
+class ExplainClient:
+    """`http` addresses the root of the compute service."""
+
+    def __init__(self, http: ServiceClient) -> None:
+        self._http = http
+
+    def new_server(self, server: Mapping[str, Any], hints: Mapping[str, str]) -> dict[str, Any]:
+        """`server`: as in the body of ``POST /servers``, of which ``flavorRef`` is needed; `hints` may have ``group``.
+        The answer: see `moorage.compute.api.handlers.explanations`.
+        """
+        body = {"server": dict(server), "os:scheduler_hints": dict(hints)}
+        return dict(self._http.request("POST", "/moorage/v1/explain-server", json=body)["explanation"])
+
+    def server(self, server_id: str) -> dict[str, Any]:
+        return dict(self._http.get(f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation")["explanation"])

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.hosts.aggregate_publishing import enqueue as enqueue_aggregates
-from moorage.compute.model.migration_workflow import is_waiting_for
+from moorage.compute.hosts.placement_publishing import enqueue as enqueue_aggregates
+from moorage.compute.model.migration_workflow import only_awaits_cleanup_on
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     COMPUTE_BINARY,
@@ -86,12 +86,12 @@ class HostService:
         ]
 
     def is_up(self, host: Host) -> bool:
-        return self.is_heard(host.forced_down, host.heartbeat_at)
+        return self.counts_as_up(host.forced_down, host.heartbeat_at)
 
-    def is_heard(self, forced_down: bool, heartbeat_at: datetime) -> bool:
+    def counts_as_up(self, forced_down: bool, heartbeat_at: datetime) -> bool:
         return not forced_down and self._clock.now() - heartbeat_at <= self._up_window
 
-    def down(self) -> list[str]:
+    def down_hosts(self) -> list[str]:
         """Names of the hosts that are down."""
         with read(self._engine) as connection:
             return host_store.down_since(connection, self._clock.now() - self._up_window)
@@ -163,7 +163,7 @@ class HostService:
                     "Unable to delete compute service that is hosting instances. Migrate or delete the instances first."
                 )
             moves = move_store.open_moves_of_host(connection, name)
-            going = [move for move in moves if self.is_up(host) or not is_waiting_for(move, name)]
+            going = [move for move in moves if self.is_up(host) or not only_awaits_cleanup_on(move, name)]
             if going:
                 servers = ", ".join(sorted({move.server_id for move in going}))
                 raise Conflict(

@@ -39,7 +39,7 @@ class MoveKind(StrEnum):
 
 
 #: Kinds of moves that leave something on a host that is down: it goes before that host does anything else.
-LEAVE_BEHIND = frozenset({MoveKind.EVACUATION, MoveKind.DELETION})
+KINDS_WITH_LEFTOVERS = frozenset({MoveKind.EVACUATION, MoveKind.DELETION})
 
 
 class Where(StrEnum):
@@ -69,7 +69,7 @@ class Move:
     old_placed: Placed | None
     new_placed: Placed | None
     #: action_id, request_id; image_properties; transit_image_id; target; ends: the state of an evacuated server;
-    #: may_stay: whether it may end where it began; abandoned: see `BACK`; died: destinations of `again` that died
+    #: may_stay: whether it may end where it began; abandoned: see `AFTER_ABANDONING`; died: destinations of `retried_elsewhere` that died
     details: Mapping[str, Any]
     user_id: str
     project_id: str
@@ -182,7 +182,7 @@ STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
 #: {step: what follows its success in a move that was abandoned}: an administrator has reset the server's state, so that
 #: nobody expects it at its destination any more. From the other steps a move goes on as ever: they are on the way back
 #: already, or what is at the source cannot run again.
-BACK: Mapping[str, str] = {
+AFTER_ABANDONING: Mapping[str, str] = {
     "place": "give-back",
     "move-out": "move-back",
     "move-in": "unmake",
@@ -202,16 +202,16 @@ MOST_DESTINATIONS = 3
 HOMEWARD = frozenset({"strip", "go-back", "return"})
 
 #: Statuses of moves whose servers are expected at their destination.
-ON_THE_WAY = frozenset({"pre-migrating", "migrating", "post-migrating", "preparing", "running"})
+STATUSES_TOWARDS_DESTINATION = frozenset({"pre-migrating", "migrating", "post-migrating", "preparing", "running"})
 
 #: Kinds of the jobs of hosts that are steps of moves.
 HOST_STEPS = frozenset(step.name for steps in STEPS.values() for step in steps.values() if step.where is not Where.HERE)
 
 #: Jobs that are repeated until they succeed.
-UNTIL_DONE = frozenset({"clean", "drop"})
+REPEATED_STEPS = frozenset({"clean", "drop"})
 
 #: What `settle` makes of the status of a move that did not fail and was not reverted.
-SETTLED: Mapping[MoveKind, str] = {
+FINAL_STATUSES: Mapping[MoveKind, str] = {
     MoveKind.RESIZE: "confirmed",
     MoveKind.MIGRATION: "confirmed",
     MoveKind.LIVE: "completed",
@@ -249,7 +249,7 @@ def next_step(move: Move, *, succeeded: bool) -> MigrationStep | None:
     step = STEPS[move.kind][move.step]
     name = step.then if succeeded else step.otherwise
     if succeeded and is_abandoned(move):
-        name = BACK.get(step.name, name)
+        name = AFTER_ABANDONING.get(step.name, name)
     return None if name is None else step_of(move, name)
 
 
@@ -262,24 +262,24 @@ def is_in_place(move: Move) -> bool:
     return move.kind is MoveKind.RESIZE and move.dest_host == move.source_host
 
 
-def host_of(move: Move, step: MigrationStep, server_host: str | None) -> str | None:
+def host_of_step(move: Move, step: MigrationStep, server_host: str | None) -> str | None:
     """Whose job it is; None: our own. `server_host`: where the server is."""
     elsewhere = move.dest_host if move.dest_host != server_host else move.source_host
     hosts = {Where.SOURCE: move.source_host, Where.DESTINATION: move.dest_host, Where.ELSEWHERE: elsewhere}
     return hosts.get(step.where)
 
 
-def is_built_again(move: Move) -> bool:
+def is_rebuilding_at_destination(move: Move) -> bool:
     """Whether it is an evacuation whose destination is at work: if that dies too, nobody says how it ends."""
     return move.kind is MoveKind.EVACUATION and move.step == "build-again"
 
 
-def is_waiting_for(move: Move, host: str) -> bool:
+def only_awaits_cleanup_on(move: Move, host: str) -> bool:
     """Whether all that is left of it is what that host, its old one, has to clean up, which it may never do."""
     return move.step == "clean" and move.source_host == host
 
 
-def again(move: Move, new_id: str, now: datetime) -> Move | None:
+def retried_elsewhere(move: Move, new_id: str, now: datetime) -> Move | None:
     """The same once more, where the destination died that the server was being built at; None: it ends there, for it was
     to go to that one only, or too many have died.
     """
@@ -293,7 +293,7 @@ def again(move: Move, new_id: str, now: datetime) -> Move | None:
     )  # fmt: skip
 
 
-def is_built_in_vain(move: Move, task: TaskState | None) -> bool:
+def failed_to_build(move: Move, task: TaskState | None) -> bool:
     """Whether the step that failed was to build the server at its destination, and nobody else sees to what is there.
     `task`: of the server; one that is deleted by now goes from everywhere.
     """
@@ -301,7 +301,7 @@ def is_built_in_vain(move: Move, task: TaskState | None) -> bool:
     return step is not None and step.name in _BUILDS and (task is step.task or is_abandoned(move))
 
 
-def is_left_at(move: Move) -> str | None:
+def host_with_leftovers(move: Move) -> str | None:
     """The host on which something of its server is still to be cleaned up: if the server came there, that would go, too."""
     return move.source_host if move.step in ("keep", "clean") else None
 
@@ -311,7 +311,7 @@ def is_undecided(move: Move) -> bool:
     return move.step not in _DECIDED
 
 
-def has_stopped(move: Move) -> bool:
+def has_stopped_in_error(move: Move) -> bool:
     """Whether a step of it failed from which nothing leads on; its server was left in ERROR."""
     return (move.status, move.step) == ("error", None)
 
@@ -320,7 +320,7 @@ def is_abandoned(move: Move) -> bool:
     return bool(move.details.get("abandoned"))
 
 
-def is_left_elsewhere(move: Move, server_host: str | None) -> bool:
+def may_be_elsewhere(move: Move, server_host: str | None) -> bool:
     """Whether something of an undecided move may be on a host on which its server is not."""
     if is_in_place(move) or move.dest_host is None:
         return move.status == "finished"
@@ -328,7 +328,7 @@ def is_left_elsewhere(move: Move, server_host: str | None) -> bool:
     return bool({move.dest_host, move.source_host} - {server_host, None, ""})
 
 
-def arrival(move: Move) -> VmState | None:
+def arrival_state(move: Move) -> VmState | None:
     """What the server is once the step that brings it to the destination has succeeded; None: another step."""
     match move.kind, move.step:
         case ((MoveKind.RESIZE | MoveKind.MIGRATION), ("move-in" | "remake")):

@@ -32,7 +32,7 @@ _FOLLOWS = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PowerChange:
     """`error`: why the server is in error now."""
 
     vm_state: VmState
@@ -44,13 +44,13 @@ def is_settled(server: Server) -> bool:
     return server.task_state is None and server.vm_state in _HAS_DOMAIN
 
 
-def judge(server: Server, seen: str) -> Verdict | None:
+def power_change(server: Server, seen: str) -> PowerChange | None:
     """None: it is as it should be, or not for a look to say."""
     if not is_settled(server):
         return None
     if seen == GONE:
         reason = f"its domain is not on host {server.host} any more, and nobody asked for that; rebuild or delete it"
-        return Verdict(VmState.ERROR, PowerState.NONE, reason)
+        return PowerChange(VmState.ERROR, PowerState.NONE, reason)
     power = POWERS[seen]
     after = _FOLLOWS.get((server.vm_state, seen), server.vm_state)
-    return None if (after, power) == (server.vm_state, server.power_state) else Verdict(after, power)
+    return None if (after, power) == (server.vm_state, server.power_state) else PowerChange(after, power)

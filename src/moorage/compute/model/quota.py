@@ -8,6 +8,10 @@ displays. -1 is no limit.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from moorage.compute.model.servers import Server
+from moorage.core.errors import Invalid
 
 UNLIMITED = -1
 CLASS_PREFIX = "class:"
@@ -39,7 +43,7 @@ Amounts = Mapping[str, int]  # {name of a limit: units}
 
 
 @dataclass(frozen=True)
-class Over:
+class ExceededLimit:
     """One limit that a request would exceed."""
 
     name: str
@@ -53,7 +57,7 @@ def is_class(name: str) -> bool:
     return _CLASS.match(name) is not None
 
 
-def counted(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]:
+def resource_amounts(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]:
     """What `servers` servers count that ask for `resources` ({resource class: units}) each."""
     amounts = {f"{CLASS_PREFIX}{name}": units for name, units in resources.items()}
     amounts["instances"] = 1
@@ -62,7 +66,7 @@ def counted(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]
     return {name: units * servers for name, units in amounts.items()}
 
 
-def together(parts: Iterable[Amounts]) -> dict[str, int]:
+def sum_amounts(parts: Iterable[Amounts]) -> dict[str, int]:
     total: dict[str, int] = {}
     for part in parts:
         for name, units in part.items():
@@ -70,32 +74,32 @@ def together(parts: Iterable[Amounts]) -> dict[str, int]:
     return total
 
 
-def instead(total: Amounts, before: Amounts, after: Amounts) -> dict[str, int]:
+def replace_amounts(total: Amounts, before: Amounts, after: Amounts) -> dict[str, int]:
     """`total`, of which a part that counted `before` counts `after` now. What comes to nothing is not in it."""
-    changed = together((total, after, {name: -units for name, units in before.items()}))
+    changed = sum_amounts((total, after, {name: -units for name, units in before.items()}))
     return {name: units for name, units in changed.items() if units}
 
 
-def larger(one: Amounts, other: Amounts) -> dict[str, int]:
+def larger_amounts(one: Amounts, other: Amounts) -> dict[str, int]:
     """Name by name the larger of both: what a server counts that may become either."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
-def growth(before: Amounts, after: Amounts) -> dict[str, int]:
+def added_amounts(before: Amounts, after: Amounts) -> dict[str, int]:
     """What `after` counts beyond `before`."""
     return {name: units - before.get(name, 0) for name, units in after.items() if units > before.get(name, 0)}
 
 
-def over(limits: Amounts, used: Amounts, asked: Amounts) -> list[Over]:
+def exceeded_limits(limits: Amounts, used: Amounts, asked: Amounts) -> list[ExceededLimit]:
     """By name. What a request does not ask for it cannot exceed, however much is used."""
     return [
-        Over(name, used.get(name, 0), asked[name], limits[name])
+        ExceededLimit(name, used.get(name, 0), asked[name], limits[name])
         for name in sorted(asked)
         if asked[name] > 0 and limits.get(name, UNLIMITED) >= 0 and used.get(name, 0) + asked[name] > limits[name]
     ]
 
 
-def fitting(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
+def servers_that_fit(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
     """How many servers, `most` at most, fit that count `one` each."""
     count = most
     for name, units in one.items():
@@ -104,10 +108,52 @@ def fitting(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
     return count
 
 
-def refusal(found: list[Over]) -> str:
+def quota_message(found: list[ExceededLimit]) -> str:
     """In the peer's words, which clients look for."""
     names = ", ".join(one.name for one in found)
     asked = ", ".join(str(one.asked) for one in found)
     used = ", ".join(str(one.used) for one in found)
     limits = ", ".join(str(one.limit) for one in found)
     return f"Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}"
+
+
+#: The period of who names no start.
+DEFAULT_PERIOD = timedelta(weeks=4)
+
+#: Nothing is before it.
+_FIRST = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class ServerUsage:
+    """Amounts times hours."""
+
+    hours: float
+    vcpus: float
+    memory_mb: float
+    local_gb: float
+
+
+def usage_period(start: datetime | None, end: datetime | None, now: datetime) -> tuple[datetime, datetime]:
+    """``[start, end)``; `DEFAULT_PERIOD` up to now where nothing is said. What is to come is not used yet."""
+    until = now if end is None else min(now, end)
+    since = max(until, _FIRST + DEFAULT_PERIOD) - DEFAULT_PERIOD if start is None else start
+    if since >= until:
+        raise Invalid("Invalid start time. The start time cannot occur after the end time.")
+    return since, until
+
+
+def usage_hours(server: Server, since: datetime, until: datetime) -> float:
+    begin = max(since, server.launched_at or until)
+    end = min(until, server.deleted_at or until)
+    return max(0.0, (end - begin).total_seconds() / 3600)
+
+
+def total_usage(servers: Iterable[Server], since: datetime, until: datetime) -> ServerUsage:
+    counted = [(server.flavor, usage_hours(server, since, until)) for server in servers]
+    return ServerUsage(
+        hours=sum(time for _, time in counted),
+        vcpus=sum(flavor.vcpus * time for flavor, time in counted),
+        memory_mb=sum(flavor.ram_mb * time for flavor, time in counted),
+        local_gb=sum((flavor.disk_gb + flavor.ephemeral_gb) * time for flavor, time in counted),
+    )

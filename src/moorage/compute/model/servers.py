@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from moorage.scheduler.server_groups import GroupPolicy
+
 #: Compute service binary: Nova's name, which clients filter by.
 COMPUTE_BINARY = "nova-compute"
 DEFAULT_ZONE = "nova"
@@ -258,3 +260,17 @@ class Keypair:
     public_key: str
     fingerprint: str
     created_at: datetime
+
+
+@dataclass(frozen=True)
+class ServerGroup:
+    """`policy_rules`: ``{"max_server_per_host": 2}``, with anti-affinity only. `members`: ids of servers that are there."""
+
+    id: str
+    name: str
+    project_id: str
+    user_id: str
+    policy: GroupPolicy
+    rules: Mapping[str, int]
+    created_at: datetime
+    members: tuple[str, ...] = ()

@@ -20,17 +20,17 @@ from moorage.core.ids import Ids
 from moorage.jobs.model import JobState, NewJob
 
 
-def clean_queue(host: str) -> str:
+def cleanup_queue(host: str) -> str:
     """Jobs that a host does before all others: what was evacuated from it goes."""
     return f"{host}/clean"
 
 
-class MoveProgress:
+class MigrationEngine:
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
 
-    def begin(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
+    def begin_step(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
         """Enqueue the job of a step. Answers whom to hint at.
 
         `apart`: not in the row of the server's own jobs, for nothing else is done to what this is about.
@@ -46,18 +46,22 @@ class MoveProgress:
         if step.task is not None and not migration_workflow.is_abandoned(move):
             server_store.update_server(connection, server.id, now, task_state=step.task)
         key = f"move:{move.id}" if apart else server.id
-        host = migration_workflow.host_of(move, step, server.host)
+        host = migration_workflow.host_of_step(move, step, server.host)
         if host is None:
             job = NewJob(self._ids.uuid(), MOVE_QUEUE, step.name, key, {"move_id": move.id, **_ids(move)})
             server_store.BUILD_JOBS.enqueue(connection, job, now)
             return MOVE_QUEUE
         action_store.begin_event(connection, details["action_id"], EVENTS[step.name], host, now)
         job = self._host_job(replace(move, details=details), server, step, host)
-        queue = clean_queue(host) if move.kind in migration_workflow.LEAVE_BEHIND and step.name == "clean" else host
+        queue = (
+            cleanup_queue(host)
+            if move.kind in migration_workflow.KINDS_WITH_LEFTOVERS and step.name == "clean"
+            else host
+        )
         server_store.HOST_JOBS.enqueue(connection, replace(job, key=key, queue=queue), now)
         return host
 
-    def advance(
+    def advance_move(
         self,
         connection: Connection,
         move: Move,
@@ -76,13 +80,13 @@ class MoveProgress:
             # Deleted: whoever did that cleans up.
             move_store.update_move(connection, move.id, now, status="error")
             return []
-        goes_back = migration_workflow.is_abandoned(move) and step.name in migration_workflow.BACK
-        if error is None and not goes_back and (state := migration_workflow.arrival(move)) is not None:
-            return self._arrived(connection, move, server, state, result)
+        goes_back = migration_workflow.is_abandoned(move) and step.name in migration_workflow.AFTER_ABANDONING
+        if error is None and not goes_back and (state := migration_workflow.arrival_state(move)) is not None:
+            return self._finish_at_destination(connection, move, server, state, result)
         if error is None and step.where is Where.SOURCE and isinstance(devices := result.get("devices"), list):
             server_store.update_server(connection, server.id, now, devices=devices)
         if error is None and step.name in ("go-back", "return"):
-            self._is_back(connection, move, server)
+            self._restore_at_source(connection, move, server)
             move_store.update_move(connection, move.id, now, status="reverted")
             move = replace(move, status="reverted")
         if step.name == "receive" and error is None:
@@ -93,27 +97,29 @@ class MoveProgress:
         if following is not None:
             if error is not None:
                 move = replace(move, details={**move.details, "error": move.details.get("error") or error})
-            return [self.begin(connection, move, server, following.name, apart=apart)]
-        return [] if error is None else self._stops(connection, move, server, step, error)
+            return [self.begin_step(connection, move, server, following.name, apart=apart)]
+        return [] if error is None else self._stop_in_error(connection, move, server, step, error)
 
-    def _stops(self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str) -> list[str]:
+    def _stop_in_error(
+        self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str
+    ) -> list[str]:
         """Nothing leads on from this failure: the server is in ERROR, there where it is. What else there is of it is left to
         its deletion, but for what has nothing any more to go back to. Answers whom to hint at.
         """
         if step.name == "take-over":
-            return self.arrived_broken(connection, move, server, error)
+            return self.arrive_in_error(connection, move, server, error)
         now, move = self._clock.now(), replace(move, status="error")
         move_store.update_move(connection, move.id, now, status=move.status, step=None)
-        hinted = []
+        queues = []
         if step.name in ("go-back", "return"):
-            self._is_back(connection, move, server)
+            self._restore_at_source(connection, move, server)
         if step.name == "go-back":
-            hinted.append(self.begin(connection, move, server, "settle", apart=True))
+            queues.append(self.begin_step(connection, move, server, "settle", apart=True))
         fault = Fault(500, error, f"move {move.id}, {step.name}", now)
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
-        return hinted
+        return queues
 
-    def abandon(self, connection: Connection, move: Move, server: Server) -> list[str]:
+    def abandon_move(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """An administrator has reset the server's state: the move ends, and leaves that state as it is.
 
         What waits to be confirmed is confirmed, for nothing says any more that it could be reverted. What goes on goes
@@ -121,21 +127,21 @@ class MoveProgress:
         where it is not. Answers whom to hint at.
         """
         if move.status == "finished":
-            return [self.begin(connection, move, server, "clean", apart=True)]
+            return [self.begin_step(connection, move, server, "clean", apart=True)]
         if not migration_workflow.is_undecided(move):
             return []
         details = {**move.details, "abandoned": True}
-        if migration_workflow.has_stopped(move) and migration_workflow.is_in_place(move):
+        if migration_workflow.has_stopped_in_error(move) and migration_workflow.is_in_place(move):
             details.pop("transit_image_id", None)  # perhaps all that there is of its disk: that image stays
         move = replace(move, details=details)
         move_store.update_move(connection, move.id, self._clock.now(), details=details)
-        if not migration_workflow.has_stopped(move):
+        if not migration_workflow.has_stopped_in_error(move):
             return []
         if server.placed != move.old_placed:
-            return [self.begin(connection, move, server, "clean", apart=True)]
-        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+            return [self.begin_step(connection, move, server, "clean", apart=True)]
+        return [self.begin_step(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
 
-    def cut_short(self, connection: Connection, move: Move, server: Server) -> list[str]:
+    def abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """Its old host is down, and the server is to be evacuated: the move goes back without that host, and the
         evacuation begins when it is over. Raises `Conflict` where the move has to come to its end first.
         """
@@ -143,7 +149,7 @@ class MoveProgress:
         if (
             step is None
             or step.name in ("swap", "keep")
-            or not (step.where is not Where.DESTINATION or _ends_back(move))
+            or not (step.where is not Where.DESTINATION or _rolls_back_itself(move))
         ):
             raise Conflict(
                 f"Instance {server.id} has a {move.kind} to {move.dest_host or 'another host'} that is not over, and that "
@@ -153,9 +159,9 @@ class MoveProgress:
         move_store.update_move(connection, move.id, self._clock.now(), details=move.details)
         if step.where is not Where.SOURCE:
             return [MOVE_QUEUE]  # that step ends by itself
-        return [self.begin(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+        return [self.begin_step(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
 
-    def leave_behind(
+    def record_leftovers(
         self,
         connection: Connection,
         server: Server,
@@ -177,7 +183,7 @@ class MoveProgress:
             now, now,
         )  # fmt: skip
         move_store.insert_move(connection, behind)
-        queue = self.begin(connection, behind, server, "keep", apart=apart)
+        queue = self.begin_step(connection, behind, server, "keep", apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
             if job.kind == JOB_RELEASE and job.state is JobState.READY:
                 # Whoever deleted it gives back what it holds: of what is kept, nothing any more.
@@ -186,7 +192,9 @@ class MoveProgress:
                 server_store.BUILD_JOBS.enqueue(connection, release, now)
         return queue
 
-    def go_on_without(self, connection: Connection, move: Move, server: Server, reason: str | None) -> list[str]:
+    def continue_without_host(
+        self, connection: Connection, move: Move, server: Server, reason: str | None
+    ) -> list[str]:
         """The host of its step is dead (`Step.without`). `reason`: why it fails; None: another move begins after it.
 
         First what is held there is taken over by what is left behind, then the move goes on: both are the server's own
@@ -194,40 +202,42 @@ class MoveProgress:
         """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
-        host = migration_workflow.host_of(move, step, server.host) or ""
+        host = migration_workflow.host_of_step(move, step, server.host) or ""
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         placed = move.new_placed if host == move.dest_host else move.old_placed
-        kept = self.leave_behind(connection, server, host, placed, _ids(move))
+        kept = self.record_leftovers(connection, server, host, placed, _ids(move))
         if reason is not None:
             action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=reason)
             details = {**move.details, "error": move.details.get("error") or reason}
         else:
             details = {**move.details, "abandoned": True}
-        return [kept, self.begin(connection, replace(move, details=details), server, step.without or "give-back")]
+        return [kept, self.begin_step(connection, replace(move, details=details), server, step.without or "give-back")]
 
-    def arrived_broken(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
+    def arrive_in_error(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
         """It was handed over to a host that died then, or failed: it is there if anywhere. Answers whom to hint at."""
-        hinted = self._arrived(connection, move, server, VmState.ERROR, {})
+        queues = self._finish_at_destination(connection, move, server, VmState.ERROR, {})
         fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
         server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
-        return hinted
+        return queues
 
-    def back_on_a_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
+    def return_to_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
         """It was on its way home, and home died: there it is, to be evacuated, unless that host comes back and ends it."""
         now = self._clock.now()
-        self._is_back(connection, move, server)
+        self._restore_at_source(connection, move, server)
         fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
         task = STEPS[move.kind][move.step or ""].task
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
 
-    def given_back(self, connection: Connection, move: Move, server: Server) -> list[str]:
+    def finish_rollback(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """The server has what it had, where it was; the move is over. Answers whom to hint at."""
         now = self._clock.now()
         status = STEPS[move.kind]["give-back"].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
         if migration_workflow.is_abandoned(move):
             waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
-            return [self.begin(connection, other, server, "place") for other in waiting if other.status == "accepted"]
+            return [
+                self.begin_step(connection, other, server, "place") for other in waiting if other.status == "accepted"
+            ]
         if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
             return []  # deleted
         if move.kind is MoveKind.EVACUATION:
@@ -237,13 +247,13 @@ class MoveProgress:
             server_store.update_server(connection, server.id, now, vm_state=move.old_state, task_state=None)
         return []
 
-    def settled(self, connection: Connection, move: Move) -> None:
+    def complete_move(self, connection: Connection, move: Move) -> None:
         """Nothing of it is left anywhere."""
         kept = move.status in ("reverted", "error", "failed")
-        status = move.status if kept else migration_workflow.SETTLED[move.kind]
+        status = move.status if kept else migration_workflow.FINAL_STATUSES[move.kind]
         move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
 
-    def _arrived(
+    def _finish_at_destination(
         self, connection: Connection, move: Move, server: Server, state: VmState, result: Mapping[str, Any]
     ) -> list[str]:
         now = self._clock.now()
@@ -265,10 +275,10 @@ class MoveProgress:
             move_store.update_move(connection, move.id, now, step=None, status="finished")
             return []
         if move.kind is MoveKind.EVACUATION:
-            return [self.begin(connection, move, arrived, "clean", apart=True)]
-        return [self.begin(connection, move, arrived, "settle", apart=True)]
+            return [self.begin_step(connection, move, arrived, "clean", apart=True)]
+        return [self.begin_step(connection, move, arrived, "settle", apart=True)]
 
-    def _is_back(self, connection: Connection, move: Move, server: Server) -> None:
+    def _restore_at_source(self, connection: Connection, move: Move, server: Server) -> None:
         state = move.old_state
         back: dict[str, Any] = {
             "host": move.source_host, "placed": move.old_placed,
@@ -309,7 +319,7 @@ class MoveProgress:
         return host_job(self._ids.uuid(), step.name, there, host, _ids(move), arguments)
 
 
-def _ends_back(move: Move) -> bool:
+def _rolls_back_itself(move: Move) -> bool:
     """Whether the step at the destination that it is in leads back from there, once the move is abandoned."""
     return move.kind is MoveKind.LIVE and move.step in ("receive", "unmake")
 

@@ -12,14 +12,19 @@ from functools import partial
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.model.migration_workflow import EVENTS, STEPS, Move, MoveKind, is_abandoned, is_left_at
+from moorage.compute.model.migration_workflow import EVENTS, STEPS, Move, MoveKind, host_with_leftovers, is_abandoned
 from moorage.compute.model.servers import FORGET_IMAGE, MOVE_QUEUE, Server, VmState
-from moorage.compute.moves.migration_engine import MoveProgress
-from moorage.compute.requests.group_service import LATE_CHECKS, LateObjection, always_late, late_check
+from moorage.compute.moves.migration_engine import MigrationEngine
+from moorage.compute.requests.group_service import (
+    MAX_RECHECKS,
+    PlacementRejected,
+    recheck_placement,
+    rechecks_exhausted,
+)
 from moorage.compute.requests.server_request import ImageWriter
 from moorage.compute.scheduling.build_job import last_paragraph
-from moorage.compute.scheduling.host_selection import Placer
-from moorage.compute.scheduling.job_worker import MAX_ATTEMPTS, OwnJobs
+from moorage.compute.scheduling.host_selection import HostSelector
+from moorage.compute.scheduling.job_worker import MAX_ATTEMPTS, JobWorker
 from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
@@ -46,7 +51,7 @@ class MigrationTask:
         clock: Clock,
         ids: Ids,
         placement: PlacementClient,
-        placer: Placer,
+        selector: HostSelector,
         hints: Hints,
         *,
         images: ImageWriter | None = None,
@@ -56,62 +61,62 @@ class MigrationTask:
         self._engine = engine
         self._clock = clock
         self._placement = placement
-        self._placer = placer
+        self._selector = selector
         self._hints = hints
         self._images = images
-        self._progress = MoveProgress(clock, ids)
-        self._jobs = OwnJobs(engine, clock, MOVE_QUEUE, worker or f"mover/{ids.uuid()}", poll_s)
+        self._migrations = MigrationEngine(clock, ids)
+        self._jobs = JobWorker(engine, clock, MOVE_QUEUE, worker or f"mover/{ids.uuid()}", poll_s)
         self._steps: dict[str, Callable[[Job, Move, Server], list[str]]] = {
-            "place": self._place,
-            "keep": self._keep,
-            "swap": self._swap,
-            "give-back": self._give_back,
-            "settle": self._settle,
+            "place": self._prep,
+            "keep": self._keep_allocations,
+            "swap": self._swap_allocations,
+            "give-back": self._rollback_allocations,
+            "settle": self._complete,
         }
 
     def run_once(self) -> datetime | None:
-        while jobs := self._jobs.claim():
+        while jobs := self._jobs.claim_jobs():
             for job in jobs:
-                self._jobs.run(job, partial(self._run, job))
-        return self._jobs.next_look()
+                self._jobs.run_job(job, partial(self._run_step, job))
+        return self._jobs.next_due()
 
-    def _run(self, job: Job) -> None:
-        for queue in self._step(job):
+    def _run_step(self, job: Job) -> None:
+        for queue in self._step_queues(job):
             self._hints.send(queue)
 
-    def _step(self, job: Job) -> list[str]:
+    def _step_queues(self, job: Job) -> list[str]:
         if job.kind == FORGET_IMAGE:
-            return self._forget_image(job)
+            return self._delete_server_image(job)
         with read(self._engine) as connection:
             move = move_store.move(connection, job.payload["move_id"])
             server = None if move is None else server_store.server(connection, move.server_id)
         if move is None or server is None:
-            return self._done(job, lambda connection, move, server: [])
+            return self._finish_job(job, lambda connection, move, server: [])
         return self._steps[job.kind](job, move, server)
 
     # ---------------------------------------------------------------------------------------- place
 
-    def _place(self, job: Job, move: Move, server: Server) -> list[str]:
+    def _prep(self, job: Job, move: Move, server: Server) -> list[str]:
         """The move takes over what the server holds, then the server claims elsewhere."""
         if is_abandoned(move):
 
             def go_back(connection: Connection, move: Move, server: Server) -> list[str]:
-                return self._progress.advance(connection, move, server, {}, None)
+                return self._migrations.advance_move(connection, move, server, {}, None)
 
-            return self._done(job, go_back)
+            return self._finish_job(job, go_back)
         if server.task_state is not STEPS[move.kind]["place"].task:
-            return self._done(job, lambda connection, move, server: [])
+            return self._finish_job(job, lambda connection, move, server: [])
         if move.kind is not MoveKind.UNSHELVE and self._placement.holder(move.id) is None:
             self._placement.hand_over(server.id, move.id, MOVE_TYPE)
-        for late in range(LATE_CHECKS):
+        for late in range(MAX_RECHECKS):
             try:
-                return self._placed(job, self._find(job, move, server, again=late > 0))
-            except LateObjection:
+                return self._record_destination(job, self._select_destination(job, move, server, again=late > 0))
+            except PlacementRejected:
                 log.info("placed again: something changed at the last moment", extra={"server": server.id})
-        raise always_late()
+        raise rechecks_exhausted()
 
-    def _placed(self, job: Job, place: Selection | NoHost) -> list[str]:
-        """Raises `LateObjection`."""
+    def _record_destination(self, job: Job, place: Selection | NoHost) -> list[str]:
+        """Raises `PlacementRejected`."""
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
             now = self._clock.now()
@@ -119,28 +124,28 @@ class MigrationTask:
             if isinstance(place, NoHost):
                 message = f"No valid host was found. {place.reason}".strip()
                 action_store.finish_event(connection, action_id, EVENTS["place"], now, error=message)
-                return self._progress.advance(connection, move, server, {}, message)
-            late_check(connection, [(server, place.root_uuid)])
+                return self._migrations.advance_move(connection, move, server, {}, message)
+            recheck_placement(connection, [(server, place.root_uuid)])
             move_store.update_move(connection, move.id, now, dest_host=place.host, new_placed=place.placed)
             move = replace(move, dest_host=place.host, new_placed=place.placed)
-            return self._progress.advance(connection, move, server, {}, None)
+            return self._migrations.advance_move(connection, move, server, {}, None)
 
-        return self._done(job, work)
+        return self._finish_job(job, work)
 
-    def _find(self, job: Job, move: Move, server: Server, *, again: bool) -> Selection | NoHost:
+    def _select_destination(self, job: Job, move: Move, server: Server, *, again: bool) -> Selection | NoHost:
         if job.attempt > MAX_ATTEMPTS:
             return NoHost.because("Whoever looked for one died each time, or Placement did not answer.")
-        self._placer.prepare()
+        self._selector.ensure_traits()
         zone = move.details.get("zone") or server.wanted_zone
         try:
-            return self._placer.place(
+            return self._selector.select_and_claim(
                 replace(server, wanted_host=None, wanted_zone=zone),
                 move.details.get("image_properties", {}),
                 flavor=move.new_flavor,
                 only_host=move.wanted_host,
-                not_hosts=self._elsewhere_than(move),
-                may_hold_something=again or job.attempt > 1,
-                check_turn=partial(self._jobs.extend, job),
+                excluded_hosts=self._excluded_hosts(move),
+                may_hold_allocations=again or job.attempt > 1,
+                check_turn=partial(self._jobs.extend_lease, job),
             )
         except Invalid as error:
             return NoHost.because(f"The flavor cannot be placed: {error.message}")
@@ -149,11 +154,11 @@ class MigrationTask:
                 raise Unavailable(error.message) from error
             return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
 
-    def _elsewhere_than(self, move: Move) -> dict[str, str]:
+    def _excluded_hosts(self, move: Move) -> dict[str, str]:
         """{host: why not there}"""
         with read(self._engine) as connection:
             others = move_store.open_moves(connection, move.server_id)
-        left = [host for host in map(is_left_at, others) if host is not None]
+        left = [host for host in map(host_with_leftovers, others) if host is not None]
         refused = dict.fromkeys(left, "what is left of the server there is not cleaned up yet")
         if move.source_host and not move.details.get("may_stay"):
             refused[move.source_host] = "the server is there now"
@@ -161,16 +166,16 @@ class MigrationTask:
 
     # ---------------------------------------------------------------------------------- and the rest
 
-    def _keep(self, job: Job, move: Move, server: Server) -> list[str]:
+    def _keep_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
         """What a deleted server held on a host that is down nobody is offered before that host has cleaned up."""
-        self._placement.hand_over(self._who_holds(move, server), move.id, MOVE_TYPE)
+        self._placement.hand_over(self._holder_at_source(move, server), move.id, MOVE_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._progress.advance(connection, move, server, {}, None, apart=True)
+            return self._migrations.advance_move(connection, move, server, {}, None, apart=True)
 
-        return self._done(job, work)
+        return self._finish_job(job, work)
 
-    def _who_holds(self, move: Move, server: Server) -> str:
+    def _holder_at_source(self, move: Move, server: Server) -> str:
         """What `keep` is about: the server itself, or another move of it, of which it was to come back."""
         if move.old_placed is not None:
             with read(self._engine) as connection:
@@ -181,62 +186,62 @@ class MigrationTask:
                     return consumer
         return server.id
 
-    def _swap(self, job: Job, move: Move, server: Server) -> list[str]:
+    def _swap_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
         """The server gives up what it holds at the destination and holds what it had; in one step, so once."""
         self._placement.hand_over(move.id, server.id, SERVER_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._progress.advance(connection, move, server, {}, None)
+            return self._migrations.advance_move(connection, move, server, {}, None)
 
-        return self._done(job, work)
+        return self._finish_job(job, work)
 
-    def _give_back(self, job: Job, move: Move, server: Server) -> list[str]:
+    def _rollback_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
         if server.vm_state is VmState.DELETED or move.kind is MoveKind.UNSHELVE:
             self._placement.release(move.id)
             self._placement.release(server.id)
         else:
             self._placement.hand_over(move.id, server.id, SERVER_TYPE)
-        self._forget(server, move.details.get("transit_image_id"))
+        self._delete_image(server, move.details.get("transit_image_id"))
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
-            return self._progress.given_back(connection, move, server)
+            return self._migrations.finish_rollback(connection, move, server)
 
-        return self._done(job, work)
+        return self._finish_job(job, work)
 
-    def _settle(self, job: Job, move: Move, server: Server) -> list[str]:
+    def _complete(self, job: Job, move: Move, server: Server) -> list[str]:
         self._placement.release(move.id)
-        self._forget(server, move.details.get("transit_image_id"))
-        self._forget(server, move.details.get("parked_image_id"))
+        self._delete_image(server, move.details.get("transit_image_id"))
+        self._delete_image(server, move.details.get("parked_image_id"))
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
-            self._progress.settled(connection, move)
+            self._migrations.complete_move(connection, move)
             return []
 
-        return self._done(job, work)
+        return self._finish_job(job, work)
 
-    def _forget_image(self, job: Job) -> list[str]:
+    def _delete_server_image(self, job: Job) -> list[str]:
         with read(self._engine) as connection:
             server = server_store.server(connection, job.key)
         if server is not None:
-            self._forget(server, job.payload["image_id"])
-        return self._done(job, lambda connection, move, server: [])
+            self._delete_image(server, job.payload["image_id"])
+        return self._finish_job(job, lambda connection, move, server: [])
 
-    def _forget(self, server: Server, image_id: str | None) -> None:
+    def _delete_image(self, server: Server, image_id: str | None) -> None:
         """An image of the server's disk, which its project owns; another's of that id stays."""
         if image_id is not None and self._images is not None:
             self._images.delete(OwnerView(server.project_id), image_id)
 
-    def _done(self, job: Job, work: Callable[[Connection, Move, Server], list[str]]) -> list[str]:
+    def _finish_job(self, job: Job, work: Callable[[Connection, Move, Server], list[str]]) -> list[str]:
         """The end of the job, and what follows from it, in one transaction. Answers whom to hint at."""
 
         def end(connection: Connection) -> list[str]:
-            self._jobs.finish_in(connection, job)
+            self._jobs.finish_job_in(connection, job)
             move = move_store.move(connection, job.payload.get("move_id", ""))
             server = None if move is None else server_store.lock_server(connection, move.server_id)
-            told: list[str] = []
+            queues: list[str] = []
             if move is not None and server is not None and move.step == job.kind:
-                told += work(connection, move, server)
+                queues += work(connection, move, server)
             waiting = server_store.BUILD_JOBS.next_queue(connection, job.key)
-            return told if waiting is None else [*told, waiting]
+            return queues if waiting is None else [*queues, waiting]
 
         return in_transaction(self._engine, end)

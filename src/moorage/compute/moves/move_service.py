@@ -12,14 +12,18 @@ from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import situation
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.migration_workflow import Move, MoveKind, is_built_again, is_undecided
+from moorage.compute.model.migration_workflow import Move, MoveKind, is_rebuilding_at_destination, is_undecided
 from moorage.compute.model.servers import Flavor, Server, VmState
-from moorage.compute.moves.migration_engine import MoveProgress
-from moorage.compute.requests.flavor_resolution import ProfileLookup, with_device_profile
-from moorage.compute.requests.host_commands import Telling, check_capability
-from moorage.compute.requests.placement_names import KnownNames
+from moorage.compute.moves.migration_engine import MigrationEngine
+from moorage.compute.requests.host_commands import HostCommands, check_capability
 from moorage.compute.requests.quota_service import QuotaService
-from moorage.compute.requests.server_request import fields_of, usable_flavor
+from moorage.compute.requests.server_request import (
+    PlacementNames,
+    ProfileLookup,
+    fields_of,
+    usable_flavor,
+    with_device_profile,
+)
 from moorage.compute.requests.server_service import visible
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.caller import Caller
@@ -28,8 +32,7 @@ from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.jobs.wakeups import Hints
-from moorage.scheduler.flavor_resources import request_for
-from moorage.scheduler.image_needs import image_needs
+from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
 _OPERATIONS: dict[MoveKind, Operation] = {
     MoveKind.RESIZE: lifecycle.RESIZE,
@@ -39,7 +42,7 @@ _OPERATIONS: dict[MoveKind, Operation] = {
     MoveKind.UNSHELVE: lifecycle.UNSHELVE_OFFLOADED,
 }
 #: In ``os-instance-actions``, where that is not the operation's name.
-_NOTED = {MoveKind.LIVE: "live-migration"}
+_ACTION_NAMES = {MoveKind.LIVE: "live-migration"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class MoveService:
         hosts: HostService,
         quotas: QuotaService,
         *,
-        names: KnownNames | None = None,
+        names: PlacementNames | None = None,
         profiles: ProfileLookup | None = None,
         stays_on_host: bool = False,
     ) -> None:
@@ -73,13 +76,13 @@ class MoveService:
         self._names = names
         self._profiles = profiles
         self._stays_on_host = stays_on_host
-        self._telling = Telling(clock, ids)
-        self._progress = MoveProgress(clock, ids)
+        self._commands = HostCommands(clock, ids)
+        self._migrations = MigrationEngine(clock, ids)
 
     def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
         """Raises `OverQuota` where the server's project has no room for the larger of both flavors."""
         flavor = self._new_flavor(caller, server_id, flavor_id)
-        others = self._held_by_others(caller, server_id)
+        others = self._other_usage(caller, server_id)
 
         def check(connection: Connection, server: Server) -> None:
             _check_not_moving(connection, server)
@@ -92,7 +95,7 @@ class MoveService:
             self._check_up(connection, server)
             self._quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
 
-        self._begin(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
+        self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 
     def _new_flavor(self, caller: Caller, server_id: str, flavor_id: str) -> Flavor:
         """The server's own copy of a flavor that it could be placed with: refused here, not by the scheduler."""
@@ -101,18 +104,22 @@ class MoveService:
             flavor = usable_flavor(connection, caller, flavor_id)
         if self._profiles is not None:
             flavor = with_device_profile(flavor, self._profiles)
-        request = request_for(fields_of(flavor), image_needs(server.image_properties or {}))
+        request = request_for(fields_of(flavor), scheduling_properties(server.image_properties or {}))
         if self._names is not None:
             self._names.check(*request.names)
         return flavor
 
-    def migrate(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
-        self._begin(caller, request_id, server_id, MoveKind.MIGRATION, self._check_movable, to=to)
+    def migrate(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
+        self._begin_move(
+            caller, request_id, server_id, MoveKind.MIGRATION, self._check_movable, destination=destination
+        )
 
-    def migrate_live(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
-        self._begin(caller, request_id, server_id, MoveKind.LIVE, self._check_movable, to=to)
+    def migrate_live(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
+        self._begin_move(caller, request_id, server_id, MoveKind.LIVE, self._check_movable, destination=destination)
 
-    def evacuate(self, caller: Caller, request_id: str, server_id: str, to: Destination, *, ends_stopped: bool) -> None:
+    def evacuate(
+        self, caller: Caller, request_id: str, server_id: str, destination: Destination, *, ends_stopped: bool
+    ) -> None:
         """Only from a host that is down. What it was still to do with the server it shall not do any more. As with the peer
         in any task: so one to a host that died as well is made up for by the next request.
         """
@@ -125,18 +132,26 @@ class MoveService:
                 queue
                 for move in move_store.open_moves(connection, server.id)
                 if is_undecided(move)
-                for queue in self._cut_short(connection, move, server)
+                for queue in self._abort_for_evacuation(connection, move, server)
             ]
 
-        self._begin(caller, request_id, server_id, MoveKind.EVACUATION, check, to=to, ends_stopped=ends_stopped)
+        self._begin_move(
+            caller,
+            request_id,
+            server_id,
+            MoveKind.EVACUATION,
+            check,
+            destination=destination,
+            ends_stopped=ends_stopped,
+        )
 
-    def _cut_short(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
+    def _abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
         """Raises `Conflict` for a move that has to come to its end first."""
-        if not is_built_again(move) or self._is_up(connection, move.dest_host):
-            return self._progress.cut_short(connection, move, server)
-        return self._progress.go_on_without(connection, move, server, None)
+        if not is_rebuilding_at_destination(move) or self._is_up(connection, move.dest_host):
+            return self._migrations.abort_for_evacuation(connection, move, server)
+        return self._migrations.continue_without_host(connection, move, server, None)
 
-    def unshelve(self, caller: Caller, request_id: str, server_id: str, to: Destination) -> None:
+    def unshelve(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
         """On its host, if it is still there; else as a new server is built, from the image of its disk.
 
         Raises `OverQuota` for one that was offloaded where its project has no room for it any more.
@@ -147,47 +162,47 @@ class MoveService:
             if server.vm_state is VmState.SHELVED_OFFLOADED:
                 return None
             lifecycle.check(lifecycle.UNSHELVE, situation(server), caller)
-            if to.host or to.zone:
+            if destination.host or destination.zone:
                 raise Conflict(f"Instance {server_id} is still on its host: only an offloaded one goes elsewhere.")
-            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
+            return self._commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
 
         queue = in_transaction(self._engine, work)
         if queue is not None:
             self._hints.send(queue)
             return
-        others = self._held_by_others(caller, server_id)
+        others = self._other_usage(caller, server_id)
 
         def check(connection: Connection, server: Server) -> None:
             _check_not_moving(connection, server)
             self._quotas.admit_return(connection, server.project_id, server.flavor, others)
 
-        self._begin(caller, request_id, server_id, MoveKind.UNSHELVE, check, to=to)
+        self._begin_move(caller, request_id, server_id, MoveKind.UNSHELVE, check, destination=destination)
 
     def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
         """At once; what is left of it at its old place goes when that host can."""
 
         def work(connection: Connection) -> str:
-            server, move = self._finished(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
-            move = self._noted(connection, caller, request_id, server, move, lifecycle.CONFIRM_RESIZE)
+            server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
+            move = self._with_action(connection, caller, request_id, server, move, lifecycle.CONFIRM_RESIZE)
             power = lifecycle.POWER_STATES[move.old_state]
             server_store.update_server(
                 connection, server_id, self._clock.now(), vm_state=move.old_state, power_state=power
             )
-            return self._progress.begin(connection, move, server, "clean", apart=True)
+            return self._migrations.begin_step(connection, move, server, "clean", apart=True)
 
         self._hints.send(in_transaction(self._engine, work))
 
     def revert(self, caller: Caller, request_id: str, server_id: str) -> None:
         def work(connection: Connection) -> str:
-            server, move = self._finished(connection, caller, server_id, lifecycle.REVERT_RESIZE)
-            move = self._noted(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
-            return self._progress.begin(connection, move, server, "unmake")
+            server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.REVERT_RESIZE)
+            move = self._with_action(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
+            return self._migrations.begin_step(connection, move, server, "unmake")
 
         self._hints.send(in_transaction(self._engine, work))
 
     # ------------------------------------------------------------------------------------- in common
 
-    def _begin(
+    def _begin_move(
         self,
         caller: Caller,
         request_id: str,
@@ -196,7 +211,7 @@ class MoveService:
         check: Callable[[Connection, Server], Sequence[str] | None],
         *,
         flavor: Flavor | None = None,
-        to: Destination = Destination(),
+        destination: Destination = Destination(),
         ends_stopped: bool = False,
     ) -> None:
         """What `check` answers are queues of what must be over before this begins."""
@@ -206,19 +221,21 @@ class MoveService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, situation(server), caller)
             check_capability(connection, server, operation)
-            self._check_destination(connection, server, to)
+            self._check_destination(connection, server, destination)
             first = check(connection, server)
-            action = self._telling.begin(connection, caller, request_id, server_id, _NOTED.get(kind, operation.name))
+            action = self._commands.begin_action(
+                connection, caller, request_id, server_id, _ACTION_NAMES.get(kind, operation.name)
+            )
             now = self._clock.now()
             action_store.begin_event(connection, action.id, "conductor_migrate_server", None, now)
             details = {
-                "action_id": action.id, "request_id": request_id, "image_properties": image_needs(server.image_properties or {}), "zone": to.zone,
+                "action_id": action.id, "request_id": request_id, "image_properties": scheduling_properties(server.image_properties or {}), "zone": destination.zone,
                 "ends": VmState.STOPPED if ends_stopped or server.vm_state is VmState.STOPPED else VmState.ACTIVE,
                 "parked_image_id": server.parked_image_id if kind is MoveKind.UNSHELVE else None,
                 "may_stay": kind is MoveKind.RESIZE and self._stays_on_host,
             }  # fmt: skip
             move = Move(
-                self._ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, to.host,
+                self._ids.uuid(), 0, server_id, kind, "accepted", None, True, server.host or "", None, destination.host,
                 server.vm_state, server.flavor, flavor or server.flavor, server.placed, None, details,
                 caller.user_id, caller.project_id, now, now,
             )  # fmt: skip
@@ -226,12 +243,12 @@ class MoveService:
             if first:
                 server_store.update_server(connection, server_id, now, task_state=operation.task)
                 return first
-            return [self._progress.begin(connection, move, server, "place")]
+            return [self._migrations.begin_step(connection, move, server, "place")]
 
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
 
-    def _finished(
+    def _lock_finished_move(
         self, connection: Connection, caller: Caller, server_id: str, operation: Operation
     ) -> tuple[Server, Move]:
         server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -241,17 +258,17 @@ class MoveService:
                 return server, move
         raise NotFound(f"Instance {server_id} has no move that waits to be confirmed.")
 
-    def _noted(
+    def _with_action(
         self, connection: Connection, caller: Caller, request_id: str, server: Server, move: Move, operation: Operation
     ) -> Move:
-        action = self._telling.begin(connection, caller, request_id, server.id, operation.name)
+        action = self._commands.begin_action(connection, caller, request_id, server.id, operation.name)
         return replace(move, details={**move.details, "action_id": action.id, "request_id": request_id})
 
-    def _held_by_others(self, caller: Caller, server_id: str) -> dict[str, int]:
+    def _other_usage(self, caller: Caller, server_id: str) -> dict[str, int]:
         """In the server's project; outside of any transaction, as Placement is asked."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
-        return self._quotas.held_by_others(server.project_id)
+        return self._quotas.other_usage(server.project_id)
 
     def _check_movable(self, connection: Connection, server: Server) -> None:
         _check_not_moving(connection, server)
@@ -265,13 +282,13 @@ class MoveService:
         host = None if name is None else host_store.host(connection, name)
         return host is not None and self._hosts.is_up(host)
 
-    def _check_destination(self, connection: Connection, server: Server, to: Destination) -> None:
-        if to.host is None:
+    def _check_destination(self, connection: Connection, server: Server, destination: Destination) -> None:
+        if destination.host is None:
             return
-        if host_store.host(connection, to.host) is None:
-            raise Invalid(f"Compute host {to.host} could not be found.")
-        if to.host == server.host:
-            raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({to.host}).")
+        if host_store.host(connection, destination.host) is None:
+            raise Invalid(f"Compute host {destination.host} could not be found.")
+        if destination.host == server.host:
+            raise Invalid(f"Unable to migrate instance ({server.id}) to current host ({destination.host}).")
 
 
 def _check_not_moving(connection: Connection, server: Server) -> None:

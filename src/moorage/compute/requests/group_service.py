@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.model.server_group import ServerGroup
-from moorage.compute.model.servers import Server
+from moorage.compute.model.servers import Server, ServerGroup
 from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.store import group_store as store
 from moorage.compute.store import host_store
@@ -14,13 +13,13 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, Invalid, NotFound, OverQuota, Unavailable
 from moorage.core.ids import Ids, is_uuid
 from moorage.db.transactions import in_transaction, read
-from moorage.scheduler.server_groups import GroupPolicy, objection
+from moorage.scheduler.server_groups import GroupPolicy, group_rejection
 
 #: Placements of one server that its group objected to at the last moment, before whoever places it waits a little.
-LATE_CHECKS = 8
+MAX_RECHECKS = 8
 
 
-class LateObjection(Exception):
+class PlacementRejected(Exception):
     """The group of `server_id` has something against its host, or that is no more."""
 
     def __init__(self, server_id: str) -> None:
@@ -28,8 +27,8 @@ class LateObjection(Exception):
         self.server_id = server_id
 
 
-def always_late() -> Unavailable:
-    """After `LATE_CHECKS` objections."""
+def rechecks_exhausted() -> Unavailable:
+    """After `MAX_RECHECKS` objections."""
     return Unavailable(
         "at the last moment its server group objected to each host, or that was deleted; others are placed meanwhile"
     )
@@ -50,7 +49,7 @@ class GroupService:
         )
 
         def work(connection: Connection) -> None:
-            most = self._quotas.lock(connection, caller.project_id)["server_groups"]
+            most = self._quotas.lock_limits(connection, caller.project_id)["server_groups"]
             if 0 <= most <= store.count_groups(connection, caller.project_id):
                 raise OverQuota("Quota exceeded, too many server groups.")
             store.insert_group(connection, group)
@@ -77,7 +76,7 @@ class GroupService:
         if not in_transaction(self._engine, lambda connection: store.delete_group(connection, group_id)):
             raise _missing(group_id)
 
-    def wanted_by(
+    def group_from_hints(
         self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str, *, lock: bool = True
     ) -> ServerGroup | None:
         """The group that a request to make servers names in its hints; with `lock` it is locked until the transaction ends.
@@ -97,35 +96,35 @@ class GroupService:
             raise Forbidden(f"Instance group {wanted} belongs to another project.")
         return group
 
-    def most_members(self, project_id: str) -> int:
+    def member_limit(self, project_id: str) -> int:
         """Below 0: any number."""
         return self._quotas.limits(project_id)["server_group_members"]
 
-    def join(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
-        """In the transaction that has locked `group`. `most`: what `most_members` said before it."""
+    def add_members(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
+        """In the transaction that has locked `group`. `most`: what `member_limit` said before it."""
         if 0 <= most < len(group.members) + len(server_ids):
             raise OverQuota("Quota exceeded, too many servers in group")
         for server_id in server_ids:
-            store.join(connection, group.id, server_id)
+            store.add_member(connection, group.id, server_id)
 
 
-def late_check(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
+def recheck_placement(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
     """Asked in the transaction that writes down where servers are or go, (server, root of the host) each. Raises
-    `LateObjection`.
+    `PlacementRejected`.
 
     The group is locked until that ends: of two members that were placed at the same moment the second one sees where
-    the first one went. So are the hosts, for one that is deleted is first looked at for servers. With an objection the
+    the first one went. So are the hosts, for one that is deleted is first looked at for servers. With an group_rejection the
     claim is given back, and the server is placed again.
     """
     there = host_store.keep_hosts(connection, {root for _, root in places})
     for server, root in places:
         if root not in there:
-            raise LateObjection(server.id)
+            raise PlacementRejected(server.id)
         if not server.scheduler_hints.get("group"):
             continue
         group = store.view_of(connection, server.id, lock=True)
-        if group is not None and objection(group, root):
-            raise LateObjection(server.id)
+        if group is not None and group_rejection(group, root):
+            raise PlacementRejected(server.id)
 
 
 def _visible(group: ServerGroup | None, caller: Caller, group_id: str) -> ServerGroup:

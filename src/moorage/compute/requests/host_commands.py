@@ -19,12 +19,14 @@ from moorage.core.errors import Conflict, Invalid
 from moorage.core.ids import Ids
 
 
-class Telling:
+class HostCommands:
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
 
-    def begin(self, connection: Connection, caller: Caller, request_id: str, server_id: str, name: str) -> Action:
+    def begin_action(
+        self, connection: Connection, caller: Caller, request_id: str, server_id: str, name: str
+    ) -> Action:
         """Note the action, without its events."""
         now = self._clock.now()
         action = Action(
@@ -33,7 +35,7 @@ class Telling:
         action_store.begin_action(connection, action)
         return action
 
-    def tell_host(
+    def command_host(
         self,
         connection: Connection,
         caller: Caller,
@@ -50,7 +52,7 @@ class Telling:
             raise Conflict(f"Instance {server.id} is not ready: it is on no host")
         check_capability(connection, server, operation)
         now = self._clock.now()
-        action = self.begin(connection, caller, request_id, server.id, operation.name)
+        action = self.begin_action(connection, caller, request_id, server.id, operation.name)
         action_store.begin_event(connection, action.id, operation.event, server.host, now)
         if operation.task is not None:
             server_store.update_server(connection, server.id, now, task_state=operation.task)

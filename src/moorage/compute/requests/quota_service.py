@@ -2,8 +2,8 @@
 
 What a project uses is what its servers ask for, in whatever state they are, and what consumers of other kinds hold for
 it in Placement. The first is kept in the rows (`usage_store`) and brought up to date under a lock of the project, in
-the transaction that adds to them: of two requests at the same time the second one counts the first, and however many
-servers a project has, only those that have changed are looked at. A server counts from its row on and not from its claim
+the transaction that adds to them: of two requests at the same time the second one server_amounts the first, and however many
+servers a project has, only those that have changed are looked at. A server server_amounts from its row on and not from its claim
 in Placement, so nothing is in between. The second is asked of Placement before the transaction.
 """
 
@@ -15,20 +15,20 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.model.quota import (
     UNLIMITED,
     Amounts,
-    counted,
-    fitting,
-    growth,
-    instead,
-    larger,
-    over,
-    refusal,
-    together,
+    added_amounts,
+    exceeded_limits,
+    larger_amounts,
+    quota_message,
+    replace_amounts,
+    resource_amounts,
+    servers_that_fit,
+    sum_amounts,
 )
 from moorage.compute.model.servers import Flavor
 from moorage.compute.requests.server_request import fields_of
+from moorage.compute.store import quota_store
 from moorage.compute.store import quota_store as store
-from moorage.compute.store import usage_store
-from moorage.compute.store.usage_store import Uncounted
+from moorage.compute.store.quota_store import Uncounted
 from moorage.core.errors import Invalid, OverQuota
 from moorage.db.transactions import in_transaction, read, read_one_state
 from moorage.scheduler.flavor_resources import request_for
@@ -58,26 +58,26 @@ class QuotaService:
     def defaults(self) -> dict[str, int]:
         """Limits of a project that has none of its own."""
         with read(self._engine) as connection:
-            return self._defaults | store.limits_of(connection, store.FOR_ALL)
+            return self._defaults | store.limits_of(connection, store.ALL_PROJECTS)
 
     def limits(self, project_id: str) -> dict[str, int]:
         with read(self._engine) as connection:
             return self._limits(connection, project_id)
 
     def usage(self, project_id: str) -> dict[str, int]:
-        """What counts against limits now."""
-        others = self.held_by_others(project_id)
+        """What server_amounts against limits now."""
+        others = self.other_usage(project_id)
         with read_one_state(self._engine) as connection:
-            kept = usage_store.used(connection, project_id)
-            return together((_with(kept, usage_store.uncounted(connection, project_id)), others))
+            kept = quota_store.used(connection, project_id)
+            return sum_amounts((_with(kept, quota_store.uncounted(connection, project_id)), others))
 
     def set_limits(self, project_id: str, limits: Amounts, *, force: bool) -> dict[str, int]:
         """Raises `Invalid` for a limit below what is used, without `force`."""
-        others = {} if force else self.held_by_others(project_id)
+        others = {} if force else self.other_usage(project_id)
 
         def work(connection: Connection) -> dict[str, int]:
             _, now = count_project(connection, project_id)
-            used = {} if force else together((now, others))
+            used = {} if force else sum_amounts((now, others))
             for name, limit in limits.items():
                 if UNLIMITED < limit < used.get(name, 0):
                     raise Invalid(
@@ -91,8 +91,8 @@ class QuotaService:
 
     def set_defaults(self, limits: Amounts) -> dict[str, int]:
         def work(connection: Connection) -> None:
-            usage_store.lock_project(connection, store.FOR_ALL)
-            store.set_limits(connection, store.FOR_ALL, limits)
+            quota_store.lock_project(connection, store.ALL_PROJECTS)
+            store.set_limits(connection, store.ALL_PROJECTS, limits)
 
         in_transaction(self._engine, work)
         return self.defaults()
@@ -102,10 +102,10 @@ class QuotaService:
 
     # ------------------------------------------------------------------------------------------ admit
 
-    def held_by_others(self, project_id: str, asked: Amounts | None = None) -> dict[str, int]:
+    def other_usage(self, project_id: str, asked: Amounts | None = None) -> dict[str, int]:
         """Of consumers that are no servers; outside of any transaction. Raises `Unavailable`.
 
-        Placement adds up all that the project holds for it, its servers too. `placement_request`: what a request counts; where none of
+        Placement adds up all that the project holds for it, its servers too. `placement_request`: what a request server_amounts; where none of
         that is limited but the number of servers, of which others hold none, it is not asked.
         """
         if self._placement is None:
@@ -115,12 +115,16 @@ class QuotaService:
             if all(limits.get(name, UNLIMITED) == UNLIMITED for name in asked if name != "instances"):
                 return {}
         usages = self._placement.project_usages(project_id)
-        parts = [counted(held, servers=1) | {"instances": 0} for kind, held in usages.items() if kind not in _OWN_TYPES]
-        return together(parts)
+        parts = [
+            resource_amounts(held, servers=1) | {"instances": 0}
+            for kind, held in usages.items()
+            if kind not in _OWN_TYPES
+        ]
+        return sum_amounts(parts)
 
-    def lock(self, connection: Connection, project_id: str) -> dict[str, int]:
+    def lock_limits(self, connection: Connection, project_id: str) -> dict[str, int]:
         """The limits, and nobody else adds to what they limit until the caller's transaction ends."""
-        usage_store.lock_project(connection, project_id)
+        quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
     def admit_servers(
@@ -130,25 +134,25 @@ class QuotaService:
         and the caller writes them down so. Raises `OverQuota`.
         """
         kept, now = count_project(connection, project_id)
-        limits, used = self._limits(connection, project_id), together((now, others))
-        count = fitting(limits, used, one, most)
+        limits, used = self._limits(connection, project_id), sum_amounts((now, others))
+        count = servers_that_fit(limits, used, one, most)
         if count < least:
-            _refuse(limits, used, _times(one, least))
-        usage_store.set_used(connection, project_id, together((kept, _times(one, count))))
+            _check_limits(limits, used, _times(one, least))
+        quota_store.set_used(connection, project_id, sum_amounts((kept, _times(one, count))))
         return count
 
     def admit_resize(
         self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
     ) -> None:
-        """Raises `OverQuota` when the larger flavor of a server does not fit. A server that is resized counts, class
+        """Raises `OverQuota` when the larger flavor of a server does not fit. A server that is resized server_amounts, class
         by class, with the larger flavor until the resize is confirmed or reverted.
         """
-        asked = growth(of_flavor(before), of_flavor(after))
+        asked = added_amounts(flavor_amounts(before), flavor_amounts(after))
         self._admit(connection, project_id, asked, others)
 
     def admit_return(self, connection: Connection, project_id: str, flavor: Flavor, others: Amounts) -> None:
         """Of a server that was offloaded: it was counted as a server all the time. Raises `OverQuota`."""
-        self._admit(connection, project_id, of_flavor(flavor) | {"instances": 0}, others)
+        self._admit(connection, project_id, flavor_amounts(flavor) | {"instances": 0}, others)
 
     def check_metadata(self, connection: Connection, project_id: str, metadata: Mapping[str, str]) -> None:
         """Raises `OverQuota` for more items than a server may have."""
@@ -160,45 +164,46 @@ class QuotaService:
 
     def _admit(self, connection: Connection, project_id: str, asked: Amounts, others: Amounts) -> None:
         _, now = count_project(connection, project_id)
-        _refuse(self._limits(connection, project_id), together((now, others)), asked)
+        _check_limits(self._limits(connection, project_id), sum_amounts((now, others)), asked)
 
     def _limits(self, connection: Connection, project_id: str) -> dict[str, int]:
-        return self._defaults | store.in_force(connection, project_id)
+        return self._defaults | store.limits_in_force(connection, project_id)
 
 
-def of_flavor(flavor: Flavor) -> dict[str, int]:
-    """What one server of this flavor counts. A flavor of old that would be refused today counts what it displays."""
+def flavor_amounts(flavor: Flavor) -> dict[str, int]:
+    """What one server of this flavor server_amounts. A flavor of old that would be refused today server_amounts what it displays."""
     try:
         groups = request_for(fields_of(flavor)).groups.values()
     except Invalid:
-        return counted({"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mb, "DISK_GB": flavor.disk_gb})
-    return counted(together(group.resources for group in groups))
+        return resource_amounts({"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mb, "DISK_GB": flavor.disk_gb})
+    return resource_amounts(sum_amounts(group.resources for group in groups))
 
 
-def counts(server: Uncounted) -> dict[str, int]:
-    """What it counts now: with the larger flavor, class by class, while it is moved from one to another."""
+def server_amounts(server: Uncounted) -> dict[str, int]:
+    """What it server_amounts now: with the larger flavor, class by class, while it is moved from one to another."""
     if server.is_deleted:
         return {}
-    base = {"instances": 1} if server.is_offloaded else of_flavor(server.flavor)
+    base = {"instances": 1} if server.is_offloaded else flavor_amounts(server.flavor)
     of_moves = [
-        growth(of_flavor(server.flavor), larger(of_flavor(before), of_flavor(after))) for before, after in server.moves
+        added_amounts(flavor_amounts(server.flavor), larger_amounts(flavor_amounts(before), flavor_amounts(after)))
+        for before, after in server.moves
     ]
-    return together([base, *of_moves])
+    return sum_amounts([base, *of_moves])
 
 
 def count_project(connection: Connection, project_id: str) -> tuple[dict[str, int], dict[str, int]]:
     """(what is written down, what the servers count now), under the project's lock. The two differ by servers that
-    others change at this moment: of those what was committed counts.
+    others change at this moment: of those what was committed server_amounts.
     """
-    kept = usage_store.lock_project(connection, project_id)
-    changed = usage_store.uncounted(connection, project_id)
+    kept = quota_store.lock_project(connection, project_id)
+    changed = quota_store.uncounted(connection, project_id)
     if not changed:
         return kept, kept
-    mine = usage_store.lock_uncounted(connection, project_id)
+    mine = quota_store.lock_uncounted(connection, project_id)
     if mine:
         kept = _with(kept, mine)
-        usage_store.set_counted(connection, {one.id: counts(one) for one in mine})
-        usage_store.set_used(connection, project_id, kept)
+        quota_store.set_counted(connection, {one.id: server_amounts(one) for one in mine})
+        quota_store.set_used(connection, project_id, kept)
     done = {one.id for one in mine}
     return kept, _with(kept, [one for one in changed if one.id not in done])
 
@@ -206,7 +211,7 @@ def count_project(connection: Connection, project_id: str) -> tuple[dict[str, in
 def _with(used: Amounts, servers: Iterable[Uncounted]) -> dict[str, int]:
     total = dict(used)
     for server in servers:
-        total = instead(total, server.counted, counts(server))
+        total = replace_amounts(total, server.counted, server_amounts(server))
     return total
 
 
@@ -214,7 +219,7 @@ def _times(one: Amounts, number: int) -> dict[str, int]:
     return {name: units * number for name, units in one.items()}
 
 
-def _refuse(limits: Amounts, used: Amounts, asked: Amounts) -> None:
-    if found := over(limits, used, asked):
+def _check_limits(limits: Amounts, used: Amounts, asked: Amounts) -> None:
+    if found := exceeded_limits(limits, used, asked):
         quotas = [{"name": one.name, "used": one.used, "asked": one.asked, "limit": one.limit} for one in found]
-        raise OverQuota(refusal(found), quotas=quotas)
+        raise OverQuota(quota_message(found), quotas=quotas)

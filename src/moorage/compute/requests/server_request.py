@@ -1,8 +1,9 @@
 """A create request, and what it refers to: image, flavor, availability zone, host."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sqlalchemy import Connection
@@ -10,10 +11,12 @@ from sqlalchemy import Connection
 from moorage.compute.model.servers import DEFAULT_ZONE, Flavor
 from moorage.compute.store import flavor_store, host_store
 from moorage.core.caller import Caller
-from moorage.core.errors import Forbidden, Invalid, NotFound
+from moorage.core.errors import Forbidden, Invalid, MoorageError, NotFound
+from moorage.core.names import is_custom
 from moorage.images.attributes import named_images
 from moorage.images.views import CallerView, OwnerView, ProjectView, View
-from moorage.scheduler.flavor_resources import FlavorFields
+from moorage.scheduler.extra_specs import device_profile_specs
+from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 
 #: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
 SAVED_STATE_PROPERTY = "accel:saved_state"
@@ -147,3 +150,86 @@ def wanted_place(connection: Connection, new: NewServer, *, may_force_host: bool
 def hostname_for(name: str, server_id: str) -> str:
     text = _NOT_IN_HOSTNAME.sub("-", name.lower()).strip("-.")[:63].strip("-.")
     return text or f"server-{server_id}"
+
+
+_GB = 1 << 30
+
+
+class ProfileLookup(Protocol):
+    def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
+        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``;
+        None where there is no such profile.
+        """
+        ...
+
+
+def check_image_fits_flavor(image: ImageFacts, flavor: Flavor) -> None:
+    """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 is as large as the image."""
+    if flavor.ram_mb < image.min_ram_mb:
+        raise Invalid(
+            f"Flavor's memory is too small for requested image: it has {flavor.ram_mb} MB, the image needs "
+            f"{image.min_ram_mb} MB."
+        )
+    if not flavor.disk_gb:
+        return
+    if flavor.disk_gb < image.min_disk_gb:
+        raise Invalid(
+            f"Flavor's disk is smaller than the minimum size specified in image metadata. Flavor disk is "
+            f"{flavor.disk_gb * _GB} bytes, minimum size is {image.min_disk_gb * _GB} bytes."
+        )
+    if flavor.disk_gb * _GB < (image.size_bytes or 0):
+        raise Invalid(
+            f"Flavor's disk is too small for requested image. Flavor disk is {flavor.disk_gb * _GB} bytes, "
+            f"image is {image.size_bytes} bytes."
+        )
+
+
+def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
+    """The server's own copy of `flavor`, with the groups of its device profile as extra specs of it."""
+    name = flavor.extra_specs.get(PROFILE_KEY)
+    if name is None:
+        return flavor
+    groups = profiles.profile_groups(name)
+    if groups is None:
+        raise Invalid(f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one")
+    return replace(flavor, extra_specs={**flavor.extra_specs, **device_profile_specs(flavor.extra_specs, groups)})
+
+
+class NameLookup(Protocol):
+    def has_class(self, name: str) -> bool: ...
+    def has_trait(self, name: str) -> bool: ...
+
+
+class PlacementNames:
+    """Remembers names that were there: they hardly ever go. What is not there is asked again each time."""
+
+    def __init__(self, placement: NameLookup) -> None:
+        self._placement = placement
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+
+    def check(self, classes: frozenset[str], traits: frozenset[str]) -> None:
+        """Raises `Invalid` naming what Placement would refuse. A Placement that does not answer refuses nothing."""
+        for kind, names, lookup in (
+            ("resource class", classes, self._placement.has_class),
+            ("trait", traits, self._placement.has_trait),
+        ):
+            for name in sorted(names):
+                if is_custom(name) and not self._is_known(name, lookup):
+                    raise Invalid(
+                        f"Placement knows no {kind} {name}: no host offers it, and none can be asked for it; "
+                        "correct the flavor or image, or have a host offer it"
+                    )
+
+    def _is_known(self, name: str, lookup: Callable[[str], bool]) -> bool:
+        with self._lock:
+            if name in self._known:
+                return True
+        try:
+            found = lookup(name)
+        except MoorageError:
+            return True  # the scheduler finds out, and waits
+        if found:
+            with self._lock:
+                self._known.add(name)
+        return found

@@ -2,7 +2,7 @@
 their hosts do with them: `operate_service`, `move_service`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import Connection, Engine
@@ -10,10 +10,10 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import situation
 from moorage.compute.model.servers import Action, Locker, Server, VmState
-from moorage.compute.requests.host_commands import Telling
+from moorage.compute.requests.host_commands import HostCommands
 from moorage.compute.requests.quota_service import QuotaService
-from moorage.compute.store import action_store, migration_store, server_store
-from moorage.compute.store.migration_store import Migration
+from moorage.compute.store import action_store, move_store, server_store
+from moorage.compute.store.move_store import Migration
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
@@ -29,7 +29,7 @@ class ServerService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, quotas: QuotaService) -> None:
         self._engine = engine
         self._clock = clock
-        self._telling = Telling(clock, ids)
+        self._commands = HostCommands(clock, ids)
         self._quotas = quotas
 
     # ---------------------------------------------------------------------------------------- read
@@ -76,9 +76,9 @@ class ServerService:
         return action
 
     def migrations(self, wanted: Mapping[str, str]) -> list[Migration]:
-        """Of all projects, newest first; `wanted` by `migration_store.FILTERS`."""
+        """Of all projects, newest first; `wanted` by `move_store.FILTERS`."""
         with read(self._engine) as connection:
-            return migration_store.migrations(connection, wanted)
+            return move_store.migrations(connection, wanted)
 
     def running_in(self, since: datetime, until: datetime) -> list[Server]:
         with read(self._engine) as connection:
@@ -155,7 +155,7 @@ class ServerService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             work(connection, server)
             if action is not None:
-                self._telling.begin(connection, caller, action[0], server_id, action[1])
+                self._commands.begin_action(connection, caller, action[0], server_id, action[1])
 
         in_transaction(self._engine, change)
 
@@ -178,3 +178,53 @@ def _after(marker: str, servers: Iterator[Server]) -> Iterator[Server]:
         if server.id == marker:
             return servers
     raise Invalid(f"marker [{marker}] not found")
+
+
+MAX_TAGS = 50
+_TAGGABLE = frozenset({"active", "paused", "suspended", "stopped"})
+
+
+class TagService:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+
+    def add(self, caller: Caller, server_id: str, tag: str) -> bool:
+        """False where the server has it already."""
+
+        def more(tags: tuple[str, ...]) -> tuple[str, ...]:
+            if len(tags) >= MAX_TAGS:
+                raise Invalid(f"The number of tags exceeded the per-server limit {MAX_TAGS}")
+            return tags if tag in tags else (*tags, tag)
+
+        before, after = self._change(caller, server_id, "update tag", more)
+        return before != after
+
+    def replace(self, caller: Caller, server_id: str, tags: Sequence[str]) -> tuple[str, ...]:
+        return self._change(caller, server_id, "update tags", lambda _: tuple(tags))[1]
+
+    def remove(self, caller: Caller, server_id: str, tag: str) -> None:
+        def fewer(tags: tuple[str, ...]) -> tuple[str, ...]:
+            if tag not in tags:
+                raise NotFound(f"Instance {server_id} has no tag '{tag}'")
+            return tuple(one for one in tags if one != tag)
+
+        self._change(caller, server_id, "delete tag", fewer)
+
+    def clear(self, caller: Caller, server_id: str) -> None:
+        self._change(caller, server_id, "delete tags", lambda _: ())
+
+    def _change(
+        self, caller: Caller, server_id: str, name: str, change: Callable[[tuple[str, ...]], tuple[str, ...]]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """(tags before, tags after)"""
+
+        def work(connection: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+            server: Server = visible(server_store.lock_server(connection, server_id), caller, server_id)
+            if server.vm_state not in _TAGGABLE:
+                raise Conflict(f"Cannot '{name}' instance {server_id} while it is in vm_state {server.vm_state}")
+            after = change(server.tags)
+            server_store.update_server(connection, server_id, self._clock.now(), tags=list(after))
+            return server.tags, after
+
+        return in_transaction(self._engine, work)

@@ -1,14 +1,14 @@
 """The job `build_worker`: a host for a server, or for all servers of one request, or for none of them.
 
-    jobs claimed together -> drafts -> hosts for all that can be claimed in one request (`Placer.place_together`)
-                                    -> one transaction: hosts, and a job for each host (`Assigning`)
+    jobs claimed together -> drafts -> hosts for all that can be claimed in one request (`HostSelector.select_and_claim_together`)
+                                    -> one transaction: hosts, and a job for each host (`SelectionCommitter`)
     each of the others    -> a host by itself, if it has none yet -> a transaction of its own
 
-What was tried before, or asks for a place beside or apart from other servers, is always placed by itself: the one must
+What was tried before, or asks for a selection beside or apart from other servers, is always placed by itself: the one must
 give back first, and the other must see where those before it went.
 
 The transaction asks the server groups once more, for two members may have been placed at the same moment; with an
-objection the server is placed again. Run again after a crash at any line, it gives back what it may have claimed and
+group_rejection the server is placed again. Run again after a crash at any line, it gives back what it may have claimed and
 begins anew; until the transaction nobody else has acted on the claims.
 """
 
@@ -20,13 +20,13 @@ from functools import partial
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model.servers import Fault, Server, VmState
-from moorage.compute.requests.group_service import LATE_CHECKS, LateObjection, always_late
+from moorage.compute.requests.group_service import MAX_RECHECKS, PlacementRejected, rechecks_exhausted
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
 from moorage.compute.scheduling.candidate_search import SharedAnswers
-from moorage.compute.scheduling.commit_selection import Assigning, BuildOrder, waits_for_host
-from moorage.compute.scheduling.host_selection import Newcomer, Outcome, Placer
-from moorage.compute.scheduling.placement_request import is_about_others
+from moorage.compute.scheduling.commit_selection import BuildOrder, SelectionCommitter, waits_for_host
+from moorage.compute.scheduling.host_selection import HostSelector, SelectionOutcome, ServerToPlace
+from moorage.compute.scheduling.placement_request import depends_on_other_servers
 from moorage.compute.scheduling.selection import NoHost, Selection
 from moorage.compute.store import action_store, server_store
 from moorage.compute.store.meters import ComputeMeters, Scheduled, outcome_of
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 #: Where the servers of an order go, or why one of them goes nowhere.
-Placement = list[tuple[Server, Selection]] | NoHost
+Selections = list[tuple[Server, Selection]] | NoHost
 
 
 @dataclass
@@ -51,32 +51,32 @@ class BuildDraft:
 
     order: BuildOrder
     waiting: Sequence[Server]
-    outcome: Outcome | None = None
+    outcome: SelectionOutcome | None = None
 
     @property
-    def places(self) -> list[tuple[Server, Selection]] | None:
+    def selections(self) -> list[tuple[Server, Selection]] | None:
         """Where all of them go, if they were placed."""
         if self.outcome is None or isinstance(self.outcome, (NoHost, MoorageError)):
             return None
         return list(zip(self.waiting, self.outcome, strict=True))
 
     @property
-    def is_plain(self) -> bool:
+    def can_be_batched(self) -> bool:
         is_first = self.order.job.attempt == 1 and not self.order.tried
-        return is_first and bool(self.waiting) and not any(map(is_about_others, self.waiting))
+        return is_first and bool(self.waiting) and not any(map(depends_on_other_servers, self.waiting))
 
 
-class Scheduling:
+class BuildScheduler:
     def __init__(
-        self, engine: Engine, clock: Clock, ids: Ids, placer: Placer, hints: Hints, meters: ComputeMeters
+        self, engine: Engine, clock: Clock, ids: Ids, selector: HostSelector, hints: Hints, meters: ComputeMeters
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._placer = placer
+        self._selector = selector
         self._meters = meters
-        self._assigning = Assigning(engine, clock, ids, hints)
+        self._committer = SelectionCommitter(engine, clock, ids, hints)
 
-    def drafts(
+    def draft_builds(
         self,
         jobs: Sequence[Job],
         shared: SharedAnswers,
@@ -91,29 +91,31 @@ class Scheduling:
         wanted = [server_id for order in orders for server_id in order.actions]
         with read(self._engine) as connection:
             found = server_store.servers_by_id(connection, wanted)
-        drafts = [BuildDraft(order, _waiting(order, found)) for order in orders]
-        together = [draft for draft in drafts if draft.is_plain]
+        drafts = [BuildDraft(order, _waiting_servers(order, found)) for order in orders]
+        together = [draft for draft in drafts if draft.can_be_batched]
         shared.servers = max(1, sum(len(draft.waiting) for draft in drafts))
         if sum(len(draft.waiting) for draft in together) > 1:
-            newcomers = [self._newcomers(draft, check_turn) for draft in together]
-            for draft, outcome in zip(together, self._placer.place_together(newcomers, shared, may_claim), strict=True):
+            servers_to_place = [self._servers_to_place(draft, check_turn) for draft in together]
+            for draft, outcome in zip(
+                together, self._selector.select_and_claim_together(servers_to_place, shared, may_claim), strict=True
+            ):
                 draft.outcome = outcome
         return drafts
 
-    def _newcomers(self, draft: BuildDraft, check_turn: Callable[[Job], None]) -> list[Newcomer]:
+    def _servers_to_place(self, draft: BuildDraft, check_turn: Callable[[Job], None]) -> list[ServerToPlace]:
         order = draft.order
-        return [Newcomer(one, order.image_properties, partial(check_turn, order.job)) for one in draft.waiting]
+        return [ServerToPlace(one, order.image_properties, partial(check_turn, order.job)) for one in draft.waiting]
 
-    def assign_together(self, drafts: Sequence[BuildDraft]) -> frozenset[str]:
+    def commit_together(self, drafts: Sequence[BuildDraft]) -> frozenset[str]:
         """Ids of the jobs that are done: those for whose servers hosts were claimed together. None, where one of them
         stood in the way of the others: then each is built by itself.
         """
-        placed = [draft for draft in drafts if draft.places is not None]
+        placed = [draft for draft in drafts if draft.selections is not None]
         if len(placed) < 2:
             return frozenset()
         try:
-            self._assigning.assign([(draft.order, draft.places or []) for draft in placed])
-        except (Conflict, LateObjection) as error:
+            self._committer.commit([(draft.order, draft.selections or []) for draft in placed])
+        except (Conflict, PlacementRejected) as error:
             log.info("each gets its host by itself", extra={"reason": str(error)})
             return frozenset()
         except MoorageError as error:
@@ -125,34 +127,34 @@ class Scheduling:
         self._meters.scheduled(Scheduled.PLACED, sum(len(draft.waiting) for draft in placed))
         return frozenset(draft.order.job.id for draft in placed)
 
-    def build(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
-        """Raises `Unavailable` where Placement does not answer: the job is to be tried again."""
+    def schedule(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
+        """Raises `Unavailable` where Selections does not answer: the job is to be tried again."""
         order, waiting = draft.order, draft.waiting
         if not waiting:
             self._abandon(order)
             return
         if isinstance(draft.outcome, MoorageError):
-            places: Placement = _no_host(draft.outcome)
+            selections: Selections = _no_host(draft.outcome)
         elif isinstance(draft.outcome, NoHost):
-            places = draft.outcome
+            selections = draft.outcome
         else:
-            places = draft.places or self._places(order, waiting, shared, check_turn)
-        for _ in range(LATE_CHECKS):
-            if isinstance(places, NoHost):
-                outcome = Scheduled.EXHAUSTED if order.tried else outcome_of(places.reasons)
-                self.fail(order.job, self._message(order, places), places.details, outcome)
+            selections = draft.selections or self._select_for_all(order, waiting, shared, check_turn)
+        for _ in range(MAX_RECHECKS):
+            if isinstance(selections, NoHost):
+                outcome = Scheduled.EXHAUSTED if order.tried else outcome_of(selections.reasons)
+                self.fail(order.job, self._failure_message(order, selections), selections.details, outcome)
                 return
             try:
-                self._assigning.assign([(order, places)])
-                self._meters.scheduled(Scheduled.PLACED, len(places))
+                self._committer.commit([(order, selections)])
+                self._meters.scheduled(Scheduled.PLACED, len(selections))
                 return
-            except LateObjection as late:
+            except PlacementRejected as late:
                 log.info("placed again: something changed at the last moment", extra={"server": late.server_id})
-                shared.offers.clear()
-                places = self._places(order, waiting, shared, check_turn, again=True)
-        raise always_late()
+                shared.pools.clear()
+                selections = self._select_for_all(order, waiting, shared, check_turn, again=True)
+        raise rechecks_exhausted()
 
-    def _places(
+    def _select_for_all(
         self,
         order: BuildOrder,
         servers: Sequence[Server],
@@ -160,16 +162,16 @@ class Scheduling:
         check_turn: Callable[[], None],
         *,
         again: bool = False,
-    ) -> Placement:
+    ) -> Selections:
         placed: list[tuple[Server, Selection]] = []
         for server in servers:
-            place = self._place(order, server, shared, check_turn, placed, again=again)
-            if isinstance(place, NoHost):
-                return place
-            placed.append((server, place))
+            selection = self._select(order, server, shared, check_turn, placed, again=again)
+            if isinstance(selection, NoHost):
+                return selection
+            placed.append((server, selection))
         return placed
 
-    def _place(
+    def _select(
         self,
         order: BuildOrder,
         server: Server,
@@ -181,20 +183,20 @@ class Scheduling:
     ) -> Selection | NoHost:
         tried = order.tried
         try:
-            return self._placer.place(
+            return self._selector.select_and_claim(
                 server,
                 order.image_properties,
-                not_hosts=dict.fromkeys(tried, "a build failed there"),
-                alternates=() if again else build_retries.from_documents(order.job.payload.get("alternates", ())),
-                beside=[place.root_uuid for _, place in placed],
-                may_hold_something=again or order.job.attempt > 1 or bool(tried),
+                excluded_hosts=dict.fromkeys(tried, "a build failed there"),
+                alternates=() if again else build_retries.alternates_from(order.job.payload.get("alternates", ())),
+                beside=[selection.root_uuid for _, selection in placed],
+                may_hold_allocations=again or order.job.attempt > 1 or bool(tried),
                 check_turn=check_turn,
                 shared=shared,
             )
         except (Invalid, RemoteError) as error:
             return _no_host(error)
 
-    def _message(self, order: BuildOrder, no_host: NoHost) -> str:
+    def _failure_message(self, order: BuildOrder, no_host: NoHost) -> str:
         if not order.tried:
             return f"{NO_VALID_HOST} {no_host.reason}"
         return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
@@ -214,7 +216,7 @@ class Scheduling:
                     values = {"vm_state": VmState.ERROR, "task_state": None, "fault": fault}
                     server_store.update_server(connection, server_id, now, **values)
                     action_store.finish_event(connection, action_id, SCHEDULE_EVENT, now, error=message)
-                self._assigning.enqueue_release(connection, order, server_id)
+                self._committer.enqueue_release(connection, order, server_id)
 
         in_transaction(self._engine, work)
         self._meters.scheduled(outcome, len(order.actions))
@@ -227,12 +229,12 @@ class Scheduling:
         def work(connection: Connection) -> None:
             server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
             for server_id in order.actions:
-                self._assigning.enqueue_release(connection, order, server_id)
+                self._committer.enqueue_release(connection, order, server_id)
 
         in_transaction(self._engine, work)
 
 
-def _waiting(order: BuildOrder, found: Mapping[str, Server]) -> list[Server]:
+def _waiting_servers(order: BuildOrder, found: Mapping[str, Server]) -> list[Server]:
     return [found[one] for one in order.actions if one in found and waits_for_host(found[one])]
 
 
@@ -244,9 +246,9 @@ def _no_host(error: MoorageError) -> NoHost:
         raise error
     if error.status >= 500:
         raise Unavailable(error.message) from error
-    return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
+    return NoHost.because(f"Selections refused the request: {last_paragraph(error)}", error.message)
 
 
 def last_paragraph(error: RemoteError) -> str:
-    """Placement's own sentence, after the one that its web framework puts before it."""
+    """Selections's own sentence, after the one that its web framework puts before it."""
     return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()

@@ -25,10 +25,10 @@ from moorage.jobs.model import Job, NewJob
 from moorage.placement.client.placement_client import Candidate
 
 #: Codes of failures that every host would have: the request itself is at fault.
-NOT_OF_THE_HOST = frozenset({"moorage.invalid", "accelerator.bad_request"})
+REQUEST_FAULT_CODES = frozenset({"moorage.invalid", "accelerator.bad_request"})
 
 
-def to_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]:
+def alternate_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]:
     return [
         {
             "host": one.host,
@@ -41,7 +41,7 @@ def to_documents(alternates: Iterable[Alternate]) -> list[dict[str, Any]]:
     ]
 
 
-def from_documents(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, ...]:
+def alternates_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, ...]:
     return tuple(
         Alternate(
             one["host"],
@@ -56,7 +56,7 @@ def from_documents(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, .
     )
 
 
-def after_build(
+def retry_failed_build(
     connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
 ) -> bool:
     """A host reported on its job `build_worker`, in the transaction of that. True: it is tried elsewhere now, and nothing
@@ -64,7 +64,7 @@ def after_build(
     """
     scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)
-    if error is None or not is_ours or not job.payload.get("alternates") or code in NOT_OF_THE_HOST:
+    if error is None or not is_ours or not job.payload.get("alternates") or code in REQUEST_FAULT_CODES:
         return False
     tried = {**job.payload.get("tried", {}), job.queue: error}
     server_store.update_server(connection, server.id, now, host=None, placed=None, task_state=TaskState.SCHEDULING)
@@ -76,7 +76,7 @@ def after_build(
     return True
 
 
-def with_exhaustion(job: Job, report: JobReport) -> JobReport:
+def worded_as_exhausted(job: Job, report: JobReport) -> JobReport:
     """A report of a failure, worded for who has seen others fail before; any other report as it is."""
     if report.error is None or not job.payload.get("tried"):
         return report

@@ -23,13 +23,14 @@ from itertools import groupby
 from prometheus_client import CollectorRegistry
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.hosts.aggregate_publishing import (
+from moorage.compute.hosts.host_service import HostService
+from moorage.compute.hosts.placement_publishing import (
     JOB_PUBLISH_AGGREGATES,
+    forget_host,
     publish_aggregates,
     publish_all_aggregates,
+    publish_status,
 )
-from moorage.compute.hosts.host_publishing import forget_host, publish_status
-from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
@@ -40,10 +41,10 @@ from moorage.compute.model.servers import (
     PowerState,
     VmState,
 )
-from moorage.compute.scheduling.build_job import BuildDraft, Scheduling
+from moorage.compute.scheduling.build_job import BuildDraft, BuildScheduler
 from moorage.compute.scheduling.candidate_search import SharedAnswers
-from moorage.compute.scheduling.host_selection import Placer
-from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, LEASE_S, MAX_ATTEMPTS, OwnJobs
+from moorage.compute.scheduling.host_selection import HostSelector
+from moorage.compute.scheduling.job_worker import FIRST_PAUSE_S, LEASE_S, MAX_ATTEMPTS, JobWorker
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.compute.store.meters import ComputeMeters, Scheduled
 from moorage.core.clock import Clock
@@ -89,13 +90,13 @@ class BuildTask:
         self._clock = clock
         self._ids = ids
         self._placement = placement
-        self._placer = Placer(engine, placement, hosts, options)
-        self._scheduling = Scheduling(
-            engine, clock, ids, self._placer, hints, meters or ComputeMeters(CollectorRegistry())
+        self._selector = HostSelector(engine, placement, hosts, options)
+        self._scheduler = BuildScheduler(
+            engine, clock, ids, self._selector, hints, meters or ComputeMeters(CollectorRegistry())
         )
-        self._jobs = OwnJobs(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
-        self._has_prepared = False
-        self._work: dict[str, Callable[[Job], None]] = {
+        self._jobs = JobWorker(engine, clock, BUILD_QUEUE, worker or f"builder/{ids.uuid()}", poll_s)
+        self._is_placement_prepared = False
+        self._handlers: dict[str, Callable[[Job], None]] = {
             JOB_RELEASE: self._release,
             JOB_PUBLISH_STATUS: self._publish_status,
             JOB_PUBLISH_AGGREGATES: self._publish_aggregates,
@@ -104,63 +105,65 @@ class BuildTask:
 
     def run_once(self) -> datetime | None:
         try:
-            self._prepare()
+            self._prepare_placement()
         except Unavailable as error:
             log.warning("nothing is built yet", extra={"reason": error.message})
             return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
-        while jobs := self._jobs.claim(BATCH):
+        while jobs := self._jobs.claim_jobs(BATCH):
             begun = self._clock.now()
             for is_build, some in groupby(jobs, key=lambda job: job.kind == JOB_BUILD):
                 if is_build:
                     self._run_builds(list(some), begun)
                     continue
                 for job in some:
-                    self._run(job, begun, self._work[job.kind])
-        return self._jobs.next_look()
+                    self._run_job(job, begun, self._handlers[job.kind])
+        return self._jobs.next_due()
 
-    def _prepare(self) -> None:
+    def _prepare_placement(self) -> None:
         """What Placement knows of aggregates may be old."""
-        if not self._has_prepared:
-            self._placer.prepare()
+        if not self._is_placement_prepared:
+            self._selector.ensure_traits()
             publish_all_aggregates(self._engine, self._placement)
-            self._has_prepared = True
+            self._is_placement_prepared = True
 
     def _run_builds(self, jobs: Sequence[Job], claimed_at: datetime) -> None:
         """Those that stand behind one another: what comes before them, a release for example, is done by now."""
         shared = SharedAnswers()
-        drafts = self._scheduling.drafts(jobs, shared, self._jobs.extend, lambda: not self._is_late(claimed_at))
-        done = frozenset() if self._is_late(claimed_at) else self._scheduling.assign_together(drafts)
+        drafts = self._scheduler.draft_builds(
+            jobs, shared, self._jobs.extend_lease, lambda: not self._is_late(claimed_at)
+        )
+        done = frozenset() if self._is_late(claimed_at) else self._scheduler.commit_together(drafts)
         for draft in drafts:
             if draft.order.job.id not in done:
-                self._run(draft.order.job, claimed_at, partial(self._build, draft, shared))
+                self._run_job(draft.order.job, claimed_at, partial(self._build, draft, shared))
 
     def _is_late(self, claimed_at: datetime) -> bool:
         """Some jobs took their time: somebody else may soon have the others."""
         return self._clock.now() - claimed_at > timedelta(seconds=LEASE_S / 4)
 
-    def _run(self, job: Job, claimed_at: datetime, work: Callable[[Job], None]) -> None:
-        def in_time() -> None:
+    def _run_job(self, job: Job, claimed_at: datetime, work: Callable[[Job], None]) -> None:
+        def run_with_lease() -> None:
             if self._is_late(claimed_at):
-                self._jobs.extend(job)
+                self._jobs.extend_lease(job)
             work(job)
 
-        self._jobs.run(job, in_time, self._failed)
+        self._jobs.run_job(job, run_with_lease, self._handle_failure)
 
-    def _failed(self, job: Job, reason: str, told: str) -> None:
+    def _handle_failure(self, job: Job, reason: str, tenant_message: str) -> None:
         """That is no lack of hosts, so the job waits and is tried again; but no server waits for ever."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
-            self._scheduling.fail(job, f"The server could not be scheduled: {told}", reason, Scheduled.GAVE_UP)
+            self._scheduler.fail(job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP)
         else:
-            self._jobs.put_off(job, reason)
+            self._jobs.postpone(job, reason)
 
     # ------------------------------------------------------------------------------------------- jobs
 
     def _build(self, draft: BuildDraft, shared: SharedAnswers, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
             message = "The server could not be scheduled: its builder died each time."
-            self._scheduling.fail(job, message, "", Scheduled.GAVE_UP)
+            self._scheduler.fail(job, message, "", Scheduled.GAVE_UP)
             return
-        self._scheduling.build(draft, shared, partial(self._jobs.extend, job))
+        self._scheduler.schedule(draft, shared, partial(self._jobs.extend_lease, job))
 
     def _release(self, job: Job) -> None:
         """The effect comes first, and again when its commit got lost: giving back twice gives back once."""
@@ -168,7 +171,7 @@ class BuildTask:
 
         def work(connection: Connection) -> None:
             now = self._clock.now()
-            self._jobs.finish_in(connection, job)
+            self._jobs.finish_job_in(connection, job)
             server = server_store.lock_server(connection, job.key)
             if server is None or not job.payload["final"] or server.vm_state is VmState.DELETED:
                 return
@@ -184,11 +187,11 @@ class BuildTask:
             host = host_store.host(connection, job.payload["host"])
         if host is not None:
             publish_status(self._placement, host)
-        self._jobs.finish(job)
+        self._jobs.finish_job(job)
 
     def _publish_aggregates(self, job: Job) -> None:
         publish_aggregates(self._engine, self._placement, job.payload["host"])
-        self._jobs.finish(job)
+        self._jobs.finish_job(job)
 
     def _forget_host(self, job: Job) -> None:
         """Unless an agent has made the host anew in the meantime."""
@@ -200,4 +203,4 @@ class BuildTask:
                 if move.source_host == job.payload["host"]:
                     self._placement.release(move.id)
             forget_host(self._placement, job.payload["provider"])
-        self._jobs.finish(job)
+        self._jobs.finish_job(job)

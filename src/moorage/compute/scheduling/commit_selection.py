@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import build_job
 from moorage.compute.model.servers import BUILD_QUEUE, JOB_RELEASE, Server, TaskState, VmState
-from moorage.compute.requests.group_service import late_check
+from moorage.compute.requests.group_service import recheck_placement
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.scheduling import build_retries
 from moorage.compute.scheduling.selection import Selection
@@ -53,54 +53,55 @@ class BuildOrder:
         return found
 
 
-#: An order, and the places of those of its servers that waited.
-Settled = tuple[BuildOrder, Sequence[tuple[Server, Selection]]]
+#: An order, and the pairs of those of its servers that waited.
+OrderSelections = tuple[BuildOrder, Sequence[tuple[Server, Selection]]]
 
 
-class Assigning:
+class SelectionCommitter:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
         self._engine = engine
         self._clock = clock
         self._ids = ids
         self._hints = hints
 
-    def assign(self, settled: Sequence[Settled]) -> None:
+    def commit(self, selections: Sequence[OrderSelections]) -> None:
         """All of them or none. Raises `Conflict` ``jobs.fenced`` where one of the jobs is another builder's by now, and
-        `LateObjection`.
+        `PlacementRejected`.
         """
-        given = in_transaction(self._engine, lambda connection: self._assign(connection, settled))
-        for server_id, place in given.items():
-            log.info("placed", extra={"server": server_id, "host": place.host, "claims": place.claims})
-        for host in {place.host for place in given.values()}:
+        given = in_transaction(self._engine, lambda connection: self._commit_in(connection, selections))
+        for server_id, selection in given.items():
+            log.info("placed", extra={"server": server_id, "host": selection.host, "claims": selection.claims})
+        for host in {selection.host for selection in given.values()}:
             self._hints.send(host)
 
-    def _assign(self, connection: Connection, settled: Sequence[Settled]) -> dict[str, Selection]:
-        """The places that were given, by server."""
+    def _commit_in(self, connection: Connection, selections: Sequence[OrderSelections]) -> dict[str, Selection]:
+        """The pairs that were given, by server."""
         now = self._clock.now()
         ended = [
-            (order.job, {"hosts": {server.id: place.host for server, place in places}}) for order, places in settled
+            (order.job, {"hosts": {server.id: selection.host for server, selection in pairs}})
+            for order, pairs in selections
         ]
         server_store.BUILD_JOBS.finish_all(connection, ended, now)
-        every = {server.id: (order, place) for order, places in settled for server, place in places}
+        every = {server.id: (order, selection) for order, pairs in selections for server, selection in pairs}
         locked = server_store.lock_servers(connection, every)
         given: dict[str, Selection] = {}
         jobs: list[NewJob] = []
         targets: list[tuple[Server, str]] = []
-        for server_id, (order, place) in every.items():
+        for server_id, (order, selection) in every.items():
             server = locked.get(server_id)
             if server is None or not waits_for_host(server):
                 self.enqueue_release(connection, order, server_id)
                 continue
-            given[server_id] = place
-            targets.append((server, place.root_uuid))
-            jobs.append(_host_job(order, server, place))
+            given[server_id] = selection
+            targets.append((server, selection.root_uuid))
+            jobs.append(_host_job(order, server, selection))
         if given:
-            late_check(connection, targets)
+            recheck_placement(connection, targets)
             operation = lifecycle.CREATE
-            places_of = {server_id: (place.host, place.placed) for server_id, place in given.items()}
-            server_store.assign_servers(connection, places_of, operation.task, now)
-            hosts = {every[server_id][0].actions[server_id]: place.host for server_id, place in given.items()}
-            action_store.pass_on(connection, hosts, SCHEDULE_EVENT, operation.event, now)
+            placed_at = {server_id: (selection.host, selection.placed) for server_id, selection in given.items()}
+            server_store.assign_servers(connection, placed_at, operation.task, now)
+            hosts = {every[server_id][0].actions[server_id]: selection.host for server_id, selection in given.items()}
+            action_store.begin_next_events(connection, hosts, SCHEDULE_EVENT, operation.event, now)
             server_store.HOST_JOBS.enqueue_all(connection, jobs, now)
         return given
 
@@ -118,15 +119,15 @@ def waits_for_host(server: Server) -> bool:
     return server.vm_state is VmState.BUILDING and server.task_state is TaskState.SCHEDULING
 
 
-def _host_job(order: BuildOrder, server: Server, place: Selection) -> NewJob:
+def _host_job(order: BuildOrder, server: Server, selection: Selection) -> NewJob:
     ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
     if (
         PAYLOAD_KEY in order.job.payload and tracing.current_tracer() is not None
     ):  # also where orders of several are written together
         ids[PAYLOAD_KEY] = order.job.payload[PAYLOAD_KEY]
-    made = build_job(server, place.placed, place.host, lifecycle.CREATE, ids)
+    made = build_job(server, selection.placed, selection.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {
-        "alternates": build_retries.to_documents(place.alternates),
+        "alternates": build_retries.alternate_documents(selection.alternates),
         "image_properties": order.image_properties,
     }
     if order.tried:

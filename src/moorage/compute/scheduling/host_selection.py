@@ -4,8 +4,8 @@ The good path is two requests: candidates, claim. Servers that wait together sha
 candidate is a further one made, that asks Placement for the reason; and only where something may be held from a former
 try is it given back first.
 
-    asked -> picks (`candidate_search`) -> claim                 the next pick when somebody else was quicker
-    several: their first picks   -> one claim for all     refused as a whole: each claims on its own, as above
+    request -> targets (`candidate_search`) -> claim                 the next target when somebody else was quicker
+    several: their first targets   -> one claim for all     refused as a whole: each claims on its own, as above
 """
 
 import logging
@@ -20,8 +20,8 @@ from sqlalchemy import Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model.servers import Flavor, Placed, Server
-from moorage.compute.scheduling.candidate_search import ClaimTarget, Picks, Searcher, SharedAnswers
-from moorage.compute.scheduling.placement_request import PlacementRequests, RequestChanges
+from moorage.compute.scheduling.candidate_search import CandidateSearcher, ClaimTarget, ClaimTargets, SharedAnswers
+from moorage.compute.scheduling.placement_request import PlacementRequestBuilder, RequestChanges
 from moorage.compute.scheduling.selection import Alternate, NoHost, Selection
 from moorage.core.errors import Conflict, MoorageError, RemoteError, Unavailable
 from moorage.core.names import RESERVED_HOST_TRAIT, RESERVED_REGION_TRAIT
@@ -34,19 +34,19 @@ T = TypeVar("T", NoHost, MoorageError, None)
 
 
 @dataclass(frozen=True)
-class Newcomer:
-    """A new server that holds nothing. `image_properties`, `check_turn`: as of `Placer.place`."""
+class ServerToPlace:
+    """A new server that holds nothing. `image_properties`, `check_turn`: as of `HostSelector.selection`."""
 
     server: Server
     image_properties: Mapping[str, str]
     check_turn: Callable[[], None]
 
 
-#: A place for each of the servers that are placed together or not at all; or why not; or what has gone wrong.
-Outcome = Sequence[Selection] | NoHost | MoorageError
+#: A selection for each of the servers that are placed together or not at all; or why not; or what has gone wrong.
+SelectionOutcome = Sequence[Selection] | NoHost | MoorageError
 
 
-class Placer:
+class HostSelector:
     def __init__(
         self,
         engine: Engine,
@@ -56,18 +56,18 @@ class Placer:
     ) -> None:
         self._placement = placement
         self._options = options or SchedulerSettings()
-        self._asking = PlacementRequests(engine, self._options)
-        self._searcher = Searcher(engine, placement, hosts, self._options)
-        self._is_prepared = False
+        self._requests = PlacementRequestBuilder(engine, self._options)
+        self._searcher = CandidateSearcher(engine, placement, hosts, self._options)
+        self._has_traits = False
 
-    def prepare(self) -> None:
+    def ensure_traits(self) -> None:
         """Placement refuses a query that names a trait it does not know."""
-        if not self._is_prepared:
+        if not self._has_traits:
             self._placement.ensure_trait(RESERVED_HOST_TRAIT)
             self._placement.ensure_trait(RESERVED_REGION_TRAIT)
-            self._is_prepared = True
+            self._has_traits = True
 
-    def place(
+    def select_and_claim(
         self,
         server: Server,
         image_properties: Mapping[str, str],
@@ -75,101 +75,107 @@ class Placer:
         flavor: Flavor | None = None,
         consumer: str | None = None,
         only_host: str | None = None,
-        not_hosts: Mapping[str, str] = MappingProxyType({}),
+        excluded_hosts: Mapping[str, str] = MappingProxyType({}),
         alternates: Sequence[Alternate] = (),
         beside: Sequence[str] = (),
-        may_hold_something: bool = False,
+        may_hold_allocations: bool = False,
         check_turn: Callable[[], None] = lambda: None,
         shared: SharedAnswers | None = None,
     ) -> Selection | NoHost:
         """Choose a host for `server` and claim there for `consumer`, or tell why there is none.
 
-        `flavor`, `only_host`, `not_hosts`, `beside`: see `asked.Changes`. `consumer`: who holds the claim, the server
-        itself otherwise; it must hold nothing else, and with `may_hold_something` what it holds of a former try is
+        `flavor`, `only_host`, `excluded_hosts`, `beside`: see `request.Changes`. `consumer`: who holds the claim, the server
+        itself otherwise; it must hold nothing else, and with `may_hold_allocations` what it holds of a former try is
         given back first. `alternates`: of a former selection, tried first. `check_turn` raises when this builder may
         not go on. `shared`: one for all servers of a batch. `image_properties`: what `image_needs` left of them.
 
         The members of the server's group are as they are now: whoever writes the host into the server's row asks
-        `group_service.late_check` in that transaction, and places it again where that has an objection.
+        `group_service.recheck_placement` in that transaction, and selections it again where that has an group_rejection.
 
         Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil,
         `Unavailable` when it does not answer: that is no lack of hosts, try again later.
         """
-        asked = self._asking.asked(server, image_properties, RequestChanges(flavor, only_host, not_hosts, beside))
-        if isinstance(asked, NoHost):
-            return asked
-        claimant = _Claimant(self._placement, server, consumer or server.id, check_turn)
-        if may_hold_something:
+        request = self._requests.build_request(
+            server, image_properties, RequestChanges(flavor, only_host, excluded_hosts, beside)
+        )
+        if isinstance(request, NoHost):
+            return request
+        claimer = _Claimer(self._placement, server, consumer or server.id, check_turn)
+        if may_hold_allocations:
             # A builder that lost its lease between these two lines would take from its successor what that
             # has just claimed. Both lines are quick and a lease is long; the audit finds the rest.
             check_turn()
-            claimant.give_back()
-        picks = self._searcher.picks(
-            asked, claimant.refused, alternates=alternates, shared=shared, before_round=claimant.before_round
+            claimer.release()
+        targets = self._searcher.claim_targets(
+            request, claimer.refused, alternates=alternates, shared=shared, before_round=claimer.before_round
         )
-        return self._claimed(claimant, picks, _next(picks))
+        return self._claim_first(claimer, targets, _next_target(targets))
 
-    def place_together(
-        self, orders: Sequence[Sequence[Newcomer]], shared: SharedAnswers, may_claim: Callable[[], bool]
-    ) -> list[Outcome | None]:
+    def select_and_claim_together(
+        self, orders: Sequence[Sequence[ServerToPlace]], shared: SharedAnswers, may_claim: Callable[[], bool]
+    ) -> list[SelectionOutcome | None]:
         """Hosts for the servers of several orders, all claimed in one request; by order. Of one order all get one or
         none does, and what one of them cannot have does not concern the others.
 
         None: to be placed by itself afterwards, for what is left depends on what the others get, or `may_claim` said
-        so at the last moment. What `place` would raise is an outcome here.
+        so at the last moment. What `selection` would raise is an outcome here.
         """
-        begun: list[list[_Begun] | NoHost | MoorageError | None] = []
-        for newcomers in orders:
-            away = next((one for one in begun if isinstance(one, Unavailable)), None)
-            begun.append(away or self._begin(newcomers, shared))
-        first = [one for of_order in begun if isinstance(of_order, list) for one in of_order]
+        started: list[list[_StartedSearch] | NoHost | MoorageError | None] = []
+        for servers in orders:
+            away = next((one for one in started if isinstance(one, Unavailable)), None)
+            started.append(away or self._start_searches(servers, shared))
+        first = [one for of_order in started if isinstance(of_order, list) for one in of_order]
         if not may_claim():
             return [None] * len(orders)
         try:
             granted = len(first) > 1 and self._claim_together(first)
         except MoorageError as error:
             # Granted or not, nobody knows; whoever tries again gives back first.
-            return [error if isinstance(one, list) else one for one in begun]
-        return [self._ended(one, granted=granted) if isinstance(one, list) else one for one in begun]
+            return [error if isinstance(one, list) else one for one in started]
+        return [self._finish_order(one, granted=granted) if isinstance(one, list) else one for one in started]
 
-    def why(
-        self, server: Server, image_properties: Mapping[str, str], *, not_hosts: Mapping[str, str] | None = None
+    def explain(
+        self, server: Server, image_properties: Mapping[str, str], *, excluded_hosts: Mapping[str, str] | None = None
     ) -> tuple[tuple[str, ...], NoHost]:
         """(hosts that would take `server`, the best first; what was counted on the way). Nothing is claimed."""
-        self.prepare()
-        asked = self._asking.asked(server, image_properties, RequestChanges(not_hosts=not_hosts or {}))
-        return ((), asked) if isinstance(asked, NoHost) else self._searcher.why(asked)
+        self.ensure_traits()
+        request = self._requests.build_request(
+            server, image_properties, RequestChanges(excluded_hosts=excluded_hosts or {})
+        )
+        return ((), request) if isinstance(request, NoHost) else self._searcher.explain(request)
 
-    def _begin(
-        self, newcomers: Sequence[Newcomer], shared: SharedAnswers
-    ) -> "list[_Begun] | NoHost | MoorageError | None":
-        """The first pick of each; nothing stays taken where one of them has none."""
-        begun: list[_Begun] = []
+    def _start_searches(
+        self, servers: Sequence[ServerToPlace], shared: SharedAnswers
+    ) -> "list[_StartedSearch] | NoHost | MoorageError | None":
+        """The first target of each; nothing stays taken where one of them has none."""
+        started: list[_StartedSearch] = []
         try:
-            for one in newcomers:
-                claimant = _Claimant(self._placement, one.server, one.server.id, one.check_turn)
-                asked = self._asking.asked(one.server, one.image_properties, RequestChanges())
-                if isinstance(asked, NoHost):
-                    return _returned(begun, asked)
-                offers = shared.offers.get(asked.text)
-                if offers is not None and not offers.has_any():
-                    return _returned(begun, None)
-                picks = self._searcher.picks(asked, claimant.refused, shared=shared, before_round=claimant.before_round)
-                pick = _next(picks)
-                if isinstance(pick, NoHost):
-                    return _returned(begun, pick)
-                begun.append(_Begun(claimant, picks, pick))
+            for one in servers:
+                claimer = _Claimer(self._placement, one.server, one.server.id, one.check_turn)
+                request = self._requests.build_request(one.server, one.image_properties, RequestChanges())
+                if isinstance(request, NoHost):
+                    return _give_back_all(started, request)
+                pool = shared.pools.get(request.text)
+                if pool is not None and not pool.has_candidates_left():
+                    return _give_back_all(started, None)
+                targets = self._searcher.claim_targets(
+                    request, claimer.refused, shared=shared, before_round=claimer.before_round
+                )
+                target = _next_target(targets)
+                if isinstance(target, NoHost):
+                    return _give_back_all(started, target)
+                started.append(_StartedSearch(claimer, targets, target))
         except MoorageError as error:
-            return _returned(begun, error)
+            return _give_back_all(started, error)
         except Exception:  # one that always fails must not stand before all others: it fails again in its own turn
-            log.exception("no host was looked for", extra={"servers": [one.server.id for one in newcomers]})
-            return _returned(begun, None)
-        return begun
+            log.exception("no host was looked for", extra={"servers": [one.server.id for one in servers]})
+            return _give_back_all(started, None)
+        return started
 
-    def _claim_together(self, begun: Sequence["_Begun"]) -> bool:
+    def _claim_together(self, started: Sequence["_StartedSearch"]) -> bool:
         """False: somebody was quicker with one of them, or a provider is gone; which one, each finds out by itself."""
         try:
-            self._placement.claim_together({one.claimant.consumer: one.claimant.claim(one.pick) for one in begun})
+            self._placement.claim_together({one.claimer.consumer: one.claimer.claim(one.target) for one in started})
         except Conflict:
             return False
         except RemoteError as error:
@@ -178,34 +184,36 @@ class Placer:
             return False
         return True
 
-    def _ended(self, begun: Sequence["_Begun"], *, granted: bool) -> Outcome:
-        places: list[Selection] = []
+    def _finish_order(self, started: Sequence["_StartedSearch"], *, granted: bool) -> SelectionOutcome:
+        selections: list[Selection] = []
         try:
-            for one in begun:
-                place = self._place_at(one.claimant, one.pick) if granted else self._claimed(*one.parts)
-                if isinstance(place, NoHost):
-                    return place
-                places.append(place)
+            for one in started:
+                selection = self._selection_of(one.claimer, one.target) if granted else self._claim_first(*one.parts)
+                if isinstance(selection, NoHost):
+                    return selection
+                selections.append(selection)
         except MoorageError as error:
             return error
-        return places
+        return selections
 
-    def _claimed(self, claimant: "_Claimant", picks: Picks, pick: ClaimTarget | NoHost) -> Selection | NoHost:
-        """The first of `pick` and those that follow which is granted."""
-        while not isinstance(pick, NoHost):
-            if claimant.take(pick):
-                return self._place_at(claimant, pick)
-            pick = _next(picks)
-        return pick
+    def _claim_first(
+        self, claimer: "_Claimer", targets: ClaimTargets, target: ClaimTarget | NoHost
+    ) -> Selection | NoHost:
+        """The first of `target` and those that follow which is granted."""
+        while not isinstance(target, NoHost):
+            if claimer.try_claim(target):
+                return self._selection_of(claimer, target)
+            target = _next_target(targets)
+        return target
 
-    def _place_at(self, claimant: "_Claimant", pick: ClaimTarget) -> Selection:
-        target = pick.target
-        placed = Placed(target.candidate.mappings, target.candidate.allocations)
-        further = tuple(islice(pick.further, self._options.max_attempts - 1))
-        return Selection(target.host, placed, sum(claimant.refused.values()) + 1, target.root_uuid, further)
+    def _selection_of(self, claimer: "_Claimer", target: ClaimTarget) -> Selection:
+        alternate = target.alternate
+        placed = Placed(alternate.candidate.mappings, alternate.candidate.allocations)
+        further = tuple(islice(target.later_alternates, self._options.max_attempts - 1))
+        return Selection(alternate.host, placed, sum(claimer.refused.values()) + 1, alternate.root_uuid, further)
 
 
-class _Claimant:
+class _Claimer:
     """Who claims for one consumer, until it is granted."""
 
     def __init__(
@@ -218,48 +226,50 @@ class _Claimant:
         #: {host: claims that others were quicker with}
         self.refused: Counter[str] = Counter()
 
-    def claim(self, pick: ClaimTarget) -> Claim:
-        return Claim(pick.target.candidate, self._server.project_id, self._server.user_id)
+    def claim(self, target: ClaimTarget) -> Claim:
+        return Claim(target.alternate.candidate, self._server.project_id, self._server.user_id)
 
-    def take(self, pick: ClaimTarget) -> bool:
+    def try_claim(self, target: ClaimTarget) -> bool:
         try:
-            self._placement.claim(self.consumer, pick.target.candidate, self._server.project_id, self._server.user_id)
+            self._placement.claim(
+                self.consumer, target.alternate.candidate, self._server.project_id, self._server.user_id
+            )
         except Conflict:
-            self.refused[pick.target.host] += 1
+            self.refused[target.alternate.host] += 1
             return False
         return True
 
     def before_round(self) -> None:
         self._check_turn()
-        self.give_back()
+        self.release()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         self._placement.release(self.consumer)
 
 
 @dataclass(frozen=True)
-class _Begun:
-    """A search whose first pick is to be claimed."""
+class _StartedSearch:
+    """A search whose first target is to be claimed."""
 
-    claimant: _Claimant
-    picks: Picks
-    pick: ClaimTarget
+    claimer: _Claimer
+    targets: ClaimTargets
+    target: ClaimTarget
 
     @property
-    def parts(self) -> tuple[_Claimant, Picks, ClaimTarget]:
-        return self.claimant, self.picks, self.pick
+    def parts(self) -> tuple[_Claimer, ClaimTargets, ClaimTarget]:
+        return self.claimer, self.targets, self.target
 
 
-def _next(picks: Picks) -> ClaimTarget | NoHost:
+def _next_target(targets: ClaimTargets) -> ClaimTarget | NoHost:
     try:
-        return next(picks)
+        return next(targets)
     except StopIteration as end:
         no_host: NoHost = end.value
         return no_host
 
 
-def _returned(begun: Sequence[_Begun], reason: T) -> T:
+def _give_back_all(started: Sequence[_StartedSearch], reason: T) -> T:
     """The others of its order get nothing either."""
-    for one in begun:
-        one.pick.returned()
+    for one in started:
+        one.target.give_back()
     return reason

@@ -28,8 +28,8 @@ FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
 
-class OwnJobs:
-    """Of `worker`: nobody else's name. `poll_s`: see `next_look`."""
+class JobWorker:
+    """Of `worker`: nobody else's name. `poll_s`: see `next_due`."""
 
     def __init__(self, engine: Engine, clock: Clock, queue: str, worker: str, poll_s: float | None) -> None:
         self._engine = engine
@@ -38,17 +38,19 @@ class OwnJobs:
         self._worker = worker
         self._poll = None if poll_s is None else timedelta(seconds=poll_s)
 
-    def claim(self, most: int = 1) -> list[Job]:
+    def claim_jobs(self, limit: int = 1) -> list[Job]:
         def work(connection: Connection) -> list[Job]:
             return server_store.BUILD_JOBS.claim(
-                connection, self._queue, self._worker, self._clock.now(), LEASE_S, most
+                connection, self._queue, self._worker, self._clock.now(), LEASE_S, limit
             )
 
         return in_transaction(self._engine, work)
 
-    def run(self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None) -> None:
+    def run_job(
+        self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None
+    ) -> None:
         """`work`, and where it raises `failed` with the reason and what tenants may read of it; without one the job is put off."""
-        failed = failed or (lambda job, reason, _told: self.put_off(job, reason))
+        failed = failed or (lambda job, reason, _told: self.postpone(job, reason))
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
@@ -66,7 +68,7 @@ class OwnJobs:
         finally:
             request_context.set(before)
 
-    def put_off(self, job: Job, reason: str) -> None:
+    def postpone(self, job: Job, reason: str) -> None:
         """To be tried again, after a pause: a service does not answer, say."""
         pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
         not_before = self._clock.now() + timedelta(seconds=pause_s)
@@ -75,21 +77,21 @@ class OwnJobs:
             self._engine, lambda connection: server_store.BUILD_JOBS.release(connection, job.id, job.epoch, not_before)
         )
 
-    def extend(self, job: Job) -> None:
+    def extend_lease(self, job: Job) -> None:
         """Raises `Conflict` ``jobs.fenced`` when it is not our turn any more."""
         until = self._clock.now() + timedelta(seconds=LEASE_S)
         in_transaction(
             self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
         )
 
-    def finish(self, job: Job) -> None:
-        in_transaction(self._engine, lambda connection: self.finish_in(connection, job))
+    def finish_job(self, job: Job) -> None:
+        in_transaction(self._engine, lambda connection: self.finish_job_in(connection, job))
 
-    def finish_in(self, connection: Connection, job: Job) -> None:
+    def finish_job_in(self, connection: Connection, job: Job) -> None:
         """In the transaction of what follows from it."""
         server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
 
-    def next_look(self) -> datetime | None:
+    def next_due(self) -> datetime | None:
         """When the next job is due; without being woken, other processes enqueue too, after `poll_s` at the latest."""
         with read(self._engine) as connection:
             due = server_store.BUILD_JOBS.next_due(connection, self._queue)

@@ -37,8 +37,8 @@ class NoHost:
 
     @property
     def reason(self) -> str:
-        return self.reasons.for_users()
+        return self.reasons.user_message()
 
     @property
     def details(self) -> str:
-        return self.reasons.for_administrators()
+        return self.reasons.admin_details()

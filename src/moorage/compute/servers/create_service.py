@@ -13,19 +13,21 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import scheduling_id
 from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Action, Flavor, PowerState, Server, TaskState, VmState
-from moorage.compute.requests.flavor_resolution import ProfileLookup, check_size, with_device_profile
 from moorage.compute.requests.group_service import GroupService
-from moorage.compute.requests.placement_names import KnownNames
-from moorage.compute.requests.quota_service import QuotaService, of_flavor
+from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.requests.server_request import (
     ImageFacts,
     ImageLookup,
     NewServer,
+    PlacementNames,
+    ProfileLookup,
+    check_image_fits_flavor,
     fields_of,
     hostname_for,
     usable_flavor,
     usable_image,
     wanted_place,
+    with_device_profile,
 )
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
 from moorage.compute.store import action_store, keypair_store, server_store
@@ -36,11 +38,10 @@ from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
-from moorage.scheduler.flavor_resources import request_for
-from moorage.scheduler.image_needs import image_needs
+from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
 #: Servers that one request makes; they are written in one transaction, and get hosts together.
-MOST_AT_ONCE = 1000
+MAX_SERVERS_PER_REQUEST = 1000
 
 
 class CreateService:
@@ -58,7 +59,7 @@ class CreateService:
         groups: GroupService,
         *,
         images: ImageLookup | None = None,
-        names: KnownNames | None = None,
+        names: PlacementNames | None = None,
         profiles: ProfileLookup | None = None,
     ) -> None:
         self._engine = engine
@@ -75,29 +76,29 @@ class CreateService:
         """`new.count` servers in BUILD, each with a job that finds it a host; fewer where the project's limits leave
         room for `new.least` only.
         """
-        image, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host)
-        most_members = self._groups.most_members(caller.project_id) if "group" in new.scheduler_hints else 0
-        now, one = self._clock.now(), of_flavor(flavor)
-        others = self._quotas.held_by_others(caller.project_id, one)
+        image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
+        member_limit = self._groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
+        now, one = self._clock.now(), flavor_amounts(flavor)
+        others = self._quotas.other_usage(caller.project_id, one)
         model = replace(
             self._new_server(caller, new, flavor, zone, host, now),
             reservation_id=f"r-{self._ids.uuid()[:8]}",
             image_properties=None if image is None else dict(image.properties),
         )
         most = min(
-            new.count, MOST_AT_ONCE + 1
+            new.count, MAX_SERVERS_PER_REQUEST + 1
         )  # one more: to refuse it, unless the project's limits leave room for fewer
 
         def work(connection: Connection) -> list[Server]:
             count = self._quotas.admit_servers(
                 connection, caller.project_id, one, min(new.least, new.count), most, others
             )
-            if count > MOST_AT_ONCE:
+            if count > MAX_SERVERS_PER_REQUEST:
                 raise Invalid(
-                    f"One request makes {MOST_AT_ONCE} servers at most; ask for the others with further ones."
+                    f"One request makes {MAX_SERVERS_PER_REQUEST} servers at most; ask for the others with further ones."
                 )
             self._quotas.check_metadata(connection, caller.project_id, new.metadata)
-            group = self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id)
+            group = self._groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id)
             key_data = keypair_store.public_key(connection, caller.user_id, new.key_name)
             made = [_numbered(replace(model, key_data=key_data), new, self._ids.uuid(), at) for at in range(count)]
             server_store.insert_servers(connection, made, one)
@@ -110,7 +111,7 @@ class CreateService:
             ]  # fmt: skip
             action_store.begin_actions(connection, actions, SCHEDULE_EVENT, now)
             if group is not None:
-                self._groups.join(connection, group, [action.server_id for action in actions], most_members)
+                self._groups.add_members(connection, group, [action.server_id for action in actions], member_limit)
             job = _build_job(actions, {"request_id": request_id, "image_properties": needs})
             server_store.BUILD_JOBS.enqueue(connection, job, now)
             return made
@@ -119,27 +120,31 @@ class CreateService:
         self._hints.send(BUILD_QUEUE)
         return built
 
-    def imagined(self, caller: Caller, new: NewServer, *, may_force_host: bool) -> tuple[Server, dict[str, str]]:
+    def hypothetical_server(
+        self, caller: Caller, new: NewServer, *, may_force_host: bool
+    ) -> tuple[Server, dict[str, str]]:
         """(a server that nobody makes, what its image asks of its host). Raises as `create` does; without an image
         nothing is asked of one.
         """
-        _, flavor, zone, host, needs = self._looked_up(caller, new, may_force_host=may_force_host, image_needed=False)
+        _, flavor, zone, host, needs = self._resolve_references(
+            caller, new, may_force_host=may_force_host, image_needed=False
+        )
         with read(self._engine) as connection:
-            self._groups.wanted_by(connection, caller, new.scheduler_hints, flavor.id, lock=False)
+            self._groups.group_from_hints(connection, caller, new.scheduler_hints, flavor.id, lock=False)
         return self._new_server(caller, new, flavor, zone, host, self._clock.now()), needs
 
-    def _looked_up(
+    def _resolve_references(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
     ) -> tuple[ImageFacts | None, Flavor, str | None, str | None, dict[str, str]]:
         """(image, flavor, zone, host, what the image asks of the host), all of which can be had."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
-        needs = {} if image is None else image_needs(image.properties)
+        needs = {} if image is None else scheduling_properties(image.properties)
         with read(self._engine) as connection:
             flavor = usable_flavor(connection, caller, new.flavor_id)
             zone, host = wanted_place(connection, new, may_force_host=may_force_host)
             keypair_store.public_key(connection, caller.user_id, new.key_name)
         if image is not None:
-            check_size(image, flavor)
+            check_image_fits_flavor(image, flavor)
         if self._profiles is not None:
             flavor = with_device_profile(flavor, self._profiles)
         request = request_for(fields_of(flavor), needs)

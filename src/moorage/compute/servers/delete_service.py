@@ -3,14 +3,16 @@
 Not here: what becomes of one that waits for a host which dies later (`down_hosts`), and when what was kept goes (`reclaim`).
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import host_build_id, scheduling_id, situation
-from moorage.compute.model.migration_workflow import Move, is_built_again, is_left_elsewhere, is_undecided
+from moorage.compute.model.migration_workflow import Move, is_rebuilding_at_destination, is_undecided, may_be_elsewhere
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     FORGET_IMAGE,
@@ -21,16 +23,20 @@ from moorage.compute.model.servers import (
     TaskState,
     VmState,
 )
-from moorage.compute.moves.migration_engine import MoveProgress
-from moorage.compute.requests.host_commands import Telling
+from moorage.compute.moves.migration_engine import MigrationEngine
+from moorage.compute.requests.host_commands import HostCommands
 from moorage.compute.requests.server_service import visible
+from moorage.compute.servers.operate_service import OperateService
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
+from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction
+from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
+
+log = logging.getLogger(__name__)
 
 
 class DeleteService:
@@ -45,8 +51,8 @@ class DeleteService:
         self._hints = hints
         self._hosts = hosts
         self._reclaim_after_s = reclaim_after_s
-        self._telling = Telling(clock, ids)
-        self._moves = MoveProgress(clock, ids)
+        self._commands = HostCommands(clock, ids)
+        self._migrations = MigrationEngine(clock, ids)
 
     def delete(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
         """Works in any state, also in the middle of a build; again and again it is still one deletion.
@@ -81,7 +87,7 @@ class DeleteService:
         if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
             return ()
         operation, now = lifecycle.SOFT_DELETE, self._clock.now()
-        queues = [] if is_asked else [self._telling.tell_host(connection, caller, request_id, server, operation)]
+        queues = [] if is_asked else [self._commands.command_host(connection, caller, request_id, server, operation)]
         if is_down:
             after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.SOFT_DELETED)
             power = lifecycle.POWER_STATES.get(after)
@@ -92,13 +98,15 @@ class DeleteService:
     def _destroy(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
         """What is of it on other hosts goes first; what only a move holds, last."""
         moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
-        elsewhere = [move for move in moving if is_left_elsewhere(move, server.host)]
-        queues = [self._leave(connection, move, server) for move in elsewhere]
+        elsewhere = [move for move in moving if may_be_elsewhere(move, server.host)]
+        queues = [self._begin_cleanup(connection, move, server) for move in elsewhere]
         queues.append(self._destroy_here(connection, caller, request_id, server))
-        queues += [self._moves.begin(connection, move, server, "settle") for move in moving if move not in elsewhere]
-        return queues + self._forget_parked(connection, request_id, server)
+        queues += [
+            self._migrations.begin_step(connection, move, server, "settle") for move in moving if move not in elsewhere
+        ]
+        return queues + self._delete_parked_image(connection, request_id, server)
 
-    def _forget_parked(self, connection: Connection, request_id: str, server: Server) -> list[str]:
+    def _delete_parked_image(self, connection: Connection, request_id: str, server: Server) -> list[str]:
         if server.parked_image_id is None:
             return []
         payload = {"image_id": server.parked_image_id, "request_id": request_id}
@@ -119,7 +127,7 @@ class DeleteService:
 
     def _is_stranded(self, connection: Connection, move: Move) -> bool:
         """Whether it waits for a destination that is down, too."""
-        return is_built_again(move) and self._is_down(connection, move.dest_host)
+        return is_rebuilding_at_destination(move) and self._is_down(connection, move.dest_host)
 
     def _delete_without_host(
         self, connection: Connection, caller: Caller, request_id: str, server: Server
@@ -129,27 +137,27 @@ class DeleteService:
         """
         now, host, placed = self._clock.now(), server.host or "", server.placed
         moving = move_store.open_moves(connection, server.id)
-        queues = [self._leave(connection, move, server) for move in moving if move.status == "finished"]
+        queues = [self._begin_cleanup(connection, move, server) for move in moving if move.status == "finished"]
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         for move in moving:
             if self._is_stranded(connection, move):
                 # The evacuation holds what is here, the server what is there.
-                queues.append(self._moves.begin(connection, move, server, "clean", apart=True))
+                queues.append(self._migrations.begin_step(connection, move, server, "clean", apart=True))
                 host, placed = move.dest_host or "", move.new_placed
                 server_store.HOST_JOBS.revoke(connection, server.id, host, now)
-        action = self._telling.begin(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+        action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.finish_event(connection, action.id, lifecycle.DELETE.event, now)
         after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
         gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
         server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
         ids = {"action_id": action.id, "request_id": request_id}
-        queues.append(self._moves.leave_behind(connection, server, host, placed, ids, apart=True))
-        return queues + self._forget_parked(connection, request_id, server)
+        queues.append(self._migrations.record_leftovers(connection, server, host, placed, ids, apart=True))
+        return queues + self._delete_parked_image(connection, request_id, server)
 
-    def _leave(self, connection: Connection, move: Move, server: Server) -> str:
+    def _begin_cleanup(self, connection: Connection, move: Move, server: Server) -> str:
         if move.status == "finished":
-            return self._moves.begin(connection, move, server, "clean", apart=True)
-        return self._moves.begin(connection, move, server, "drop")
+            return self._migrations.begin_step(connection, move, server, "clean", apart=True)
+        return self._migrations.begin_step(connection, move, server, "drop")
 
     def _destroy_here(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> str:
         now = self._clock.now()
@@ -157,11 +165,72 @@ class DeleteService:
         server_store.BUILD_JOBS.cancel(connection, scheduling_id(server.id), now)
         server_store.HOST_JOBS.cancel(connection, host_build_id(server.id), now)
         if server.host is not None:
-            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.DELETE)
-        action = self._telling.begin(connection, caller, request_id, server.id, lifecycle.DELETE.name)
+            return self._commands.command_host(connection, caller, request_id, server, lifecycle.DELETE)
+        action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.begin_event(connection, action.id, lifecycle.DELETE.event, None, now)
         server_store.update_server(connection, server.id, now, task_state=TaskState.DELETING)
         payload = {"action_id": action.id, "request_id": request_id, "final": True}
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
         return BUILD_QUEUE
+
+
+#: As whom the task asks: what it does is noted under this name.
+RECLAIMER = Caller("moorage", "", frozenset({"admin"}))
+#: What became due is done so much later at most.
+PERIOD_S = 60.0
+
+
+class ReclaimTask:
+    """`after_s`: so long a deleted server can be restored; 0: there are none, but those of a former setting.
+
+    `offload_after_s`: so long a shelved one stays on its host; negative: always.
+    """
+
+    name = "compute.reclaim"
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        deletion: DeleteService,
+        operations: OperateService,
+        *,
+        after_s: float,
+        offload_after_s: float = 0,
+        period_s: float = PERIOD_S,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._deletion = deletion
+        self._operations = operations
+        self._after = timedelta(seconds=after_s)
+        self._offload_after = timedelta(seconds=offload_after_s)
+        self._period = timedelta(seconds=period_s)
+
+    def run_once(self) -> datetime | None:
+        """A deletion that was begun is not begun again: `DeleteService.delete` sees to that.
+
+        Where nothing is kept for a while it is over with what was left of a time when it was.
+        """
+        due = self._end_due_servers(VmState.SOFT_DELETED, self._after, self._delete)
+        if self._offload_after >= timedelta(0):
+            due += self._end_due_servers(VmState.SHELVED, self._offload_after, self._offload)
+        return self._clock.now() + self._period if self._after or self._offload_after > timedelta(0) or due else None
+
+    def _end_due_servers(self, state: VmState, after: timedelta, end: Callable[[str], object]) -> int:
+        """How many were due."""
+        with read(self._engine) as connection:
+            due = server_store.parked_until(connection, state, self._clock.now() - after)
+        for server_id in due:
+            try:
+                end(server_id)
+            except MoorageError as error:
+                log.warning("a server stays as it is", extra={"server": server_id, "reason": error.message})
+        return len(due)
+
+    def _delete(self, server_id: str) -> None:
+        self._deletion.delete(RECLAIMER, "", server_id, at_once=True)
+
+    def _offload(self, server_id: str) -> None:
+        self._operations.operate(RECLAIMER, "", server_id, lifecycle.SHELVE_OFFLOAD)

@@ -14,15 +14,20 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import situation
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.servers import Server, VmState
-from moorage.compute.moves.migration_engine import MoveProgress
-from moorage.compute.requests.flavor_resolution import check_size
-from moorage.compute.requests.host_commands import Telling
-from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter, usable_image
+from moorage.compute.model.servers import Flavor, Server, VmState
+from moorage.compute.moves.migration_engine import MigrationEngine
+from moorage.compute.requests.host_commands import HostCommands
+from moorage.compute.requests.server_request import (
+    ImageFacts,
+    ImageLookup,
+    ImageWriter,
+    check_image_fits_flavor,
+    fields_of,
+    usable_image,
+)
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
-from moorage.compute.servers.rebuilding import objection
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
-from moorage.compute.store.scheduling_store import host_view
+from moorage.compute.store.scheduling_store import host_state
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
@@ -31,6 +36,14 @@ from moorage.db.transactions import in_transaction, read
 from moorage.images.attributes import refuse_base
 from moorage.images.views import CallerView
 from moorage.jobs.wakeups import Hints
+from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
+from moorage.scheduler.flavor_resources import (
+    ResourceRequest,
+    architecture,
+    hypervisor_type,
+    request_for,
+    scheduling_properties,
+)
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +95,8 @@ class OperateService:
         self._images = images
         self._image_writer = image_writer
         self._placement = placement
-        self._telling = Telling(clock, ids)
-        self._moves = MoveProgress(clock, ids)
+        self._commands = HostCommands(clock, ids)
+        self._migrations = MigrationEngine(clock, ids)
 
     def new_password(self) -> str:
         """For the administrator of the guest, where the caller names none."""
@@ -102,7 +115,7 @@ class OperateService:
         def work(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, situation(server), caller)
-            queue = self._telling.tell_host(connection, caller, request_id, server, operation, arguments)
+            queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
             return server, queue
 
         server, queue = in_transaction(self._engine, work)
@@ -131,7 +144,9 @@ class OperateService:
                 changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
             server_store.update_server(connection, server_id, self._clock.now(), **changes)
             start = {"start": operation.after(server.vm_state) is VmState.ACTIVE}
-            return self._telling.tell_host(connection, caller, request_id, replace(server, **changes), operation, start)
+            return self._commands.command_host(
+                connection, caller, request_id, replace(server, **changes), operation, start
+            )
 
         self._hints.send(in_transaction(self._engine, work))
 
@@ -145,16 +160,16 @@ class OperateService:
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             host = None if server.host is None else host_store.host(connection, server.host)
-        check_size(image, server.flavor)
+        check_image_fits_flavor(image, server.flavor)
         if host is None or self._placement is None:
             return
         providers = {host.report.provider_uuid, *(server.placed.allocations if server.placed else ())}
         traits = frozenset().union(*(self._placement.traits(uuid)[1] for uuid in sorted(providers)))
         kind, processors = host.report.hypervisor_type, host.report.cpu_info
-        view = host_view(
+        view = host_state(
             host.name, host.report.provider_uuid, "", kind, processors, is_up=True, is_enabled=host.is_enabled
         )
-        reason = objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
+        reason = image_objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
         if reason is not None:
             raise Invalid(f"Image {image.id} cannot be what instance {server_id} is rebuilt from: {reason}.")
 
@@ -170,7 +185,7 @@ class OperateService:
             if image is None:
                 raise Invalid(f"Instance {server_id} has no image to be rescued with; name one.")
             arguments = {"image_id": image, "password": password}
-            return self._telling.tell_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
+            return self._commands.command_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
 
         self._hints.send(in_transaction(self._engine, work))
 
@@ -188,7 +203,7 @@ class OperateService:
             properties = image_properties(server, wanted)
             image = {"id": image_id, "name": wanted.name, "properties": properties}
             arguments = {"image": image, "rotation": wanted.rotation}
-            queue = self._telling.tell_host(connection, caller, request_id, server, operation, arguments)
+            queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
             return server, properties, queue
 
         server, properties, queue = in_transaction(self._engine, work)
@@ -223,7 +238,7 @@ class OperateService:
             wanted = NewImage(f"{server.name}-shelved", {})
             image = {"id": image_id, "name": wanted.name, "properties": image_properties(server, wanted)}
             server_store.update_server(connection, server_id, self._clock.now(), parked_image_id=image_id)
-            return self._telling.tell_host(
+            return self._commands.command_host(
                 connection, caller, request_id, server, lifecycle.SHELVE,
                 {"image": image, "start": server.vm_state is not VmState.STOPPED},
             )  # fmt: skip
@@ -238,7 +253,7 @@ class OperateService:
             after = lifecycle.SERVER_STATES.check(server.vm_state, state)
             server_store.update_server(connection, server_id, self._clock.now(), vm_state=after, task_state=None)
             moving = move_store.open_moves(connection, server_id)
-            return [queue for move in moving for queue in self._moves.abandon(connection, move, server)]
+            return [queue for move in moving for queue in self._migrations.abandon_move(connection, move, server)]
 
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
@@ -260,3 +275,36 @@ def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
     if wanted.backup_type is not None:
         properties["backup_type"] = wanted.backup_type
     return properties
+
+
+def image_objection(
+    flavor: Flavor, before: Mapping[str, str], after: Mapping[str, str], host: HostState, traits: frozenset[str]
+) -> str | None:
+    """`before`, `after`: properties of the images; `traits`: of the providers that the server holds something of, and of
+    its host. Raises `Invalid` where `after` and the flavor contradict each other.
+    """
+    needs = scheduling_properties(after)
+    old, new = request_for(fields_of(flavor), scheduling_properties(before)), request_for(fields_of(flavor), needs)
+    if (wanted := _amounts(new)) != (held := _amounts(old)):
+        return f"it asks for {_listed(wanted)}, and the server has {_listed(held)}"
+    plain = new.groups.get("")
+    if plain is not None:
+        if missing := sorted(set(plain.required) - traits):
+            return f"it requires {', '.join(missing)}, which the host of the server does not have"
+        if unwanted := sorted(set(plain.forbidden) & traits):
+            return f"it forbids {', '.join(unwanted)}, which the host of the server has"
+    return runs_the_image(
+        host, ServerRequirements("", architecture=architecture(needs), hypervisor_type=hypervisor_type(needs))
+    )
+
+
+def _amounts(request: ResourceRequest) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for group in request.groups.values():
+        for name, amount in group.resources.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _listed(amounts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={amount}" for name, amount in sorted(amounts.items()))

@@ -85,7 +85,7 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
     )
 
 
-def pass_on(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
+def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
     """Of several actions the event `ended` has succeeded and `begun` begins on a host, {action id: host}: as
     `finish_event` and `begin_event` for each, in a few statements for all.
     """

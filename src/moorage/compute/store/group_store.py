@@ -18,9 +18,8 @@ from sqlalchemy import (
     union,
 )
 
-from moorage.compute.model.migration_workflow import ON_THE_WAY
-from moorage.compute.model.server_group import ServerGroup
-from moorage.compute.model.servers import VmState
+from moorage.compute.model.migration_workflow import STATUSES_TOWARDS_DESTINATION
+from moorage.compute.model.servers import ServerGroup, VmState
 from moorage.compute.store.tables import hosts, moves, server_group_members, server_groups, servers
 from moorage.core.ids import is_uuid
 from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView
@@ -31,7 +30,7 @@ _BY_ID = select(server_groups).where(server_groups.c.id == bindparam("of_id"))
 _DELETE = delete(server_groups).where(server_groups.c.id == bindparam("of_id"))
 _IDS_OF = select(server_group_members.c.group_id).where(server_group_members.c.server_id == bindparam("of_server"))
 _COUNT = select(func.count()).select_from(server_groups).where(server_groups.c.project_id == bindparam("of_project"))
-_JOIN = insert(server_group_members)
+_MEMBER_INSERT = insert(server_group_members)
 _OF_SERVER = (
     select(server_groups)
     .join(server_group_members, server_group_members.c.group_id == server_groups.c.id)
@@ -67,7 +66,7 @@ def _by_host(*places: Select[Any]) -> Select[Any]:
     )
 
 
-_GOES = and_(moves.c.dest_host.is_not(None), moves.c.status.in_(sorted(ON_THE_WAY)))
+_GOES = and_(moves.c.dest_host.is_not(None), moves.c.status.in_(sorted(STATUSES_TOWARDS_DESTINATION)))
 #: Where the others will be if all goes well.
 _WILL_BE = _by_host(_others(case((_GOES, moves.c.dest_host), else_=servers.c.host)))
 #: Where the others are, go to, or may come back to.
@@ -109,8 +108,8 @@ def delete_group(connection: Connection, group_id: str) -> bool:
     return connection.execute(_DELETE, {"of_id": group_id}).rowcount > 0
 
 
-def join(connection: Connection, group_id: str, server_id: str) -> None:
-    connection.execute(_JOIN, {"group_id": group_id, "server_id": server_id})
+def add_member(connection: Connection, group_id: str, server_id: str) -> None:
+    connection.execute(_MEMBER_INSERT, {"group_id": group_id, "server_id": server_id})
 
 
 def view_of(

@@ -1,26 +1,27 @@
 """Moves in SQL. All functions work inside the caller's transaction; the server's row is locked before its move changes."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 
-from moorage.compute.model.migration_workflow import LEAVE_BEHIND, Move, MoveKind
+from moorage.compute.model.migration_workflow import KINDS_WITH_LEFTOVERS, Move, MoveKind
 from moorage.compute.model.servers import Flavor, Placed, VmState
-from moorage.compute.store import usage_store
+from moorage.compute.store import quota_store
 from moorage.compute.store.server_store import placed_of
 from moorage.compute.store.tables import moves
 
 _BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
 _OPEN = select(moves).where(moves.c.server_id == bindparam("of_server"), moves.c.is_open).order_by(moves.c.number)
 #: Whether a server was evacuated from the host ``of_host``, or is being, or was deleted, that may still be there.
-LEAVING = (
+HAS_LEFTOVERS = (
     select(moves.c.id)
     .where(
         moves.c.source_host == bindparam("of_host"),
         moves.c.is_open,
-        or_(*(moves.c.kind == kind for kind in sorted(LEAVE_BEHIND))),
+        or_(*(moves.c.kind == kind for kind in sorted(KINDS_WITH_LEFTOVERS))),
     )
     .limit(1)
 )
@@ -34,7 +35,7 @@ def insert_move(connection: Connection, move: Move) -> None:
     values = asdict(move)
     del values["number"]
     connection.execute(insert(moves), values)
-    usage_store.uncount(connection, move.server_id)
+    quota_store.uncount(connection, move.server_id)
 
 
 def move(connection: Connection, move_id: str) -> Move | None:
@@ -52,15 +53,15 @@ def open_moves_of_host(connection: Connection, host: str) -> list[Move]:
 
 
 def is_left(connection: Connection, host: str) -> bool:
-    """See `LEAVING`."""
-    return connection.execute(LEAVING, {"of_host": host}).first() is not None
+    """See `HAS_LEFTOVERS`."""
+    return connection.execute(HAS_LEFTOVERS, {"of_host": host}).first() is not None
 
 
 def update_move(connection: Connection, move_id: str, now: datetime, **values: Any) -> None:
     if isinstance(placed := values.get("new_placed"), Placed):
         values["new_placed"] = asdict(placed)
     if "is_open" in values:
-        usage_store.uncount_moved(connection, move_id)
+        quota_store.uncount_moved(connection, move_id)
     connection.execute(update(moves).where(moves.c.id == move_id).values(updated_at=now, **values))
 
 
@@ -75,3 +76,49 @@ def _move(row: Row[Any]) -> Move:
         "new_placed": placed_of(values["new_placed"]),
     }
     return Move(**values)
+
+
+#: What the peer calls migrations.
+SHOWN_KINDS = frozenset(MoveKind) - {MoveKind.UNSHELVE, MoveKind.DELETION, MoveKind.FAILED_BUILD}
+
+_LIST_MIGRATIONS = select(moves).where(moves.c.kind.in_(sorted(SHOWN_KINDS))).order_by(moves.c.number.desc())
+#: What a list can be narrowed to, and the column behind it.
+_MIGRATION_COLUMNS = {
+    "instance_uuid": moves.c.server_id,
+    "source_compute": moves.c.source_host,
+    "status": moves.c.status,
+    "migration_type": moves.c.kind,
+    "user_id": moves.c.user_id,
+    "project_id": moves.c.project_id,
+}
+MIGRATION_FILTERS = (*_MIGRATION_COLUMNS, "host")
+
+
+@dataclass(frozen=True)
+class Migration:
+    number: int
+    id: str
+    server_id: str
+    kind: str
+    status: str
+    is_open: bool
+    source_host: str
+    dest_host: str | None
+    user_id: str
+    project_id: str
+    created_at: datetime
+    updated_at: datetime
+
+
+def migrations(connection: Connection, wanted: Mapping[str, str]) -> list[Migration]:
+    """Newest first. `wanted` by `MIGRATION_FILTERS`; ``host`` is either end."""
+    conditions = [_MIGRATION_COLUMNS[name] == value for name, value in wanted.items() if name in _MIGRATION_COLUMNS]
+    if (host := wanted.get("host")) is not None:
+        conditions.append(or_(moves.c.source_host == host, moves.c.dest_host == host))
+    return [
+        Migration(
+            row.number, row.id, row.server_id, row.kind, row.status, row.is_open, row.source_host, row.dest_host,
+            row.user_id, row.project_id, row.created_at, row.updated_at,
+        )
+        for row in connection.execute(_LIST_MIGRATIONS.where(*conditions))
+    ]  # fmt: skip

@@ -1,43 +1,169 @@
-"""Limits of projects in SQL. All functions work inside the caller's transaction."""
+"""What servers count against the limits of their project, kept beside them in SQL, so that nobody counts them all.
 
-from collections.abc import Mapping
+`quota_locks.used` of a project is the sum of `servers.counted` of its servers: always, for both are written in one
+transaction under the project's lock. A server whose `is_counted` is false may count something else by now. Whoever
+changes a server so (`store.update_server`), or a move of it (`move_store`), says that in the same statement or
+transaction, and needs no lock of the project for it; who next counts under the lock brings the few of those up to date.
 
-from sqlalchemy import Connection, bindparam, delete, insert, select, update
+All functions work inside the caller's transaction. Not here: what a flavor counts (`quota_service`).
+"""
 
-from moorage.compute.store.tables import quotas
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Dialect, Executable, bindparam, delete, false, insert, select, update
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from moorage.compute.model.servers import Flavor, VmState
+from moorage.compute.store.tables import moves, quota_locks, quotas, servers
+
+#: Servers that are brought up to date in one transaction; the others are counted, and written down by the next ones.
+MOST = 500
+
+_USED = select(quota_locks.c.used).where(quota_locks.c.project_id == bindparam("of_project"))
+_LOCK = _USED.with_for_update()
+_SET_USED = update(quota_locks).where(quota_locks.c.project_id == bindparam("of_project"))
+_UNCOUNTED = select(servers.c.id, servers.c.flavor, servers.c.vm_state, servers.c.task_state, servers.c.counted).where(
+    servers.c.project_id == bindparam("of_project"), servers.c.is_counted == false()
+)
+#: Who changes one of them now says again that it is not counted: it is left to the next one, and waited for by nobody.
+_TO_COUNT = _UNCOUNTED.order_by(servers.c.number).limit(MOST).with_for_update(skip_locked=True)
+_MOVING = select(moves.c.server_id, moves.c.old_flavor, moves.c.new_flavor).where(
+    moves.c.server_id.in_(bindparam("ids", expanding=True)), moves.c.is_open
+)
+_COUNTED = (
+    update(servers)
+    .where(servers.c.id == bindparam("of_id"))
+    .values(counted=bindparam("what", type_=servers.c.counted.type), is_counted=True)
+)
+_UNCOUNT = update(servers).where(servers.c.id == bindparam("of_id")).values(is_counted=False)
+_UNCOUNT_MOVED = (
+    update(servers)
+    .where(servers.c.id == select(moves.c.server_id).where(moves.c.id == bindparam("of_move")).scalar_subquery())
+    .values(is_counted=False)
+)
+
+
+@dataclass(frozen=True)
+class Uncounted:
+    """A server that may count something else than `counted`. `migration_workflow`: (flavor before, after) of those that are open."""
+
+    id: str
+    flavor: Flavor
+    is_deleted: bool
+    is_offloaded: bool  #: an image: it holds nothing until it is on its way back to a host
+    counted: Mapping[str, int]
+    moves: Sequence[tuple[Flavor, Flavor]]
+
+
+def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
+    """What `counted` of its servers comes to. Until this transaction ends nobody else counts in order to add to it."""
+    found = connection.execute(_LOCK, {"of_project": project_id}).one_or_none()
+    if found is None:
+        connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
+        found = connection.execute(_LOCK, {"of_project": project_id}).one()
+    return dict(found.used or {})
+
+
+def used(connection: Connection, project_id: str) -> dict[str, int]:
+    """As `lock_project`, without the lock."""
+    return dict(connection.execute(_USED, {"of_project": project_id}).scalar_one_or_none() or {})
+
+
+def set_used(connection: Connection, project_id: str, used: Mapping[str, int]) -> None:
+    connection.execute(_SET_USED.values(used=dict(used)), {"of_project": project_id})
+
+
+def uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
+    return list(_found(connection, connection.execute(_UNCOUNTED, {"of_project": project_id}).all()))
+
+
+def lock_uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
+    """Those that nobody else changes now, `MOST` at most; nobody does until this transaction ends."""
+    return list(_found(connection, connection.execute(_TO_COUNT, {"of_project": project_id}).all()))
+
+
+def set_counted(connection: Connection, counted: Mapping[str, Mapping[str, int]]) -> None:
+    """{id of a server that is locked: what it counts}"""
+    connection.execute(_COUNTED, [{"of_id": one, "what": dict(counts)} for one, counts in counted.items()])
+
+
+def uncount(connection: Connection, server_id: str) -> None:
+    """A move of it begins."""
+    connection.execute(_UNCOUNT, {"of_id": server_id})
+
+
+def uncount_moved(connection: Connection, move_id: str) -> None:
+    """The move ends: of the server that it is about."""
+    connection.execute(_UNCOUNT_MOVED, {"of_move": move_id})
+
+
+def _found(connection: Connection, rows: Sequence[Any]) -> Iterator[Uncounted]:
+    moving = _moves_of(connection, [row.id for row in rows]) if rows else {}
+    for row in rows:
+        yield Uncounted(
+            row.id,
+            Flavor(**row.flavor),
+            row.vm_state == VmState.DELETED,
+            row.vm_state == VmState.SHELVED_OFFLOADED and row.task_state is None,
+            row.counted or {},
+            moving.get(row.id, ()),
+        )
+
+
+def _moves_of(connection: Connection, ids: Collection[str]) -> dict[str, list[tuple[Flavor, Flavor]]]:
+    found: dict[str, list[tuple[Flavor, Flavor]]] = {}
+    every = list(ids)
+    for start in range(0, len(every), MOST):
+        for row in connection.execute(_MOVING, {"ids": every[start : start + MOST]}):
+            found.setdefault(row.server_id, []).append((Flavor(**row.old_flavor), Flavor(**row.new_flavor)))
+    return found
+
+
+def _insert_lock(dialect: Dialect) -> Executable:
+    """Nothing happens where it is there."""
+    if dialect.name == "sqlite":
+        return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    if dialect.name == "postgresql":
+        return postgresql.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
+    return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)
+
 
 #: In place of a project: the limits of projects that have none of their own.
-FOR_ALL = ""
+ALL_PROJECTS = ""
 
-_OF_PROJECT = select(quotas.c.name, quotas.c.units).where(quotas.c.project_id == bindparam("of_project"))
-_IN_FORCE = select(quotas.c.project_id, quotas.c.name, quotas.c.units).where(
-    quotas.c.project_id.in_((FOR_ALL, bindparam("of_project")))
+_LIMITS_OF_PROJECT = select(quotas.c.name, quotas.c.units).where(quotas.c.project_id == bindparam("of_project"))
+_LIMITS_IN_FORCE = select(quotas.c.project_id, quotas.c.name, quotas.c.units).where(
+    quotas.c.project_id.in_((ALL_PROJECTS, bindparam("of_project")))
 )
-_UPDATE = update(quotas).where(quotas.c.project_id == bindparam("of_project"), quotas.c.name == bindparam("of_name"))
-_INSERT = insert(quotas)
-_DELETE = delete(quotas).where(quotas.c.project_id == bindparam("of_project"))
+_UPDATE_LIMIT = update(quotas).where(
+    quotas.c.project_id == bindparam("of_project"), quotas.c.name == bindparam("of_name")
+)
+_INSERT_LIMIT = insert(quotas)
+_DELETE_LIMITS = delete(quotas).where(quotas.c.project_id == bindparam("of_project"))
 
 
 def limits_of(connection: Connection, project_id: str) -> dict[str, int]:
     """Those that were set."""
-    return {row.name: row.units for row in connection.execute(_OF_PROJECT, {"of_project": project_id})}
+    return {row.name: row.units for row in connection.execute(_LIMITS_OF_PROJECT, {"of_project": project_id})}
 
 
-def in_force(connection: Connection, project_id: str) -> dict[str, int]:
+def limits_in_force(connection: Connection, project_id: str) -> dict[str, int]:
     """Those of the project, and those of projects that have none of their own, where it has none."""
-    rows = connection.execute(_IN_FORCE, {"of_project": project_id}).all()
-    return {row.name: row.units for row in sorted(rows, key=lambda row: row.project_id != FOR_ALL)}
+    rows = connection.execute(_LIMITS_IN_FORCE, {"of_project": project_id}).all()
+    return {row.name: row.units for row in sorted(rows, key=lambda row: row.project_id != ALL_PROJECTS)}
 
 
 def set_limits(connection: Connection, project_id: str, limits: Mapping[str, int]) -> None:
     """The others stay. Under the project's lock: two that set the same limit would both insert it."""
     for name, units in limits.items():
         key = {"of_project": project_id, "of_name": name}
-        if connection.execute(_UPDATE.values(units=units), key).rowcount == 0 and name not in limits_of(
+        if connection.execute(_UPDATE_LIMIT.values(units=units), key).rowcount == 0 and name not in limits_of(
             connection, project_id
         ):
-            connection.execute(_INSERT, {"project_id": project_id, "name": name, "units": units})
+            connection.execute(_INSERT_LIMIT, {"project_id": project_id, "name": name, "units": units})
 
 
 def reset_limits(connection: Connection, project_id: str) -> None:
-    connection.execute(_DELETE, {"of_project": project_id})
+    connection.execute(_DELETE_LIMITS, {"of_project": project_id})

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from moorage.compute.model.servers import DEFAULT_ZONE
 from moorage.compute.store.tables import aggregate_hosts, aggregates, build_failures, hosts, jobs
-from moorage.scheduler.hosts import HostState
+from moorage.scheduler.filters import HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
@@ -69,7 +69,7 @@ class UnusualHosts:
     multipliers: dict[str, dict[str, float]]  #: of hosts in aggregates whose metadata has some
 
 
-def views_of(
+def host_states(
     connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
 ) -> dict[str, HostState]:
     """{root: its host}; trees that are no hosts of ours are not there. `is_up`: (forced down?, heard of at)."""
@@ -78,7 +78,7 @@ def views_of(
         for row in connection.execute(_BY_ROOTS, {"roots": some}):
             known, metadata = found.get(row.provider_uuid), row.of_aggregate or {}
             if known is None:
-                known = found[row.provider_uuid] = host_view(
+                known = found[row.provider_uuid] = host_state(
                     row.name, row.provider_uuid, DEFAULT_ZONE, row.hypervisor_type, row.cpu_info,
                     is_up=is_up(row.forced_down, row.heartbeat_at), is_enabled=row.is_enabled,
                 )  # fmt: skip
@@ -93,7 +93,7 @@ def _in_aggregate(host: HostState, metadata: Mapping[str, str]) -> HostState:
     return replace(host, zone=metadata.get(ZONE_KEY) or host.zone, metadata={**host.metadata, **values})
 
 
-def host_view(
+def host_state(
     name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
 ) -> HostState:
     """`kind`: of its hypervisor. One that is simulated does for images of any kind."""
@@ -120,7 +120,7 @@ def aggregate_views(connection: Connection) -> list[AggregateView]:
     return [AggregateView(row.uuid, row.metadata, row.name) for row in connection.execute(_AGGREGATES)]
 
 
-def situation(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
+def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
     """`weighers`: whose multipliers count."""
     return UnusualHosts(
         {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},

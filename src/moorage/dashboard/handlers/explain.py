@@ -6,7 +6,7 @@ from moorage.core.errors import Invalid, RemoteError
 from moorage.dashboard.page_request import PageRequest, require_admin
 from moorage.dashboard.pages import Page, error_text
 from moorage.dashboard.views import explain_view as view
-from moorage.scheduler.candidate_query import query_for
+from moorage.scheduler.candidate_query import candidate_query
 from moorage.scheduler.flavor_resources import FlavorFields, request_for
 from moorage.wire.client import with_query
 
@@ -69,6 +69,6 @@ def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:
     pairs = list(asked.pairs)
     if asked.extra_specs:
         fields = FlavorFields(vcpus, memory_mb, disk_gb, extra_specs=dict(asked.extra_specs))
-        pairs = query_for(request_for(fields))
+        pairs = candidate_query(request_for(fields))
     found = page_request.client("placement").get(with_query("/moorage/v1/explain", pairs))
     return view.of_query(found, view.text_of(pairs))

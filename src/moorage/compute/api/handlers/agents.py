@@ -10,12 +10,19 @@ PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became
 """
 
 from dataclasses import replace
+from typing import Any
 
-from moorage.compute.agents.domain_service import Look
+import msgspec
+
+from moorage.compute.agents.disk_image_service import ServerDisk
+from moorage.compute.agents.domain_service import DomainReport
 from moorage.compute.api.handlers.views import ComputeRequest, amount
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import HostReport
+from moorage.core.errors import Invalid
+from moorage.images.for_hosts import DISK_HEADER, chunks_of
 from moorage.jobs.job_api import job_document, report_of
+from moorage.jobs.model import OPEN, Job, JobState
 from moorage.wire.http import Response
 
 
@@ -34,29 +41,29 @@ def register(request: ComputeRequest, host: str) -> Response:
         cpu_info=body.get("cpu_info", {}),
         capabilities=tuple(body.get("capabilities", ())),
     )
-    request.service.agents.register(report, by=request.caller.host)
+    request.service.agents.register_host(report, by=request.caller.host)
     return Response(204)
 
 
 def claim(request: ComputeRequest, host: str) -> Response:
-    jobs = request.service.agents.claim(host, request.json["worker"], request.json.get("limit", 1))
+    jobs = request.service.agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
     return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
 def expected(request: ComputeRequest, host: str) -> Response:
-    servers = request.service.domains.expected(host)
+    servers = request.service.domains.expected_servers(host)
     return Response(body={"servers": [{"id": server.id, "mark": server.mark} for server in servers]})
 
 
 def server(request: ComputeRequest, host: str, server_id: str) -> Response:
-    found = request.service.domains.server(host, server_id)
+    found = request.service.domains.server_on_host(host, server_id)
     status = lifecycle.status(found.vm_state, found.task_state)
     return Response(body={"server": {"id": found.id, "name": found.name, "status": status}})
 
 
 def reboot(request: ComputeRequest, host: str, server_id: str) -> Response:
     """In the name of the server's project: a host has none."""
-    found = request.service.domains.server(host, server_id)
+    found = request.service.domains.server_on_host(host, server_id)
     caller = replace(request.caller, project_id=found.project_id, roles=frozenset({"service"}), host=None)
     request.service.operations.operate(caller, request.request_id, server_id, lifecycle.REBOOT_HARD)
     return Response(202)
@@ -64,11 +71,60 @@ def reboot(request: ComputeRequest, host: str, server_id: str) -> Response:
 
 def seen(request: ComputeRequest, host: str) -> Response:
     domains = request.json["domains"].items()
-    looks = [Look(server_id, row["mark"], row["power"]) for server_id, row in domains]
-    request.service.domains.seen(host, looks, request.json.get("consoles", {}))
+    reports = [DomainReport(server_id, row["mark"], row["power"]) for server_id, row in domains]
+    request.service.domains.report_domains(host, reports, request.json.get("consoles", {}))
     return Response(204)
 
 
 def report(request: ComputeRequest, job_id: str) -> Response:
-    request.service.agents.report(job_id, report_of(request.json), host=request.caller.host)
+    request.service.agents.report_job(job_id, report_of(request.json), host=request.caller.host)
+    return Response(204)
+
+
+def order_provider_config(request: ComputeRequest, host: str) -> Response:
+    body = request.json
+    job = request.service.provider_configs.order_provider_config(
+        host, body["do"], body.get("files", {}), request.request_id
+    )
+    return Response(202, {"order": _order_document(job)})
+
+
+def show_provider_config_order(request: ComputeRequest, host: str, order_id: str) -> Response:
+    return Response(body={"order": _order_document(request.service.provider_configs.find_order(host, order_id))})
+
+
+def _order_document(job: Job) -> dict[str, Any]:
+    is_open = job.state in OPEN
+    return {
+        "id": job.id,
+        "host": job.queue,
+        "do": job.payload["do"],
+        "files": job.payload["files"],
+        "state": "waiting" if is_open else "done" if job.state is JobState.DONE else "failed",
+        "at": job.created_at.isoformat(),
+        "finished_at": None if job.finished_at is None else job.finished_at.isoformat(),
+        "result": None if is_open else job.result or {},
+    }
+
+
+class _Disk(msgspec.Struct):
+    disk_format: str
+    properties: dict[str, str] = {}
+
+
+def upload_disk_image(request: ComputeRequest, host: str, image_id: str) -> Response:
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal():
+        raise Invalid("a disk is sent with its Content-Length")
+    try:
+        disk = msgspec.json.decode(request.headers.get(DISK_HEADER, "{}"), type=_Disk)
+    except msgspec.DecodeError as error:
+        raise Invalid(f"the header {DISK_HEADER} cannot be read: {error}") from error
+    found = ServerDisk(disk.disk_format, disk.properties, int(length))
+    request.service.disk_images.upload_disk_image(host, image_id, found, chunks_of(request))
+    return Response(204)
+
+
+def withdraw_disk_image(request: ComputeRequest, host: str, image_id: str) -> Response:
+    request.service.disk_images.withdraw_image(host, image_id)
     return Response(204)

@@ -3,8 +3,8 @@
 from typing import Any
 
 from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, microseconds, require
-from moorage.compute.hosts.host_service import ZONE_KEY
-from moorage.compute.model.servers import Aggregate
+from moorage.compute.hosts.host_service import ZONE_KEY, HostDetails
+from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE, Aggregate
 from moorage.core import parsing
 from moorage.core.errors import NotFound
 from moorage.wire.http import Response
@@ -78,3 +78,42 @@ def _view(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
     if request.version >= (2, 41):
         view["uuid"] = aggregate.uuid
     return view
+
+
+def index_zones(request: ComputeRequest) -> Response:
+    zones = [
+        {"zoneName": zone, "zoneState": {"available": any(_serves(one) for one in members)}, "hosts": None}
+        for zone, members in _by_zone(request).items()
+    ]
+    return Response(body={"availabilityZoneInfo": zones})
+
+
+def detail_zones(request: ComputeRequest) -> Response:
+    zones = [
+        {
+            "zoneName": zone,
+            "zoneState": {"available": any(_serves(one) for one in members)},
+            "hosts": {one.host.name: {COMPUTE_BINARY: _zone_service(one)} for one in members},
+        }
+        for zone, members in _by_zone(request).items()
+    ]
+    return Response(body={"availabilityZoneInfo": zones})
+
+
+def _by_zone(request: ComputeRequest) -> dict[str, list[HostDetails]]:
+    zones: dict[str, list[HostDetails]] = {}
+    for details in request.service.hosts.hosts():
+        zones.setdefault(details.zone, []).append(details)
+    return dict(sorted(zones.items())) or {DEFAULT_ZONE: []}
+
+
+def _serves(details: HostDetails) -> bool:
+    return details.is_up and details.host.is_enabled
+
+
+def _zone_service(details: HostDetails) -> dict[str, Any]:
+    return {
+        "available": details.is_up,
+        "active": details.host.is_enabled,
+        "updated_at": microseconds(details.host.heartbeat_at),
+    }

@@ -5,14 +5,14 @@ from typing import Any
 from moorage.compute.api.handlers.servers import new_server
 from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.compute.api.policy_rules import EXPLAIN_HOSTS_RULE
-from moorage.compute.servers.explain_service import Explained
+from moorage.compute.servers.explain_service import HostExplanation
 from moorage.scheduler.reasons import NO_VALID_HOST
 from moorage.wire.http import Response
 
 
 def of_new_server(request: ComputeRequest) -> Response:
     body = {"name": "explained", **request.json["server"]}
-    explained = request.service.explanations.new_server(
+    explained = request.service.explanations.explain_new_server(
         request.caller,
         new_server(request, body),
         may_force_host=request.allowed("os_compute_api:servers:create:forced_host"),
@@ -21,14 +21,14 @@ def of_new_server(request: ComputeRequest) -> Response:
 
 
 def of_server(request: ComputeRequest, server_id: str) -> Response:
-    return _reply(request, request.service.explanations.server(request.caller, server_id))
+    return _reply(request, request.service.explanations.explain_server(request.caller, server_id))
 
 
-def _reply(request: ComputeRequest, explained: Explained) -> Response:
+def _reply(request: ComputeRequest, explained: HostExplanation) -> Response:
     reasons, found = explained.reasons, len(explained.hosts)
     text = f"{found} {'host' if found == 1 else 'hosts'} would take it."
     view: dict[str, Any] = {
-        "text": text if found else f"{NO_VALID_HOST} {reasons.for_users()}",
+        "text": text if found else f"{NO_VALID_HOST} {reasons.user_message()}",
         "hosts": found,
         "constraints": [
             {"constraint": one.condition, "before": one.before, "after": one.after} for one in reasons.counts

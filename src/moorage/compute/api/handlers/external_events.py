@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 def create(request: ComputeRequest) -> Response:
     """200 where all were heard, else 207; each event says by its ``code`` what became of it."""
     answered = [_answered(request, event) for event in request.json["events"]]
-    is_heard = all(event["code"] == 200 for event in answered)
-    return Response(200 if is_heard else 207, {"events": answered})
+    counts_as_up = all(event["code"] == 200 for event in answered)
+    return Response(200 if counts_as_up else 207, {"events": answered})
 
 
 def _answered(request: ComputeRequest, event: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, links, next_link, page, whole
 from moorage.compute.model.servers import Flavor
-from moorage.core.errors import Invalid, NotFound
+from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
 
 #: From here on Nova refuses extra specs of its own namespaces that it does not know.
@@ -150,3 +150,21 @@ def _access(flavor_id: str, projects: list[str]) -> Response:
 def _texts(specs: Mapping[str, Any]) -> dict[str, str]:
     """Numbers are kept as text: Placement and drivers read text."""
     return {key: str(value) for key, value in specs.items()}
+
+
+def migrate_bare_metal_flavors(request: ComputeRequest) -> Response:
+    bare_metal = request.service.bare_metal
+    if bare_metal is None:
+        raise NotBuilt("This compute service is not connected to a Placement.")
+    steps, last = bare_metal.migrate(dry_run=request.json["dry_run"], after=request.json.get("after", ""))
+    rows = [
+        {
+            "node": step.node,
+            "server": step.server_id,
+            "outcome": step.outcome.value,
+            "resource_class": step.resource_class,
+            "note": step.note,
+        }
+        for step in steps
+    ]
+    return Response(body={"steps": rows, "after": last})

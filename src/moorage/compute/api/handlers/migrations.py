@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, microseconds, next_link, page, period
-from moorage.compute.store.migration_store import FILTERS, Migration
+from moorage.compute.store.move_store import MIGRATION_FILTERS, Migration
 from moorage.core.errors import NotFound
 from moorage.wire.http import Response
 
@@ -12,7 +12,7 @@ _LIVE = "live-migration"
 
 def index(request: ComputeRequest) -> Response:
     """In pages, and of a period, from 2.59 on."""
-    names = [name for name in FILTERS if request.version >= (2, 80) or name not in ("user_id", "project_id")]
+    names = [name for name in MIGRATION_FILTERS if request.version >= (2, 80) or name not in ("user_id", "project_id")]
     wanted = {name: value for name in names if (value := request.query.first(name)) is not None}
     found = request.service.servers.migrations(wanted)
     if request.version < (2, 59):

@@ -4,12 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.compute.api.handlers import moves, operations
+from moorage.compute.api.handlers.server_view import rebuilt
 from moorage.compute.api.handlers.views import ComputeRequest, amount, require, word_schema_error
 from moorage.compute.api.schemas.actions import ARGUMENTS
 from moorage.compute.model import lifecycle
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import VmState
+from moorage.compute.moves.move_service import Destination
+from moorage.compute.servers.operate_service import NewImage, Rebuild
 from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
 
@@ -94,6 +96,115 @@ def _force_delete(request: ComputeRequest, server_id: str, argument: Any) -> Res
     return Response(202)
 
 
+def shelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.operations.shelve(request.caller, request.request_id, server_id)
+    return Response(202)
+
+
+def unshelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    wanted = argument or {}
+    if wanted.get("host") is not None:
+        require(request, "os_compute_api:os-shelve:unshelve_to_host")
+    to = Destination(wanted.get("host"), wanted.get("availability_zone"))
+    request.service.moves.unshelve(request.caller, request.request_id, server_id, to)
+    return Response(202)
+
+
+def resize(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    flavor_id = str(argument["flavorRef"]).rpartition("/")[2]
+    request.service.moves.resize(request.caller, request.request_id, server_id, flavor_id)
+    return Response(202)
+
+
+def confirm(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.confirm(request.caller, request.request_id, server_id)
+    return Response(204)
+
+
+def revert(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.revert(request.caller, request.request_id, server_id)
+    return Response(202)
+
+
+def migrate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.migrate(request.caller, request.request_id, server_id, _destination(argument))
+    return Response(202)
+
+
+def migrate_live(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.migrate_live(request.caller, request.request_id, server_id, _destination(argument))
+    return Response(202)
+
+
+def evacuate(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.moves.evacuate(
+        request.caller, request.request_id, server_id, _destination(argument), ends_stopped=request.version >= (2, 95)
+    )
+    if request.version >= (2, 14):
+        return Response(200)
+    return Response(200, {"adminPass": argument.get("adminPass") or request.service.operations.new_password()})
+
+
+def _destination(argument: Any) -> Destination:
+    return Destination((argument or {}).get("host") or None)
+
+
+#: Columns of a server by the names that a rebuild request has for them.
+_CHANGES = ("name", "metadata", "description", "key_name", "user_data", "hostname")
+
+
+def rebuild(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    wanted = Rebuild(_image_id(argument["imageRef"]), {name: argument[name] for name in _CHANGES if name in argument})
+    request.service.operations.rebuild(request.caller, request.request_id, server_id, wanted)
+    server = request.service.servers.get(request.caller, server_id)
+    password = argument.get("adminPass") or request.service.operations.new_password()
+    headers = {"location": f"{request.base_url}/v2.1/servers/{server_id}"}
+    return Response(202, {"server": {**rebuilt(request, server), "adminPass": password}}, headers)
+
+
+def rescue(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    wanted = argument or {}
+    image = wanted.get("rescue_image_ref")
+    password = wanted.get("adminPass") or request.service.operations.new_password()
+    request.service.operations.rescue(
+        request.caller, request.request_id, server_id, image and _image_id(image), password
+    )
+    return Response(200, {"adminPass": password})
+
+
+def change_password(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    request.service.operations.operate(
+        request.caller, request.request_id, server_id, lifecycle.CHANGE_PASSWORD, {"password": argument["adminPass"]}
+    )
+    return Response(202)
+
+
+def create_image(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    return _make_image(request, server_id, NewImage(argument["name"], argument.get("metadata", {})))
+
+
+def create_backup(request: ComputeRequest, server_id: str, argument: Any) -> Response:
+    wanted = NewImage(
+        argument["name"],
+        argument.get("metadata", {}),
+        argument["backup_type"],
+        amount(argument["rotation"], "rotation"),
+    )
+    return _make_image(request, server_id, wanted)
+
+
+def _make_image(request: ComputeRequest, server_id: str, wanted: NewImage) -> Response:
+    image_id = request.service.operations.make_image(request.caller, request.request_id, server_id, wanted)
+    if request.version >= (2, 45):
+        return Response(202, {"image_id": image_id})
+    return Response(202, headers={"location": f"{request.base_url}/images/{image_id}"})
+
+
+def _image_id(reference: str) -> str:
+    """An id, or a link that ends in one."""
+    return reference.rpartition("/")[2]
+
+
 #: By the key in the body.
 ACTIONS: Mapping[str, ActionRow] = {
     "os-start": ActionRow("servers:start", _operate(lifecycle.START)),
@@ -103,22 +214,22 @@ ACTIONS: Mapping[str, ActionRow] = {
     "unpause": ActionRow("os-pause-server:unpause", _operate(lifecycle.UNPAUSE)),
     "suspend": ActionRow("os-suspend-server:suspend", _operate(lifecycle.SUSPEND)),
     "resume": ActionRow("os-suspend-server:resume", _operate(lifecycle.RESUME)),
-    "rebuild": ActionRow("servers:rebuild", operations.rebuild),
-    "rescue": ActionRow("os-rescue", operations.rescue),
+    "rebuild": ActionRow("servers:rebuild", rebuild),
+    "rescue": ActionRow("os-rescue", rescue),
     "unrescue": ActionRow("os-unrescue", _operate(lifecycle.UNRESCUE)),
-    "changePassword": ActionRow("os-admin-password", operations.change_password),
+    "changePassword": ActionRow("os-admin-password", change_password),
     "trigger_crash_dump": ActionRow("servers:trigger_crash_dump", _operate(lifecycle.CRASH_DUMP), since=17),
-    "createImage": ActionRow("servers:create_image", operations.create_image),
-    "createBackup": ActionRow("os-create-backup", operations.create_backup),
-    "shelve": ActionRow("os-shelve:shelve", moves.shelve),
+    "createImage": ActionRow("servers:create_image", create_image),
+    "createBackup": ActionRow("os-create-backup", create_backup),
+    "shelve": ActionRow("os-shelve:shelve", shelve),
     "shelveOffload": ActionRow("os-shelve:shelve_offload", _operate(lifecycle.SHELVE_OFFLOAD)),
-    "unshelve": ActionRow("os-shelve:unshelve", moves.unshelve),
-    "resize": ActionRow("servers:resize", moves.resize),
-    "confirmResize": ActionRow("servers:confirm_resize", moves.confirm),
-    "revertResize": ActionRow("servers:revert_resize", moves.revert),
-    "migrate": ActionRow("os-migrate-server:migrate", moves.migrate),
-    "os-migrateLive": ActionRow("os-migrate-server:migrate_live", moves.migrate_live),
-    "evacuate": ActionRow("os-evacuate", moves.evacuate),
+    "unshelve": ActionRow("os-shelve:unshelve", unshelve),
+    "resize": ActionRow("servers:resize", resize),
+    "confirmResize": ActionRow("servers:confirm_resize", confirm),
+    "revertResize": ActionRow("servers:revert_resize", revert),
+    "migrate": ActionRow("os-migrate-server:migrate", migrate),
+    "os-migrateLive": ActionRow("os-migrate-server:migrate_live", migrate_live),
+    "evacuate": ActionRow("os-evacuate", evacuate),
     "lock": ActionRow("os-lock-server:lock", _lock),
     "unlock": ActionRow("os-lock-server:unlock", _unlock),
     "os-getConsoleOutput": ActionRow("os-console-output", _console),

@@ -3,7 +3,7 @@
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, page_size, whole
-from moorage.compute.model.server_group import ServerGroup
+from moorage.compute.model.servers import ServerGroup
 from moorage.scheduler.server_groups import GroupPolicy
 from moorage.wire.http import Response
 

@@ -4,8 +4,8 @@ from datetime import datetime
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, microseconds, moment, next_link, page_size, require
+from moorage.compute.model.quota import total_usage, usage_hours, usage_period
 from moorage.compute.model.servers import Server, VmState
-from moorage.compute.model.usage import hours, period_of, usage
 from moorage.core.errors import Invalid, NotFound
 from moorage.wire.http import Response
 
@@ -55,7 +55,7 @@ def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[l
 
 def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
     end, start = request.query.first("end"), request.query.first("start")
-    return period_of(
+    return usage_period(
         None if start is None else moment(start, "start"),
         None if end is None else moment(end, "end"),
         request.service.clock.now(),
@@ -63,7 +63,7 @@ def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
 
 
 def _usage(project_id: str, servers: list[Server], since: datetime, until: datetime) -> dict[str, Any]:
-    used = usage(servers, since, until)
+    used = total_usage(servers, since, until)
     return {
         "tenant_id": project_id,
         "total_hours": used.hours,
@@ -85,7 +85,7 @@ def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str,
         "vcpus": server.flavor.vcpus,
         "memory_mb": server.flavor.ram_mb,
         "local_gb": server.flavor.disk_gb + server.flavor.ephemeral_gb,
-        "hours": hours(server, since, until),
+        "hours": usage_hours(server, since, until),
         "started_at": microseconds(begun),
         "ended_at": microseconds(server.deleted_at),
         "state": "terminated" if server.vm_state is VmState.DELETED else server.vm_state,

@@ -3,6 +3,7 @@
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest
+from moorage.core.errors import NotFound
 from moorage.wire.http import Response
 from moorage.wire.microversion import Version, VersionRange
 
@@ -36,4 +37,81 @@ def _document(request: ComputeRequest) -> dict[str, Any]:
         "min_version": str(VERSIONS.minimum),
         "updated": "2013-07-23T11:33:21Z",
         "links": [{"rel": "self", "href": f"{request.base_url}/v2.1/"}],
+    }
+
+
+#: Nova's alias, name, and what of it is here.
+_EXTENSIONS = (
+    ("OS-DCF", "DiskConfig", "How a server's disk is partitioned."),
+    ("OS-EXT-AZ", "ExtendedAvailabilityZone", "The availability zone that a server is in."),
+    ("OS-EXT-SRV-ATTR", "ExtendedServerAttributes", "Host, hypervisor and name on the host of a server."),
+    ("OS-EXT-STS", "ExtendedStatus", "State, task and power state of a server."),
+    ("OS-FLV-DISABLED", "FlavorDisabled", "Whether a flavor is disabled; none is."),
+    ("OS-FLV-EXT-DATA", "FlavorExtraData", "Ephemeral disk of a flavor."),
+    ("OS-SCH-HNT", "SchedulerHints", "Hints to the scheduler when a server is made."),
+    ("OS-SRV-USG", "ServerUsage", "When a server was launched and when it ended."),
+    ("os-access-ips", "AccessIPs", "Addresses that a server is known by elsewhere."),
+    ("os-admin-actions", "AdminActions", "What administrators do to servers."),
+    ("os-aggregates", "Aggregates", "Groups of hosts."),
+    ("os-availability-zone", "AvailabilityZone", "Zones of hosts."),
+    ("os-config-drive", "ConfigDrive", "A drive with the data of a server for its guest."),
+    ("os-console-output", "ConsoleOutput", "The console's last text."),
+    ("os-create-backup", "CreateBackup", "Images of a server's disk in rotation."),
+    ("os-deferred-delete", "DeferredDelete", "Deleted servers that can be restored for a while."),
+    ("os-evacuate", "Evacuate", "Servers of a host that died, built again elsewhere."),
+    ("os-extended-hypervisors", "ExtendedHypervisors", "Address and free disk of a hypervisor."),
+    ("os-extended-quotas", "ExtendedQuotas", "Limits of a project set back, or set by force."),
+    ("os-extended-services", "ExtendedServices", "The reason why a service is disabled."),
+    ("os-extended-services-delete", "ExtendedServicesDelete", "Deletion of services."),
+    ("os-flavor-access", "FlavorAccess", "Which projects may use a flavor."),
+    ("os-flavor-extra-specs", "FlavorExtraSpecs", "What else a flavor asks for."),
+    ("os-flavor-manage", "FlavorManage", "Flavors are made and deleted."),
+    ("os-flavor-swap", "FlavorSwap", "Swap space of a flavor."),
+    ("os-hosts", "Hosts", "Hosts, before there were hypervisors and services."),
+    ("os-hypervisor-status", "HypervisorStatus", "Whether a hypervisor is up and enabled."),
+    ("os-hypervisors", "Hypervisors", "What runs servers."),
+    ("os-instance-actions", "InstanceActions", "What was done to a server, step by step."),
+    ("os-keypairs", "Keypairs", "Public keys of users for their guests."),
+    ("os-lock-server", "LockServer", "Servers that nothing is done to by mistake."),
+    ("os-migrate-server", "MigrateServer", "Servers moved to another host."),
+    ("os-migrations", "Migrations", "Moves of servers."),
+    ("os-multiple-create", "MultipleCreate", "Several servers with one request."),
+    ("os-pause-server", "PauseServer", "Servers paused and unpaused."),
+    ("os-quota-class-sets", "QuotaClasses", "Limits of projects that have none of their own."),
+    ("os-quota-sets", "Quotas", "Limits of a project."),
+    ("os-rescue", "Rescue", "A server booted from another disk."),
+    ("os-server-diagnostics", "ServerDiagnostics", "What is known of a guest."),
+    ("os-server-groups", "ServerGroups", "Servers that belong together, or apart."),
+    ("os-server-list-multi-status", "ServerListMultiStatus", "Several states in one query."),
+    ("os-server-sort-keys", "ServerSortKeys", "Sorted lists of servers."),
+    ("os-server-start-stop", "ServerStartStop", "Servers started and stopped."),
+    ("os-services", "Services", "The compute service of each host."),
+    ("os-shelve", "Shelve", "Servers kept as an image."),
+    ("os-simple-tenant-usage", "SimpleTenantUsage", "What a project used over a period."),
+    ("os-suspend-server", "SuspendServer", "Servers suspended and resumed."),
+    ("os-used-limits", "UsedLimits", "How much of a limit is used."),
+    ("os-user-data", "UserData", "A text for the guest of a server."),
+)
+
+
+def index_extensions(request: ComputeRequest) -> Response:
+    return Response(body={"extensions": [_extension(*row) for row in _EXTENSIONS]})
+
+
+def show_extension(request: ComputeRequest, alias: str) -> Response:
+    for row in _EXTENSIONS:
+        if row[0] == alias:
+            return Response(body={"extension": _extension(*row)})
+    raise NotFound("The resource could not be found.")
+
+
+def _extension(alias: str, name: str, description: str) -> dict[str, object]:
+    """`namespace` and `updated` are the same for all with the peer, too: they say nothing any more."""
+    return {
+        "alias": alias,
+        "name": name,
+        "description": description,
+        "links": [],
+        "namespace": "http://docs.openstack.org/compute/ext/fake_xml",
+        "updated": "2014-12-03T00:00:00Z",
     }

@@ -87,3 +87,13 @@ ACCESS = Schema(
         "additionalProperties": False,
     }
 )
+
+
+MIGRATE_FLAVORS = Schema(
+    {
+        "type": "object",
+        "properties": {"dry_run": {"type": "boolean"}, "after": {"type": "string", "maxLength": 255}},
+        "required": ["dry_run"],
+        "additionalProperties": False,
+    }
+)

@@ -104,3 +104,24 @@ SEEN = Schema(
         "domains",
     )
 )
+
+
+#: Files, and characters of one: more than any host has.
+MAX_FILES, MAX_FILE_CHARACTERS = 50, 1 << 18
+
+PROVIDER_CONFIG_ORDER = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "do": {"enum": ["show", "plan", "apply"]},
+            "files": {
+                "type": "object",
+                "propertyNames": {"pattern": r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,200}\.yaml$"},
+                "additionalProperties": {"type": "string", "maxLength": MAX_FILE_CHARACTERS},
+                "maxProperties": MAX_FILES,
+            },
+        },
+        "required": ["do"],
+        "additionalProperties": False,
+    }
+)

@@ -149,3 +149,26 @@ METADATA_ITEM = Schema(
     }
 )
 ACTION = Schema({"type": "object"})
+
+
+_NONEMPTY_TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
+_EXPLAINED_SERVER = {
+    "type": "object",
+    "properties": {
+        "flavorRef": {"type": ["string", "integer"], "minLength": 1},
+        "imageRef": {"type": "string", "maxLength": 255},
+        "availability_zone": _NONEMPTY_TEXT,
+        "host": _NONEMPTY_TEXT,
+        "hypervisor_hostname": _NONEMPTY_TEXT,
+    },
+    "required": ["flavorRef"],
+    "additionalProperties": False,
+}
+EXPLAIN = Schema(
+    {
+        "type": "object",
+        "properties": {"server": _EXPLAINED_SERVER, "os:scheduler_hints": HINTS},
+        "required": ["server"],
+        "additionalProperties": False,
+    }
+)

@@ -13,27 +13,27 @@ from types import MappingProxyType
 
 import numpy as np
 
-from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, preference
-from moorage.scheduler.weighers import WEIGHERS, Facts, Numbers, Weigher, WeigherInput, normalised
+from moorage.scheduler.server_groups import GroupPolicy, ServerGroupView, group_preference
+from moorage.scheduler.weighers import WEIGHERS, HostFacts, Numbers, Weigher, WeigherInput, normalised
 
 Multipliers = Mapping[str, float]
 
 
 class HostRanking:
-    """`roots`: of each candidate the root of its tree. `facts_of`: asked once for each root, and again when changed.
+    """`roots`: of each candidate the root of its tree. `host_facts`: asked once for each root, and again when refresh_root.
 
-    `multipliers`: {weigher: number}; `special`: {root: {weigher: number}}, of hosts in aggregates that say so. `more`:
+    `multipliers`: {weigher: number}; `aggregate_multipliers`: {root: {weigher: number}}, of hosts in aggregates that say so. `plugin_weighers`:
     weighers of other packages, which count once where nobody says otherwise.
     """
 
     def __init__(
         self,
         roots: Sequence[str],
-        facts_of: Callable[[str], Facts],
-        task: WeigherInput,
+        host_facts: Callable[[str], HostFacts],
+        weigher_input: WeigherInput,
         multipliers: Multipliers | None = None,
-        special: Mapping[str, Multipliers] | None = None,
-        more: Mapping[str, Weigher] = MappingProxyType({}),
+        aggregate_multipliers: Mapping[str, Multipliers] | None = None,
+        plugin_weighers: Mapping[str, Weigher] = MappingProxyType({}),
     ) -> None:
         by_root: dict[str, list[int]] = defaultdict(list)
         for at, root in enumerate(roots):
@@ -42,15 +42,17 @@ class HostRanking:
         self.candidates: Mapping[str, Sequence[int]] = by_root
         self.roots = list(by_root)
         self._position = {root: at for at, root in enumerate(self.roots)}
-        self._facts_of = facts_of
-        self._task = task
-        self._special = special or {}
-        usual = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(more, 1.0)
+        self._host_facts = host_facts
+        self._weigher_input = weigher_input
+        self._aggregate_multipliers = aggregate_multipliers or {}
+        usual = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(plugin_weighers, 1.0)
         self._multipliers = usual | dict(multipliers or {})
-        every = {name: weigher for name, (weigher, _) in WEIGHERS.items() if weigher is not None} | dict(more)
+        every = {name: weigher for name, (weigher, _) in WEIGHERS.items() if weigher is not None} | dict(
+            plugin_weighers
+        )
         #: {name: weigher}, each a row of `_numbers`
         self._weighers = {name: weigher for name, weigher in every.items() if self._matters(name)}
-        facts = [self._measured(root) for root in self.roots]
+        facts = [self._numbers_of(root) for root in self.roots]
         self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
         self._factors = np.array([self._factors_of(name) for name in self._weighers]).reshape(self._numbers.shape)
 
@@ -72,32 +74,35 @@ class HostRanking:
         total: Numbers = (normalised(self._numbers) * self._factors).sum(axis=0)
         if group is not None and group.policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY):
             name = group.policy.value.replace("-", "_")
-            numbers = np.fromiter((preference(group, root) for root in self.roots), np.float64, len(self.roots))
+            numbers = np.fromiter((group_preference(group, root) for root in self.roots), np.float64, len(self.roots))
             total += normalised(numbers) * self._factors_of(name)
         return total
 
-    def changed(self, root: str) -> None:
+    def refresh_root(self, root: str) -> None:
         """Something of it was claimed: its facts are asked again."""
-        self._numbers[:, self._position[root]] = self._measured(root)
+        self._numbers[:, self._position[root]] = self._numbers_of(root)
 
-    def _measured(self, root: str) -> list[float]:
+    def _numbers_of(self, root: str) -> list[float]:
         """What each weigher says of it."""
-        facts = self._facts_of(root)
-        return [weigher(facts, self._task) for weigher in self._weighers.values()]
+        facts = self._host_facts(root)
+        return [weigher(facts, self._weigher_input) for weigher in self._weighers.values()]
 
     def _matters(self, name: str) -> bool:
-        return bool(self._multipliers[name] or any(name in special for special in self._special.values()))
+        return bool(
+            self._multipliers[name]
+            or any(name in aggregate_multipliers for aggregate_multipliers in self._aggregate_multipliers.values())
+        )
 
     def _factors_of(self, name: str) -> Numbers:
         """The multiplier of one weigher, by root."""
         factors = np.full(len(self.roots), self._multipliers[name])
-        for root, special in self._special.items():
-            if name in special and root in self._position:
-                factors[self._position[root]] = special[name]
+        for root, aggregate_multipliers in self._aggregate_multipliers.items():
+            if name in aggregate_multipliers and root in self._position:
+                factors[self._position[root]] = aggregate_multipliers[name]
         return factors
 
 
-def counted(reasons: Mapping[str, str]) -> str:
+def count_reasons(reasons: Mapping[str, str]) -> str:
     """The reasons, counted and without host names: ``2 hosts: its compute service is down``."""
     counts = Counter(reasons.values())
     return "; ".join(f"{count} {'host' if count == 1 else 'hosts'}: {why}" for why, count in sorted(counts.items()))

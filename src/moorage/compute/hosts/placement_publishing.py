@@ -7,14 +7,15 @@ import logging
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.model.servers import BUILD_QUEUE
+from moorage.compute.model.servers import BUILD_QUEUE, Host
 from moorage.compute.store import host_store, server_store
 from moorage.core.clock import Clock
-from moorage.core.errors import ConcurrentUpdate, NotFound, Unavailable
+from moorage.core.errors import ConcurrentUpdate, Conflict, NotFound, Unavailable
 from moorage.core.ids import Ids
+from moorage.core.names import DISABLED_HOST_TRAIT
 from moorage.db.transactions import read
 from moorage.jobs.model import NewJob
-from moorage.placement.client.placement_client import PlacementClient
+from moorage.placement.client.placement_client import PlacementClient, Provider
 
 log = logging.getLogger(__name__)
 
@@ -58,3 +59,36 @@ def publish_all_aggregates(engine: Engine, placement: PlacementClient) -> None:
         differing |= {name for name, root in roots.items() if (name in one.hosts) != (root in there)}
     for name in sorted(differing):
         publish_aggregates(engine, placement, name)
+
+
+def publish_status(placement: PlacementClient, host: Host) -> None:
+    """The trait of a disabled host is set or taken away. Raises `Unavailable` while others keep changing its traits."""
+    try:
+        placement.put_trait(host.report.provider_uuid, DISABLED_HOST_TRAIT, wanted=not host.is_enabled)
+    except NotFound:
+        log.warning("the host has no provider yet", extra={"host": host.name})
+    except ConcurrentUpdate as error:
+        raise Unavailable(error.message) from error  # later, with what is new
+
+
+def forget_host(placement: PlacementClient, root_uuid: str) -> None:
+    """Its whole tree goes, children first. What is held there by others stays, and its ancestors with it."""
+    for provider in _children_first(placement.tree(root_uuid)):
+        try:
+            placement.delete_provider(provider.uuid)
+        except Conflict as error:
+            log.warning(
+                "a provider of a deleted host stays", extra={"provider": provider.uuid, "reason": error.message}
+            )
+
+
+def _children_first(tree: list[Provider]) -> list[Provider]:
+    parents = {provider.uuid: provider.parent_uuid for provider in tree}
+
+    def depth(provider: Provider) -> int:
+        found, above = 0, provider.parent_uuid
+        while above is not None:
+            found, above = found + 1, parents.get(above)
+        return found
+
+    return sorted(tree, key=depth, reverse=True)
