@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from moorage.compute.model.quota import (
     UNLIMITED,
     added_amounts,
-    resource_amounts,
     exceeded_limits,
     larger_amounts,
+    resource_amounts,
     servers_that_fit,
     sum_amounts,
 )

@@ -6,7 +6,6 @@ from urllib.parse import parse_qs
 
 import pytest
 from rich.console import Console
-from tests.wire.compute.test_scheduling import aggregate, host_of, message_of
 
 from moorage.cli.commands.explain_server import show
 from moorage.compute.client.compute_client import ExplainClient
@@ -15,6 +14,7 @@ from moorage.core.errors import StartError
 from moorage.options import SchedulerOptions
 from moorage.wiring.scheduler import scheduler_options
 from tests.wire.compute.conftest import IMAGE, Host
+from tests.wire.compute.test_build_job import aggregate, host_of, message_of
 
 SAMPLE = "x-moorage-sample"
 

@@ -69,7 +69,7 @@ def test_every_filter_is_tried_here():
 
 
 def contest(facts, *, task=None, multipliers=None, aggregate_multipliers=None, roots=ROOTS):
-    return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, special)
+    return HostRanking(roots, lambda root: facts[root], task or WeigherInput(), multipliers, aggregate_multipliers)
 
 
 def order(made, server="server", group=None):
