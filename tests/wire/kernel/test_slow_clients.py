@@ -78,7 +78,7 @@ def test_slow_clients_are_ended_and_others_are_answered_meanwhile(kind):
 def test_two_thousand_slow_clients_cost_a_good_one_little(kind):
     """With the limits of a plane. On a quiet machine 99 of 100 requests take below 50 ms: docs/evidence/reliability.md."""
     count = 2000
-    hostile.open_more_files()
+    hostile.raise_file_limit()
     if (files := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < count + 500:
         pytest.skip(f"this process may open {files} files only")
     with hostile.serving() as address, Hostile(address, kind, count):
