@@ -92,8 +92,8 @@ class _Place:
         self.agent.published({node.name: ids.uuid() for node in self.agent.nodes()})
         self.agent.run_once()
         self._runner = AcceleratorRunner(self.agent, keep_alive_period_s=60)
-        card = next(device for device in self.agent.holdings.devices if device.type == "GPU")
-        self._provider = self.agent.holdings.rp_uuids[card.deployables[0].name]
+        card = next(device for device in self.agent.attach_state.devices if device.type == "GPU")
+        self._provider = self.agent.attach_state.rp_uuids[card.deployables[0].name]
         self._local = os_acc.Client(InProcessTransport(agent_api.wsgi_app(self.agent, ids)), clock=clock)
         self._http.request(
             "POST", "/v2/device_profiles", json=[{"name": "card", "groups": [{f"resources:{CLASS}": "1"}]}]

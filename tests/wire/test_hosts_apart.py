@@ -17,7 +17,7 @@ from moorage.compute.api.routes import API as COMPUTE
 from moorage.core.errors import NotFound
 from moorage.identity.host_credential import HostTokens, enrol_host
 from moorage.identity.routes import API as IDENTITY
-from moorage.images.for_hosts import DiskImages, HostImageSource
+from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.images.routes import API as IMAGE
 from moorage.images.views import ProjectView, PublicView
 from moorage.jobs.job_api import HostJobsClient
@@ -412,10 +412,10 @@ def test_a_disk_becomes_the_image_that_was_ordered_and_no_other(cloud, put):
     queued = put(owner="admin", visibility="private", data=None)
     for host, image in ((B, queued), (B, cloud.image), (A, cloud.disk_image)):
         with pytest.raises(NotFound):
-            DiskImages(host, cloud.client("compute", host)).upload(image, **whole, chunks=iter((b"evil",)))
-        DiskImages(host, cloud.client("compute", host)).withdraw(image)
+            DiskImageUploads(host, cloud.client("compute", host)).upload(image, **whole, chunks=iter((b"evil",)))
+        DiskImageUploads(host, cloud.client("compute", host)).withdraw(image)
     assert cloud.plane.send("GET", f"/image/v2/images/{queued}").body["status"] == "queued"
-    DiskImages(B, cloud.client("compute", B)).upload(cloud.disk_image, **whole, chunks=iter((b"disk",)))
+    DiskImageUploads(B, cloud.client("compute", B)).upload(cloud.disk_image, **whole, chunks=iter((b"disk",)))
     made = cloud.plane.send("GET", f"/image/v2/images/{cloud.disk_image}").body
     expected = {"status": "active", "owner": "admin", "visibility": "private", "hw_disk_bus": "virtio"}
     assert {name: made[name] for name in expected} == expected

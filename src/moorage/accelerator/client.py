@@ -19,15 +19,15 @@ __all__ = [
     "AcceleratorClient",
     "AcceleratorRequest",
     "AttachHandle",
-    "Deployable",
-    "Device",
     "NoBitstream",
     "ProgramRequest",
+    "RemoteDeployable",
+    "RemoteDevice",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class RemoteDevice:
     uuid: str
     hostname: str
     type: str
@@ -36,7 +36,7 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
-class Deployable:
+class RemoteDeployable:
     uuid: str
     name: str
     device_id: int
@@ -79,17 +79,17 @@ class NoBitstream:
 class AcceleratorClient(HostJobsClient):
     """The Accelerator API v2 of a plane. `http` is made for service type ``accelerator``, below ``/accelerator``."""
 
-    def devices(self, hostname: str | None = None) -> list[Device]:
+    def devices(self, hostname: str | None = None) -> list[RemoteDevice]:
         body = self._http.get("/v2/devices", params={"hostname": hostname})
-        return [Device(**{name: row[name] for name in Device.__slots__}) for row in body["devices"]]
+        return [RemoteDevice(**{name: row[name] for name in RemoteDevice.__slots__}) for row in body["devices"]]
 
-    def deployables(self) -> list[Deployable]:
+    def deployables(self) -> list[RemoteDeployable]:
         body = self._http.get("/v2/deployables")
-        return [_deployable(row) for row in body["deployables"]]
+        return [_decode_deployable(row) for row in body["deployables"]]
 
     def requests(self, instance_uuid: str | None = None) -> list[AcceleratorRequest]:
         body = self._http.get("/v2/accelerator_requests", params={"instance": instance_uuid})
-        return [_request(row) for row in body["arqs"]]
+        return [_decode_request(row) for row in body["arqs"]]
 
     def handles(self, host: str) -> list[AttachHandle] | None:
         """The attach handles of a host; None where the service is not ours, or does not tell us."""
@@ -109,19 +109,25 @@ class AcceleratorClient(HostJobsClient):
         """None: some region could be loaded with what is wanted, for `project_id`; else why not. The `traits` are required of
         the region. For administrators. Raises `NotFound` where the service is not ours.
         """
-        params = [*_named(wanted).items(), ("project_id", project_id), *(("trait", trait) for trait in traits)]
+        params = [
+            *_image_or_function(wanted).items(),
+            ("project_id", project_id),
+            *(("trait", trait) for trait in traits),
+        ]
         refusal = self._http.get("/moorage/v1/bitstreams", params=params)["refusal"]
         return None if refusal is None else NoBitstream(refusal["message"], is_ambiguous=refusal["is_ambiguous"])
 
     def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None:
         """Have a deployable carry an image that `project_id` may use; the image's id. For administrators."""
-        return self._program(uuid, {"op": "replace", "value": [_named(wanted) | {"project_id": project_id}]})
+        return self._program(
+            uuid, {"op": "replace", "value": [_image_or_function(wanted) | {"project_id": project_id}]}
+        )
 
     def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None:
         """Have a deployable that carries `only` carry nothing; what it carries then. After `wait_s` at the latest: its host
         does it later, and before whatever it is told of the deployable next. For administrators.
         """
-        return self._program(uuid, {"op": "remove", "value": [_named(only)], "wait_s": wait_s})
+        return self._program(uuid, {"op": "remove", "value": [_image_or_function(only)], "wait_s": wait_s})
 
     def _program(self, uuid: str, operation: Mapping[str, Any]) -> str | None:
         body = [{"path": "/program", **operation}]
@@ -138,7 +144,7 @@ class AcceleratorClient(HostJobsClient):
         """The groups of a device profile, with the classes that hosts publish; None where there is no such profile."""
         found = self._http.get("/v2/device_profiles", params={"name": name})["device_profiles"]
         profile = next((row for row in found if row["name"] == name), None)
-        return None if profile is None else [_published(group) for group in profile["groups"]]
+        return None if profile is None else [_with_published_classes(group) for group in profile["groups"]]
 
     def report_devices(self, host: str, devices: Iterable[DeviceReport]) -> None:
         """The whole picture of `host`; agents only."""
@@ -161,7 +167,7 @@ class AcceleratorClient(HostJobsClient):
         return page
 
 
-def _named(wanted: ProgramRequest) -> dict[str, str]:
+def _image_or_function(wanted: ProgramRequest) -> dict[str, str]:
     names = {
         "image_uuid": wanted.bitstream_id,
         "function_id": wanted.function_id,
@@ -170,8 +176,8 @@ def _named(wanted: ProgramRequest) -> dict[str, str]:
     return {name: value for name, value in names.items() if value}
 
 
-def _deployable(row: Mapping[str, Any]) -> Deployable:
-    return Deployable(
+def _decode_deployable(row: Mapping[str, Any]) -> RemoteDeployable:
+    return RemoteDeployable(
         uuid=row["uuid"],
         name=row["name"],
         device_id=row["device_id"],
@@ -187,7 +193,7 @@ def _changed_at(row: Mapping[str, Any]) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
+def _decode_request(row: Mapping[str, Any]) -> AcceleratorRequest:
     return AcceleratorRequest(
         uuid=row["uuid"],
         state=row["state"],
@@ -200,7 +206,7 @@ def _request(row: Mapping[str, Any]) -> AcceleratorRequest:
     )
 
 
-def _published(group: Mapping[str, str]) -> dict[str, str]:
+def _with_published_classes(group: Mapping[str, str]) -> dict[str, str]:
     """Profiles may name Cyborg's classes: ``resources:FPGA`` is what hosts publish as ``CUSTOM_ACCELERATOR_FPGA``."""
     return {_published_key(key): value for key, value in group.items()}
 

@@ -62,23 +62,23 @@ _IMAGE_IDS = ("kernel_id", "ramdisk_id")
 #: Properties that are JSON and may name other images in it.
 _DISKS = ("block_device_mapping", "mappings")
 #: Each is looked up when a server is asked for.
-MOST_NAMED_IMAGES = 16
+MAX_NAMED_IMAGES = 16
 
 
 def named_images(properties: Mapping[str, str]) -> dict[str, str]:
     """{image id: the property that names it}: the other images that a server of this image would read.
 
-    Raises `Invalid` for more than `MOST_NAMED_IMAGES`. What is no JSON names none: nothing reads it.
+    Raises `Invalid` for more than `MAX_NAMED_IMAGES`. What is no JSON names none: nothing reads it.
     """
     named = {properties[name]: name for name in _IMAGE_IDS if properties.get(name)}
     for name in _DISKS:
-        named |= dict.fromkeys(_named_in(properties.get(name, "")), name)
-    if len(named) > MOST_NAMED_IMAGES:
-        raise Invalid(f"an image may name {MOST_NAMED_IMAGES} other images in its properties, not {len(named)}")
+        named |= dict.fromkeys(_image_ids_in(properties.get(name, "")), name)
+    if len(named) > MAX_NAMED_IMAGES:
+        raise Invalid(f"an image may name {MAX_NAMED_IMAGES} other images in its properties, not {len(named)}")
     return named
 
 
-def _named_in(text: str) -> Iterator[str]:
+def _image_ids_in(text: str) -> Iterator[str]:
     try:
         disks = orjson.loads(text)
     except orjson.JSONDecodeError:

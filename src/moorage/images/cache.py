@@ -19,7 +19,7 @@ from typing import BinaryIO
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, TooLarge
 from moorage.images.base import CHUNK_BYTES, HASH_ALGO, DigestMismatch, ImageRecord, ImageSource
-from moorage.images.private_directories import Stripes, private_directory
+from moorage.images.private_directories import Stripes, ensure_private_directory
 from moorage.images.views import ServiceView
 
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
@@ -44,7 +44,7 @@ class DigestCache:
         self._directory = directory
         self._max_bytes = max_bytes
         self._clock = clock
-        private_directory(directory)
+        ensure_private_directory(directory)
         self._stripes = Stripes(directory / "locks")
         self._dir = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._remove_abandoned_parts()

@@ -7,7 +7,7 @@ import orjson
 from moorage.core.errors import Conflict, OverQuota, RemoteError
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
-from moorage.images.glance import GlanceImages, path_of
+from moorage.images.glance import GlanceImages, image_path
 from moorage.images.views import CallerView, OwnerView, View
 from moorage.wire.client import ServiceClient
 
@@ -30,7 +30,7 @@ class ImageLookup:
 
     def is_there(self, view: OwnerView, properties: Mapping[str, str]) -> bool:
         """Whether an image of the project carries all of `properties`, made or being made."""
-        _check(view, OwnerView)
+        _check_view(view, OwnerView)
         return bool(self._images.find(view, properties, status=_MADE_OR_BEING_MADE))
 
 
@@ -50,8 +50,8 @@ class ImageWriter:
 
     def announce(self, view: CallerView, image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> None:
         """The image without its data, so that whoever asks for it finds it (``queued``)."""
-        _check(view, CallerView)
-        self._create(view, _document(image_id, name, owner, properties))
+        _check_view(view, CallerView)
+        self._create(view, _new_image_document(image_id, name, owner, properties))
 
     def upload(
         self,
@@ -68,10 +68,10 @@ class ImageWriter:
 
         Raises `Conflict` where the id is not the project's to fill: another project has it, or it was deleted meanwhile.
         """
-        _check(view, OwnerView)
+        _check_view(view, OwnerView)
         formats = {"disk_format": disk_format, "container_format": _CONTAINER_FORMAT}
         http = self._images.http(view)
-        if not self._create(view, _document(image_id, name, view.project_id, properties) | formats):
+        if not self._create(view, _new_image_document(image_id, name, view.project_id, properties) | formats):
             present = self._images.get(view, image_id)
             if present is None:
                 raise Conflict(
@@ -88,19 +88,19 @@ class ImageWriter:
                 for name, value in properties.items()
                 if name not in present.properties
             ]
-            http.upload("PATCH", path_of(image_id), iter((orjson.dumps(patch),)), _PATCH)
+            http.upload("PATCH", image_path(image_id), iter((orjson.dumps(patch),)), _PATCH)
         length = {"content-length": str(size_bytes)}
-        http.upload("PUT", f"{path_of(image_id)}/file", chunks, "application/octet-stream", length)
+        http.upload("PUT", f"{image_path(image_id)}/file", chunks, "application/octet-stream", length)
 
     def delete(self, view: OwnerView, image_id: str) -> None:
         """One that is not there, or that the project does not own, is left alone."""
-        _check(view, OwnerView)
+        _check_view(view, OwnerView)
         if self._images.get(view, image_id) is not None:
-            self._images.http(view).request_raw("DELETE", path_of(image_id), accept=(404,))
+            self._images.http(view).request_raw("DELETE", image_path(image_id), accept=(404,))
 
     def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]:
         """Active images of the project that carry all of `properties`, the oldest first."""
-        _check(view, OwnerView)
+        _check_view(view, OwnerView)
         return self._images.find(view, properties)
 
     def _create(self, view: CallerView | OwnerView, document: Mapping[str, str]) -> bool:
@@ -114,13 +114,13 @@ class ImageWriter:
             raise
 
 
-def _check(view: View, kind: type[View]) -> None:
+def _check_view(view: View, kind: type[View]) -> None:
     """Types say so too; but what is written in another view is written with the rights of the service."""
     if not isinstance(view, kind):
         raise TypeError(f"this needs an image view of the kind {kind.__name__}, not {view!r}")
 
 
-def _document(image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> dict[str, str]:
+def _new_image_document(image_id: str, name: str, owner: str, properties: Mapping[str, str]) -> dict[str, str]:
     """The image of a server's disk. Raises `Invalid` for base attributes among the properties."""
     refuse_base(properties, "the properties of an image of a server's disk")
     return {**properties, "id": image_id, "name": name, "owner": owner, "visibility": "private"}

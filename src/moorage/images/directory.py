@@ -33,10 +33,10 @@ from moorage.core.errors import Conflict, Invalid, NotFound, TooLarge
 from moorage.core.ids import Ids
 from moorage.durable import sync_directory, write_durably
 from moorage.images.base import CHUNK_BYTES, ImageRecord
-from moorage.images.document import from_kept, kept
-from moorage.images.model import Image, ImageStatus, broken_off, saved, saving
-from moorage.images.private_directories import Stripes, is_locked, private_directory
-from moorage.images.quota import Room
+from moorage.images.document import image_from_stored, stored_document
+from moorage.images.model import Image, ImageStatus, abandon_upload, begin_upload, finish_upload
+from moorage.images.private_directories import Stripes, ensure_private_directory, is_locked
+from moorage.images.quota import ImageQuota
 from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)
@@ -64,17 +64,17 @@ class ImageDirectory:
         clock: Clock,
         ids: Ids,
         max_image_bytes: int = MAX_IMAGE_BYTES,
-        room: Room | None = None,
+        room: ImageQuota | None = None,
     ) -> None:
-        private_directory(directory)
+        ensure_private_directory(directory)
         self._directory = directory
         self._clock = clock
         self._ids = ids
         self._max_image_bytes = max_image_bytes
-        self._room = room or Room()
+        self._room = room or ImageQuota()
         self._stripes = Stripes(directory / "locks")
         self._deleted = directory / "deleted"
-        private_directory(self._deleted)
+        ensure_private_directory(self._deleted)
         #: id -> (what changes when the file does, the image in it)
         self._read: dict[str, tuple[tuple[int, int], Image]] = {}
         self._tidy()
@@ -209,8 +209,8 @@ class ImageDirectory:
         self._room.check_size(image.owner, sum(map(self._bytes_of, others)), size_bytes)
         self._room.check_disk(self._directory, size_bytes, list(self._directory.glob("*.part")))
         if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
-            image = broken_off(image, self._clock.now())
-        return saving(image, upload_id, self._clock.now())
+            image = abandon_upload(image, self._clock.now())
+        return begin_upload(image, upload_id, self._clock.now())
 
     def _bytes_of(self, image: Image) -> int:
         """Those that are there, or announced by an upload under way."""
@@ -246,7 +246,7 @@ class ImageDirectory:
             # The data first: an active image always has its data.
             part.rename(self._data(image_id))
             sync_directory(self._directory)
-            return saved(image, size_bytes=size, md5=md5, sha512=sha512, now=self._clock.now())
+            return finish_upload(image, size_bytes=size, md5=md5, sha512=sha512, now=self._clock.now())
 
         return self.change(image_id, decide)
 
@@ -255,7 +255,7 @@ class ImageDirectory:
         with contextlib.suppress(NotFound), self._alone(image_id):
             image = self._existing(image_id)
             if image.upload_id == upload_id:
-                self._write(broken_off(image, self._clock.now()))
+                self._write(abandon_upload(image, self._clock.now()))
 
     # ------------------------------------------------------------------------------------------------- files
 
@@ -328,11 +328,11 @@ class ImageDirectory:
             raise _not_found(image_id) from None
 
     def _load(self, image_id: str) -> Image:
-        return from_kept(orjson.loads(self._json(image_id).read_bytes()))
+        return image_from_stored(orjson.loads(self._json(image_id).read_bytes()))
 
     def _write(self, image: Image) -> None:
         self._read.pop(image.id.lower(), None)
-        write_durably(self._json(image.id), orjson.dumps(kept(image), option=orjson.OPT_INDENT_2))
+        write_durably(self._json(image.id), orjson.dumps(stored_document(image), option=orjson.OPT_INDENT_2))
 
     def _json(self, image_id: str) -> Path:
         return self._directory / f"{image_id.lower()}.json"

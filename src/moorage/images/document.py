@@ -15,7 +15,7 @@ PATCH_MEDIA_TYPE = "application/openstack-images-v2.1-json-patch"
 _PATCH_VERBS = ("add", "remove", "replace")
 
 
-def shown(image: Image) -> dict[str, Any]:
+def image_document(image: Image) -> dict[str, Any]:
     """The API's document; additional properties stand beside the base attributes."""
     return dict(image.properties) | {
         "name": image.name,
@@ -50,7 +50,7 @@ def refuse_read_only(names: Mapping[str, Any]) -> None:
             raise Forbidden(f"Attribute '{name}' is read-only.", code="images.read_only")
 
 
-def settings(document: Mapping[str, Any]) -> dict[str, Any]:
+def image_arguments(document: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of `Image` for what a client sets in `document`, which follows the schema."""
     return {
         "name": document.get("name"),
@@ -67,7 +67,7 @@ def settings(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def kept(image: Image) -> dict[str, Any]:
+def stored_document(image: Image) -> dict[str, Any]:
     """What the directory's file of the image holds: everything."""
     return {
         "format": 1,
@@ -101,9 +101,9 @@ def kept(image: Image) -> dict[str, Any]:
     }
 
 
-def from_kept(document: Mapping[str, Any]) -> Image:
+def image_from_stored(document: Mapping[str, Any]) -> Image:
     base = {name: value for name, value in document.items() if name in WRITABLE}
-    arguments = settings(base) | {"properties": dict(document["properties"])}
+    arguments = image_arguments(base) | {"properties": dict(document["properties"])}
     return Image(
         id=document["id"].lower(),  # written as it came by earlier releases
         created_at=datetime.fromisoformat(document["created_at"]),
@@ -119,7 +119,7 @@ def from_kept(document: Mapping[str, Any]) -> Image:
     )
 
 
-def shown_member(image: Image, project_id: str) -> dict[str, Any]:
+def member_document(image: Image, project_id: str) -> dict[str, Any]:
     member = image.members[project_id]
     return {
         "image_id": image.id,

@@ -34,7 +34,7 @@ S = TypeVar("S")
 REGION = "region_uuid"
 
 #: Properties of a disk's image that name what it boots by.
-BOOTS_BY = ("kernel_id", "ramdisk_id")
+BOOT_IMAGE_PROPERTIES = ("kernel_id", "ramdisk_id")
 
 #: What the host knows of a disk, as JSON: ``{"disk_format", "properties"}``.
 DISK_HEADER = "x-moorage-disk"
@@ -95,7 +95,7 @@ class HostImages:
 
     def _boots(self, view: ServiceView, named: frozenset[str], image_id: str) -> bool:
         disks = (self._images.get(view, disk) for disk in sorted(named))
-        return any(disk is not None and image_id in map(disk.properties.get, BOOTS_BY) for disk in disks)
+        return any(disk is not None and image_id in map(disk.properties.get, BOOT_IMAGE_PROPERTIES) for disk in disks)
 
 
 def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[S]]:
@@ -113,7 +113,7 @@ def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[
     def download(request: Request[S], host: str, image_id: str) -> Response:
         with ExitStack() as opened:
             chunks = opened.enter_context(images_of(request.service).open(host, _project(request), image_id))
-            return Response(stream=_whole(chunks, opened.pop_all()), content_type=_BINARY)
+            return Response(stream=_close_after(chunks, opened.pop_all()), content_type=_BINARY)
 
     path = "/agent/v1/hosts/{host}/images"
     return [
@@ -123,7 +123,7 @@ def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[
     ]
 
 
-def chunks_of(request: Request[Any]) -> Iterator[bytes]:
+def read_chunks(request: Request[Any]) -> Iterator[bytes]:
     return iter(lambda: request.stream.read(CHUNK_BYTES), b"")
 
 
@@ -131,7 +131,7 @@ def _project(request: Request[Any]) -> str:
     return request.query.first("project") or ""
 
 
-def _whole(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:
+def _close_after(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:
     with opened:
         yield from chunks
 
@@ -149,15 +149,15 @@ class HostImageSource:
     def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
         for http, project_id in self._asked(view):
             params = [("project", project_id), *properties.items()]
-            with _refusals():
-                return [_record(row) for row in http.get(self._path, params=params)["images"]]
+            with _suppress_refusals():
+                return [_decode_record(row) for row in http.get(self._path, params=params)["images"]]
         return []
 
     def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
         path = f"{self._path}/{quote(image_id, safe='')}"
         for http, project_id in self._asked(view):
-            with _refusals():
-                return _record(http.get(path, params={"project": project_id})["image"])
+            with _suppress_refusals():
+                return _decode_record(http.get(path, params={"project": project_id})["image"])
         return None
 
     @contextmanager
@@ -166,7 +166,7 @@ class HostImageSource:
         with ExitStack() as opened:
             chunks = None
             for http, project_id in self._asked(view):
-                with _refusals():
+                with _suppress_refusals():
                     chunks = opened.enter_context(http.download(f"{path}?{urlencode({'project': project_id})}"))
                     break
             if chunks is None:
@@ -180,7 +180,7 @@ class HostImageSource:
         yield from ((http, "") for http in self._services)
 
 
-class DiskImages:
+class DiskImageUploads:
     """Images of disks that jobs of `host` order. `http` leads to the compute service."""
 
     def __init__(self, host: str, http: ServiceClient) -> None:
@@ -207,7 +207,7 @@ class DiskImages:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _suppress_refusals() -> Iterator[None]:
     """Goes on behind it where a service has nothing of the kind for this host."""
     try:
         yield
@@ -226,7 +226,7 @@ def _project_of(view: ServiceView) -> str:
             return ""
 
 
-def _record(row: Mapping[str, Any]) -> ImageRecord:
+def _decode_record(row: Mapping[str, Any]) -> ImageRecord:
     try:
         return msgspec.convert(row, ImageRecord)
     except msgspec.ValidationError as error:

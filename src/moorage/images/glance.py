@@ -36,7 +36,7 @@ class GlanceImages:
         for scope in _scopes(view):
             asked = [("status", status), *scope, ("sort", "created_at:asc"), ("limit", str(self._page_size))]
             for row in http.paged_rows("/v2/images", "images", [*asked, *properties.items()], more="next"):
-                record = record_of(row)
+                record = record_from_document(row)
                 if record.carries(properties) and (isinstance(view, CallerView) or lists(view, record)):
                     found[record.id] = record
                     created[record.id] = str(row.get("created_at") or "")
@@ -46,7 +46,7 @@ class GlanceImages:
     def get(self, view: View, image_id: str) -> ImageRecord | None:
         """None where there is no such image, or `view` may not read it."""
         try:
-            record = record_of(self.http(view).get(path_of(image_id)))
+            record = record_from_document(self.http(view).get(image_path(image_id)))
         except NotFound:
             return None
         except RemoteError as error:
@@ -58,10 +58,10 @@ class GlanceImages:
     @contextmanager
     def open(self, view: View, image_id: str) -> Iterator[Iterator[bytes]]:
         if not isinstance(view, CallerView) and self.get(view, image_id) is None:
-            raise NotFound(f"there is no image {image_id} for {_named(view)}", code="images.not_found")
+            raise NotFound(f"there is no image {image_id} for {_view_label(view)}", code="images.not_found")
         with ExitStack() as stack:
             try:
-                chunks = stack.enter_context(self.http(view).download(f"{path_of(image_id)}/file"))
+                chunks = stack.enter_context(self.http(view).download(f"{image_path(image_id)}/file"))
             except RemoteError as error:
                 if error.status == 204:  # Glance's answer before there is data
                     raise NotFound(f"No image data found for image {image_id}", code="images.no_data") from error
@@ -81,7 +81,7 @@ class GlanceImages:
     def _is_member(self, image_id: str, project_id: str) -> bool:
         """Whether the image is shared with the project, whatever it said to that: by its id it may use it."""
         try:
-            rows = self._http.get(f"{path_of(image_id)}/members")["members"]
+            rows = self._http.get(f"{image_path(image_id)}/members")["members"]
         except NotFound:
             return False
         except RemoteError as error:
@@ -104,11 +104,11 @@ def _scopes(view: View) -> list[list[tuple[str, str]]]:
             return [[("visibility", "public")]]
 
 
-def _named(view: ServiceView) -> str:
+def _view_label(view: ServiceView) -> str:
     return "the public" if isinstance(view, PublicView) else f"project {view.project_id}"
 
 
-def record_of(document: Mapping[str, Any]) -> ImageRecord:
+def record_from_document(document: Mapping[str, Any]) -> ImageRecord:
     """From the API's document of one image."""
     return ImageRecord(
         id=document["id"],
@@ -127,7 +127,7 @@ def record_of(document: Mapping[str, Any]) -> ImageRecord:
     )
 
 
-def path_of(image_id: str) -> str:
+def image_path(image_id: str) -> str:
     """Raises `NotFound` for what would lead to something else than an image: quoting leaves dots as they are."""
     if image_id in ("", ".", ".."):
         raise NotFound(f"there is no image {image_id!r}")

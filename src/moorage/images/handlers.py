@@ -7,9 +7,9 @@ from urllib.parse import urlencode
 from moorage.core.errors import Invalid, NotFound, TooLarge, UnsupportedMedia
 from moorage.images import document, query
 from moorage.images.base import CHUNK_BYTES
-from moorage.images.document import shown, shown_member
+from moorage.images.document import image_document, member_document
 from moorage.images.model import MemberStatus
-from moorage.images.schemas import IMAGE, IMAGES_DOCUMENT, worded
+from moorage.images.schemas import IMAGE, IMAGES_DOCUMENT, schema_error_text
 from moorage.images.service import ImageService
 from moorage.wire.body import decode_json
 from moorage.wire.http import Request, Response
@@ -62,14 +62,14 @@ def _versions_document(base_url: str) -> dict[str, object]:
 
 def create_image(request: Request[ImageService]) -> Response:
     image = request.service.create(request.caller, request.json, request.allowed)
-    return Response(201, shown(image), {"location": f"{request.base_url}/v2/images/{image.id}"})
+    return Response(201, image_document(image), {"location": f"{request.base_url}/v2/images/{image.id}"})
 
 
 def list_images(request: Request[ImageService]) -> Response:
     pairs = [(name, value) for name, value in request.query.pairs if value != "None"]
     images, more = request.service.list(request.caller, query.decode_listing(pairs))
     body: dict[str, Any] = {
-        "images": [shown(image) for image in images],
+        "images": [image_document(image) for image in images],
         "first": _list_link([pair for pair in pairs if pair[0] != "marker"]),
         "schema": "/v2/schemas/images",
     }
@@ -79,7 +79,7 @@ def list_images(request: Request[ImageService]) -> Response:
 
 
 def show_image(request: Request[ImageService], image_id: str) -> Response:
-    return Response(body=shown(request.service.get(request.caller, image_id)))
+    return Response(body=image_document(request.service.get(request.caller, image_id)))
 
 
 def update_image(request: Request[ImageService], image_id: str) -> Response:
@@ -92,9 +92,9 @@ def update_image(request: Request[ImageService], image_id: str) -> Response:
         raise TooLarge(f"a patch has {_MAX_PATCH_BYTES} bytes at most")
     operations = document.decode_patch(decode_json(raw))
     image = request.service.change(
-        request.caller, image_id, operations, lambda wanted: IMAGE.check(wanted, worded), request.allowed
+        request.caller, image_id, operations, lambda wanted: IMAGE.check(wanted, schema_error_text), request.allowed
     )
-    return Response(body=shown(image))
+    return Response(body=image_document(image))
 
 
 def delete_image(request: Request[ImageService], image_id: str) -> Response:
@@ -181,26 +181,26 @@ class _Chunks:
 
 def list_members(request: Request[ImageService], image_id: str) -> Response:
     image, projects = request.service.members(request.caller, image_id)
-    rows = [shown_member(image, project) for project in projects]
+    rows = [member_document(image, project) for project in projects]
     return Response(body={"members": rows, "schema": "/v2/schemas/members"})
 
 
 def add_member(request: Request[ImageService], image_id: str) -> Response:
     project = request.json["member"]
-    return Response(body=shown_member(request.service.add_member(request.caller, image_id, project), project))
+    return Response(body=member_document(request.service.add_member(request.caller, image_id, project), project))
 
 
 def show_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
     image, projects = request.service.members(request.caller, image_id)
     if member_id not in projects:
         raise NotFound(f"Project {member_id} is no member of image {image_id}.")
-    return Response(body=shown_member(image, member_id))
+    return Response(body=member_document(image, member_id))
 
 
 def update_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
     status = MemberStatus(request.json["status"])
     image = request.service.answer_sharing(request.caller, image_id, member_id, status)
-    return Response(body=shown_member(image, member_id))
+    return Response(body=member_document(image, member_id))
 
 
 def remove_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:

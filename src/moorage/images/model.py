@@ -96,19 +96,19 @@ class Image:
         )
 
 
-def saving(image: Image, upload_id: str, now: datetime) -> Image:
+def begin_upload(image: Image, upload_id: str, now: datetime) -> Image:
     """Raises `Conflict` where the data is there or somebody else is uploading it."""
     status = TRANSITIONS.check(image.status, ImageStatus.SAVING)
     return dataclasses.replace(image, status=status, upload_id=upload_id, updated_at=now)
 
 
-def saved(image: Image, *, size_bytes: int, md5: str, sha512: str, now: datetime) -> Image:
+def finish_upload(image: Image, *, size_bytes: int, md5: str, sha512: str, now: datetime) -> Image:
     status = TRANSITIONS.check(image.status, ImageStatus.ACTIVE)
     return dataclasses.replace(
         image, status=status, upload_id=None, size_bytes=size_bytes, md5=md5, sha512=sha512, updated_at=now
     )
 
 
-def broken_off(image: Image, now: datetime) -> Image:
+def abandon_upload(image: Image, now: datetime) -> Image:
     status = TRANSITIONS.check(image.status, ImageStatus.QUEUED)
     return dataclasses.replace(image, status=status, upload_id=None, updated_at=now)

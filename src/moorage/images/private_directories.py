@@ -10,7 +10,7 @@ from pathlib import Path
 from moorage.core.errors import StartError
 
 
-def private_directory(path: Path) -> None:
+def ensure_private_directory(path: Path) -> None:
     """Made 0700 where it is not there. Raises `StartError` where others could read or write it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
@@ -31,7 +31,7 @@ class Stripes:
     """
 
     def __init__(self, directory: Path) -> None:
-        private_directory(directory)
+        ensure_private_directory(directory)
         self._directory = directory
 
     @contextlib.contextmanager

@@ -53,7 +53,7 @@ Test = Callable[[Image], bool]
 
 
 @dataclass(frozen=True)
-class Listing:
+class ImageListRequest:
     """One list request, understood. `order` is applied from the last to the first: ``[(key, descending)]``."""
 
     tests: Sequence[Test]
@@ -63,21 +63,21 @@ class Listing:
     visibility: str | None  #: a `Visibility`, ``all`` or None
 
 
-def decode_listing(pairs: Sequence[tuple[str, str]]) -> Listing:
+def decode_listing(pairs: Sequence[tuple[str, str]]) -> ImageListRequest:
     """Raises `Invalid` in Glance's words."""
     last = dict(pairs)
     visibility = last.get("visibility")
     if visibility is not None and visibility not in {*Visibility, "all"}:
         raise Invalid(f"Invalid visibility value: {visibility}")
-    hidden = _truth("os_hidden", last.get("os_hidden", "false"))
+    hidden = _decode_boolean("os_hidden", last.get("os_hidden", "false"))
     tests: list[Test] = [lambda image: image.hidden == hidden]
     tests += [_tag_test(value) for name, value in pairs if name == "tag"]
-    tests += [_test(name, value) for name, value in last.items() if name not in _NOT_FILTERS]
+    tests += [_property_test(name, value) for name, value in last.items() if name not in _NOT_FILTERS]
     marker = last["marker"].lower() if "marker" in last else None
-    return Listing(tests, _order(pairs), _limit(last.get("limit")), marker, visibility)
+    return ImageListRequest(tests, _order(pairs), _limit(last.get("limit")), marker, visibility)
 
 
-def list_page(images: Iterable[Image], listing: Listing, caller: Caller) -> tuple[list[Image], bool]:
+def list_page(images: Iterable[Image], listing: ImageListRequest, caller: Caller) -> tuple[list[Image], bool]:
     """(one page, whether there are more). Raises `Invalid` for a marker that the caller cannot see."""
     seen = [image for image in images if listed_for(image, listing.visibility, caller) or image.id == listing.marker]
     rows = sorted(seen, key=lambda image: image.id, reverse=True)
@@ -119,7 +119,7 @@ def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
     return image.visibility == visibility
 
 
-def _test(name: str, value: str) -> Test:
+def _property_test(name: str, value: str) -> Test:
     if name in _TEXTS:
         attribute = _TEXTS[name]
         value = value.lower() if name == "id" else value
@@ -128,10 +128,10 @@ def _test(name: str, value: str) -> Test:
             wanted = {part.strip().strip('"') for part in value[3:].split(",")}
         return lambda image: attribute(image) in wanted
     if name == "protected":
-        protected = _truth(name, value)
+        protected = _decode_boolean(name, value)
         return lambda image: image.protected == protected
     if name in ("size_min", "size_max"):
-        bound = _whole(value, "Unable to filter on a range with a non-numeric value.")
+        bound = _decode_integer(value, "Unable to filter on a range with a non-numeric value.")
         if name == "size_min":
             return lambda image: image.size_bytes is not None and image.size_bytes >= bound
         return lambda image: image.size_bytes is not None and image.size_bytes <= bound
@@ -198,20 +198,20 @@ def _sort_value(image: Image, key: str) -> Any:
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
-    limit = _whole(text, "limit param must be an integer")
+    limit = _decode_integer(text, "limit param must be an integer")
     if limit < 0:
         raise Invalid("limit param must be positive")
     return min(limit, MAX_LIMIT)
 
 
-def _whole(text: str, message: str) -> int:
+def _decode_integer(text: str, message: str) -> int:
     try:
         return int(text)
     except ValueError as error:
         raise Invalid(message) from error
 
 
-def _truth(name: str, value: str) -> bool:
+def _decode_boolean(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise Invalid(f"Invalid value '{value}' for '{name}' filter. Valid values are 'true' or 'false'.")
     return value.lower() == "true"

@@ -12,11 +12,11 @@ from moorage.core.errors import TooLarge
 
 UNLIMITED = -1
 #: Of a small disk only this share is kept free.
-_SHARE = 0.1
+_MAX_SHARE_KEPT_FREE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class ImageQuota:
     """`images` and `size_bytes` are of one project. -1: without that bound."""
 
     images: int = UNLIMITED
@@ -47,8 +47,8 @@ class Room:
         if not self.keep_free_bytes:
             return
         disk = os.statvfs(directory)
-        kept = min(self.keep_free_bytes, int(disk.f_blocks * disk.f_frsize * _SHARE))
-        if disk.f_bavail * disk.f_frsize - sum(map(_to_come, parts)) - more < kept:
+        kept = min(self.keep_free_bytes, int(disk.f_blocks * disk.f_frsize * _MAX_SHARE_KEPT_FREE))
+        if disk.f_bavail * disk.f_frsize - sum(map(_unwritten_bytes, parts)) - more < kept:
             raise TooLarge(
                 f"Image storage media is full: with {more} bytes more less than {kept} bytes would be free on its disk, "
                 "which are kept for others ([image] keep_free_gb)",
@@ -56,7 +56,7 @@ class Room:
             )
 
 
-def _to_come(part: Path) -> int:
+def _unwritten_bytes(part: Path) -> int:
     """Bytes of an upload that are announced, and not written yet."""
     try:
         there = part.stat()

@@ -7,7 +7,7 @@ import html
 
 from moorage.identity.policy import RuleTable, admin, member, reader
 from moorage.images import handlers
-from moorage.images.schemas import IMAGE, MEMBER_ANSWER, NEW_MEMBER, worded
+from moorage.images.schemas import IMAGE, MEMBER_ANSWER, NEW_MEMBER, schema_error_text
 from moorage.images.service import ImageService
 from moorage.wire.app import ServiceApi
 from moorage.wire.errors import Problem
@@ -31,7 +31,7 @@ _IMAGE = "/v2/images/{image_id}"
 API: ServiceApi[ImageService] = ServiceApi(
     name="image",
     error_shape=glance_error,
-    schema_error_message=worded,
+    schema_error_message=schema_error_text,
     max_json_bytes=1 << 20,
     routes=(
         Route("GET", "/", handlers.show_versions, None, reads="none"),

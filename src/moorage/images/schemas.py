@@ -11,10 +11,10 @@ _DISK_FORMATS = [None, "ami", "ari", "aki", "vhd", "vhdx", "vmdk", "raw", "qcow2
 
 
 def _text(description: str, length: int, *, ours: bool = False) -> dict[str, Any]:
-    return {"type": ["null", "string"], "maxLength": length, "description": description} | _ours(ours)
+    return {"type": ["null", "string"], "maxLength": length, "description": description} | _read_only(ours)
 
 
-def _ours(ours: bool) -> dict[str, Any]:
+def _read_only(ours: bool) -> dict[str, Any]:
     return {"readOnly": True} if ours else {}
 
 
@@ -76,7 +76,7 @@ IMAGES_DOCUMENT: dict[str, Any] = {
 }
 
 
-def worded(error: Any) -> str:
+def schema_error_text(error: Any) -> str:
     """A ``jsonschema.ValidationError`` as Glance begins it."""
     place = "/".join(str(step) for step in error.absolute_path)
     return f"Provided object does not match schema 'image': {error.message}" + (f" (at {place})" if place else "")

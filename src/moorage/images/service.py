@@ -11,7 +11,7 @@ from moorage.core.ids import Ids
 from moorage.images import document, query
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import TRANSITIONS, Image, ImageStatus, Member, MemberStatus, Visibility
-from moorage.images.query import Listing
+from moorage.images.query import ImageListRequest
 
 #: Asks the policy; True for a rule that allows the caller.
 Allowed = Callable[[str], bool]
@@ -30,22 +30,22 @@ class ImageService:
         """`wanted` follows the schema. Raises `Forbidden` for what is not the caller's to set, `Conflict` for a taken id."""
         document.refuse_read_only(wanted)
         now = self._clock.now()
-        settings = document.settings(wanted)
+        settings = document.image_arguments(wanted)
         settings["owner"] = settings["owner"] or caller.project_id or None
         image = Image(id=(wanted.get("id") or self._ids.uuid()).lower(), created_at=now, updated_at=now, **settings)
         if not caller.is_admin and image.owner != (caller.project_id or None):
             raise Forbidden(f"You are not permitted to create images owned by '{image.owner}'.")
-        _may_show(image, allowed)
+        _check_visibility_allowed(image, allowed)
         self._directory.create(image)
         return image
 
-    def list(self, caller: Caller, listing: Listing) -> tuple[Sequence[Image], bool]:
+    def list(self, caller: Caller, listing: ImageListRequest) -> tuple[Sequence[Image], bool]:
         """(one page, whether there are more)."""
         return query.list_page(self._directory.images(), listing, caller)
 
     def get(self, caller: Caller, image_id: str) -> Image:
         image = self._directory.image(image_id)
-        return _seen(image, image_id, caller)
+        return _check_visible(image, image_id, caller)
 
     def change(
         self,
@@ -58,17 +58,17 @@ class ImageService:
         """Applies all operations or none."""
 
         def decide(image: Image) -> Image:
-            _owned(image, caller, "modify")
-            shown = document.shown(image)
+            _check_owned(image, caller, "modify")
+            shown = document.image_document(image)
             wanted = document.apply_patch(shown, operations)
             check(wanted)
             if wanted == shown:
                 return image
-            changed = dataclasses.replace(image, updated_at=self._clock.now(), **document.settings(wanted))
+            changed = dataclasses.replace(image, updated_at=self._clock.now(), **document.image_arguments(wanted))
             if changed.owner != image.owner and not caller.is_admin:
                 raise Forbidden("You are not permitted to modify 'owner' on this image.")
             if changed.visibility != image.visibility:
-                _may_show(changed, allowed)
+                _check_visibility_allowed(changed, allowed)
             formats = (image.disk_format, image.container_format)
             if formats != (changed.disk_format, changed.container_format) and image.status != ImageStatus.QUEUED:
                 raise Forbidden("Attribute 'disk_format' and 'container_format' are fixed once there is data.")
@@ -83,7 +83,7 @@ class ImageService:
 
     def remove_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         def decide(image: Image) -> Image:
-            _owned(image, caller, "modify")
+            _check_owned(image, caller, "modify")
             if tag not in image.tags:
                 raise NotFound("The resource could not be found.")
             return self._with_tags(image, caller, image.tags - {tag})
@@ -92,7 +92,7 @@ class ImageService:
 
     def delete(self, caller: Caller, image_id: str) -> None:
         def check(image: Image) -> None:
-            _owned(image, caller, "delete")
+            _check_owned(image, caller, "delete")
             if image.protected:
                 raise Forbidden(f"Image {image_id} is protected and cannot be deleted.", code="images.protected")
 
@@ -100,7 +100,7 @@ class ImageService:
 
     def upload(self, caller: Caller, image_id: str, chunks: Iterable[bytes], size_bytes: int | None) -> None:
         def check(image: Image) -> None:
-            _owned(image, caller, "modify")
+            _check_owned(image, caller, "modify")
             missing = [
                 name
                 for name, value in (("disk_format", image.disk_format), ("container_format", image.container_format))
@@ -124,7 +124,7 @@ class ImageService:
         wanted = ImageStatus.ACTIVE if active else ImageStatus.DEACTIVATED
 
         def decide(image: Image) -> Image:
-            _seen(image, image_id, caller)
+            _check_visible(image, image_id, caller)
             if image.status == wanted:
                 return image
             if image.status not in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
@@ -136,13 +136,13 @@ class ImageService:
 
     def members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
         """(the image, its members in order). A member sees itself alone."""
-        image = _shared(self.get(caller, image_id))
+        image = _check_shared(self.get(caller, image_id))
         sees_all = caller.is_admin or caller.is_service or image.owner == caller.project_id
         return image, sorted(image.members if sees_all else {caller.project_id} & image.members.keys())
 
     def add_member(self, caller: Caller, image_id: str, project_id: str) -> Image:
         def decide(image: Image) -> Image:
-            _owned(_shared(image), caller, "share")
+            _check_owned(_check_shared(image), caller, "share")
             if project_id in image.members:
                 raise Conflict(f"Project {project_id} is a member of image {image_id} already.")
             now = self._clock.now()
@@ -155,7 +155,7 @@ class ImageService:
         """What the member says to it, which its owner cannot say."""
 
         def decide(image: Image) -> Image:
-            member = _member(_seen(image, image_id, caller), project_id)
+            member = _member(_check_visible(image, image_id, caller), project_id)
             if not caller.is_admin and caller.project_id != project_id:
                 raise Forbidden("Only the member itself says whether it accepts the image.")
             changed = dataclasses.replace(member, status=status, updated_at=self._clock.now())
@@ -165,7 +165,7 @@ class ImageService:
 
     def remove_member(self, caller: Caller, image_id: str, project_id: str) -> None:
         def decide(image: Image) -> Image:
-            _owned(_shared(image), caller, "share")
+            _check_owned(_check_shared(image), caller, "share")
             _member(image, project_id)
             left = {project: member for project, member in image.members.items() if project != project_id}
             return dataclasses.replace(image, members=left)
@@ -173,24 +173,24 @@ class ImageService:
         self._directory.change(image_id, decide)
 
     def _with_tags(self, image: Image, caller: Caller, tags: frozenset[str]) -> Image:
-        _owned(image, caller, "modify")
+        _check_owned(image, caller, "modify")
         return dataclasses.replace(image, tags=tags, updated_at=self._clock.now())
 
 
-def _seen(image: Image | None, image_id: str, caller: Caller) -> Image:
+def _check_visible(image: Image | None, image_id: str, caller: Caller) -> Image:
     """What the caller may not see does not exist."""
     if image is None or not query.may_see(image, caller):
         raise NotFound(f"No image found with ID {image_id}", code="images.not_found")
     return image
 
 
-def _owned(image: Image, caller: Caller, verb: str) -> None:
-    _seen(image, image.id, caller)
+def _check_owned(image: Image, caller: Caller, verb: str) -> None:
+    _check_visible(image, image.id, caller)
     if not caller.is_admin and image.owner != caller.project_id:
         raise Forbidden(f"You are not permitted to {verb} this image.", code="images.not_owner")
 
 
-def _shared(image: Image) -> Image:
+def _check_shared(image: Image) -> Image:
     if image.visibility is not Visibility.SHARED:
         raise Forbidden("Only shared images have members.", code="images.not_shared")
     return image
@@ -202,7 +202,7 @@ def _member(image: Image, project_id: str) -> Member:
     return image.members[project_id]
 
 
-def _may_show(image: Image, allowed: Allowed) -> None:
+def _check_visibility_allowed(image: Image, allowed: Allowed) -> None:
     rule = {Visibility.PUBLIC: "publicize_image", Visibility.COMMUNITY: "communitize_image"}.get(image.visibility)
     if rule is not None and not allowed(rule):
         raise Forbidden(f"You are not authorized to complete {rule} action.", code="images.visibility")

@@ -13,7 +13,7 @@ from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.wire.client import ServiceClient
 
 #: So many addresses are asked for in one request: a URL has no room for any number of them.
-_ADDRESSES_AT_ONCE = 50
+_MAX_ADDRESSES_PER_REQUEST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class NetworkClient:
     def floating_ips(self, network_id: str, addresses: Collection[str]) -> list[FloatingIp]:
         """Those that have one of these addresses, of any project."""
         found, wanted = list[FloatingIp](), sorted(addresses)
-        for first in range(0, len(wanted), _ADDRESSES_AT_ONCE):
-            some = wanted[first : first + _ADDRESSES_AT_ONCE]
+        for first in range(0, len(wanted), _MAX_ADDRESSES_PER_REQUEST):
+            some = wanted[first : first + _MAX_ADDRESSES_PER_REQUEST]
             asked = [("floating_network_id", network_id), *(("floating_ip_address", each) for each in some)]
             found += [_floating_ip(row) for row in self._rows("floatingips", asked)]
         return found

@@ -25,9 +25,9 @@ from moorage.accelerator.drivers.simulated import (
 )
 from moorage.accelerator.drivers.xrt import XrtDriver
 from moorage.accelerator.host import agent_api
-from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReports, history_topic
+from moorage.accelerator.host.agent import AcceleratorAgent, HistoryReportTask, device_history_topic
 from moorage.accelerator.host.agent_api import SocketServer, is_socket_path_too_long
-from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.naming import NameScheme
 from moorage.accelerator.service.host_jobs import jobs_topic
 from moorage.agent.control import control_api
@@ -53,7 +53,7 @@ from moorage.config import AGENT_SOCKET, Config, comma_separated
 from moorage.core.clock import VirtualClock
 from moorage.core.errors import StartError
 from moorage.images.cache import DigestCache
-from moorage.images.for_hosts import DiskImages, HostImageSource
+from moorage.images.for_hosts import DiskImageUploads, HostImageSource
 from moorage.jobs.background_tasks import Task
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
@@ -98,7 +98,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         clock=parts.clock,
         wakeups=parts.wakeups,
         settings=settings_of(parts),
-        snapshots=ImageSnapshots(virt, DiskImages(options.host, parts.host_client("compute", options.host))),
+        snapshots=ImageSnapshots(virt, DiskImageUploads(options.host, parts.host_client("compute", options.host))),
         job_ended=parts.plane.metrics.agent_jobs.record_job,
         others={PROVIDER_CONFIG: config_jobs.run_job},
     )
@@ -182,7 +182,7 @@ def _serve_os_acc(parts: Components, accelerators: AcceleratorAgent) -> None:
 
 
 def _accelerator_tasks(parts: Components, accelerators: AcceleratorAgent) -> list[Task]:
-    return [accelerators, HistoryReports(accelerators), _binding_task(parts, accelerators)]
+    return [accelerators, HistoryReportTask(accelerators), _binding_task(parts, accelerators)]
 
 
 def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask:
@@ -254,7 +254,7 @@ def _accelerator_agent(parts: Components, host: str) -> AcceleratorAgent:
         reports=AcceleratorClient(parts.host_client("accelerator", host)),
         changed=lambda: parts.wakeups.wake(resources_topic(host)),
         to_report=lambda: parts.wakeups.wake(f"accelerator-agent@{host}"),
-        recorded=lambda: parts.wakeups.wake(history_topic(host)),
+        recorded=lambda: parts.wakeups.wake(device_history_topic(host)),
         report_every=timedelta(seconds=parts.config.accelerator.report_period_s),
         names=_names(parts.config),
         signatures=_signatures(parts),
@@ -281,11 +281,11 @@ def _names(config: Config) -> NameScheme:
     return names
 
 
-def _signatures(parts: Components) -> Signatures:
+def _signatures(parts: Components) -> SignatureVerifier:
     """Raises `StartError` for a directory that is not there, and for a demand that nothing could fulfil."""
     options = parts.config.accelerator
     keys = parts.config.state / options.signature_keys if options.signature_keys else None
-    return Signatures(
+    return SignatureVerifier(
         keys,
         parts.clock,
         always=options.signatures == "always",
@@ -353,7 +353,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
                 clock=parts.clock,
                 wakeups=parts.wakeups,
                 settings=settings_of(parts),
-                snapshots=ImageSnapshots(driver, DiskImages(name, parts.host_client("compute", name))),
+                snapshots=ImageSnapshots(driver, DiskImageUploads(name, parts.host_client("compute", name))),
             )
         )
     parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))

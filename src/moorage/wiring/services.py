@@ -104,11 +104,11 @@ _GIB = 1 << 30
 def build_image(parts: Components) -> None:
     from moorage.images import routes as image_routes
     from moorage.images.directory import ImageDirectory
-    from moorage.images.quota import UNLIMITED, Room
+    from moorage.images.quota import UNLIMITED, ImageQuota
     from moorage.images.service import ImageService
 
     options = parts.config.image
-    room = Room(
+    room = ImageQuota(
         images=options.quota_images,
         size_bytes=options.quota_gb * _GIB if options.quota_gb >= 0 else UNLIMITED,
         keep_free_bytes=int(options.keep_free_gb * _GIB),
@@ -266,8 +266,8 @@ def build_accelerator(parts: Components) -> None:
     from moorage.accelerator.api import routes as accelerator_routes
     from moorage.accelerator.service.event_task import EventsTask
     from moorage.accelerator.service.service import AcceleratorService
-    from moorage.accelerator.store.history_store import remove_before
-    from moorage.accelerator.store.meters import show_state
+    from moorage.accelerator.store.history_store import delete_before
+    from moorage.accelerator.store.meters import register_gauges
     from moorage.accelerator.store.tables import jobs
     from moorage.compute.client.compute_client import ComputeClient
     from moorage.images.glance import GlanceImages
@@ -277,13 +277,13 @@ def build_accelerator(parts: Components) -> None:
     images = GlanceImages(parts.client("image")) if parts.has("image") else None
     quota = parts.config.accelerator.quota_requests
     service = AcceleratorService(engine, parts.clock, parts.ids, parts.hints, images, quota_requests=quota)
-    show_state(parts.plane.metrics.registry, engine, parts.clock)
+    register_gauges(parts.plane.metrics.registry, engine, parts.clock)
     compute = ComputeClient(parts.client("compute"))
     events = parts.worker("accelerator-events")
     poll_s = parts.config.accelerator.poll_period_s
     if days := _days(parts.config, "accelerator", "history_days", parts.config.accelerator.history_days):
         keep = timedelta(days=days)
-        parts.plane.tasks.append(PruningTask("accelerator-history", engine, parts.clock, remove_before, keep=keep))
+        parts.plane.tasks.append(PruningTask("accelerator-history", engine, parts.clock, delete_before, keep=keep))
     parts.plane.tasks += _job_pruning(parts, "accelerator", engine, jobs, parts.config.accelerator.finished_jobs_days)
     parts.plane.tasks.append(EventsTask(engine, parts.clock, compute, worker=events, poll_s=poll_s))
     api = accelerator_routes.API

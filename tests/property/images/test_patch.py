@@ -7,16 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.core.errors import MoorageError
-from moorage.images import document as image_document
 from moorage.images.attributes import BASE, READ_ONLY
-from moorage.images.document import from_kept, kept, settings, shown
+from moorage.images.document import (
+    PatchOperation,
+    apply_patch,
+    decode_patch,
+    image_arguments,
+    image_document,
+    image_from_stored,
+    stored_document,
+)
 from moorage.images.model import Image, ImageStatus, Visibility
 
 names = st.sampled_from(["p", "a:b", "s/t", "u~v", "name", "protected", "size", "id"])
 operations = st.lists(
-    st.builds(
-        image_document.PatchOperation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])
-    ),
+    st.builds(PatchOperation, st.sampled_from(["add", "remove", "replace"]), names, st.sampled_from(["1", "2"])),
     max_size=5,
 )
 documents = st.dictionaries(names, st.sampled_from(["1", "2"]), max_size=4)
@@ -40,16 +45,16 @@ def test_all_operations_or_none(document, wanted):
     before = dict(document)
     if refused:
         with pytest.raises(MoorageError):
-            image_document.apply_patch(document, wanted)
+            apply_patch(document, wanted)
     else:
-        assert image_document.apply_patch(document, wanted) == expected
+        assert apply_patch(document, wanted) == expected
     assert document == before
 
 
 @given(names)
 def test_names_come_through_the_pointer(name):
     pointer = "/" + name.replace("~", "~0").replace("/", "~1")
-    (operation,) = image_document.decode_patch([{"op": "add", "path": pointer, "value": "1"}])
+    (operation,) = decode_patch([{"op": "add", "path": pointer, "value": "1"}])
     assert operation.name == name
 
 
@@ -83,9 +88,9 @@ whole_images = st.builds(
 
 @given(whole_images)
 def test_what_is_kept_is_read_back_the_same(image):
-    assert from_kept(kept(image)) == image
+    assert image_from_stored(stored_document(image)) == image
 
 
 @given(whole_images)
 def test_an_unchanged_document_changes_no_setting(image):
-    assert all(getattr(image, name) == value for name, value in settings(shown(image)).items())
+    assert all(getattr(image, name) == value for name, value in image_arguments(image_document(image)).items())

@@ -7,7 +7,7 @@ from threading import Barrier
 
 import pytest
 
-from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Who
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Requester
 from moorage.accelerator.model.rows import HistoryFilter, HistoryPosition
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.accelerator.store import history_store
@@ -35,7 +35,7 @@ def service(engine, clock, ids) -> AcceleratorService:
 
 
 def record(clock, number, event=DeviceEvent.ATTACH, deployable=R1, handle="0000:3b:00.1", who=None, **more):
-    what = DeviceTransition(event, deployable, handle, who or Who(VM, "red", "alice"), "image", "d" * 128, **more)
+    what = DeviceTransition(event, deployable, handle, who or Requester(VM, "red", "alice"), "image", "d" * 128, **more)
     return HistoryRecord(number, clock.now(), what)
 
 
@@ -50,7 +50,7 @@ def numbers(service, wanted=EVERYTHING):
 @on_every_database
 def test_a_record_is_read_as_it_was_told(service, clock):
     told = [
-        record(clock, 1, DeviceEvent.PROGRAM, handle="", who=Who("", "red", "alice")),
+        record(clock, 1, DeviceEvent.PROGRAM, handle="", who=Requester("", "red", "alice")),
         record(clock, 2, DeviceEvent.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
     ]
     service.history.write("h1", told)
@@ -87,8 +87,8 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
         replace(good, sequence=0),
         replace(good, sequence=1 << 63),
         replace(good, at=clock.now().replace(tzinfo=None)),
-        record(clock, 2, who=Who("no uuid")),
-        record(clock, 2, who=Who("", "p" * 256)),
+        record(clock, 2, who=Requester("no uuid")),
+        record(clock, 2, who=Requester("", "p" * 256)),
         record(clock, 2, reason="r" * 2001),
     ):
         with pytest.raises(Invalid):
@@ -99,7 +99,7 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
 @on_every_database
 def test_what_is_asked_for_and_nothing_else(service, clock):
     service.history.write(
-        "h1", [record(clock, 1), record(clock, 2, DeviceEvent.CLEAN, GPU, GPU, Who("", "blue", "bob"))]
+        "h1", [record(clock, 1), record(clock, 2, DeviceEvent.CLEAN, GPU, GPU, Requester("", "blue", "bob"))]
     )
     clock.sleep(60)
     noon = clock.now()
@@ -132,9 +132,11 @@ def test_pages_join_without_gap_or_repetition(service, clock):
 
 @on_every_database
 def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, engine, clock):
-    task = PruningTask("history", engine, clock, history_store.remove_before, keep=timedelta(days=30))
+    task = PruningTask("history", engine, clock, history_store.delete_before, keep=timedelta(days=30))
     with engine.begin() as connection:
-        history_store.add(connection, "h1", [record(clock, number) for number in range(1, PRUNE_BATCH_ROWS + 3)])
+        history_store.insert_records(
+            connection, "h1", [record(clock, number) for number in range(1, PRUNE_BATCH_ROWS + 3)]
+        )
     clock.sleep(timedelta(days=30).total_seconds())
     service.history.write("h1", [record(clock, PRUNE_BATCH_ROWS + 3)])
     assert (task.run_once(), len(shown(service, limit=9999))) == (

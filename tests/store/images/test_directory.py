@@ -14,7 +14,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import Conflict, Invalid, NotFound, StartError, TooLarge
 from moorage.core.ids import RandomIds
 from moorage.images.directory import ImageDirectory
-from moorage.images.document import kept
+from moorage.images.document import stored_document
 from moorage.images.model import Image, ImageStatus, Visibility
 from moorage.images.views import OwnerView
 
@@ -407,7 +407,7 @@ def test_ids_that_differ_in_case_are_one_id(directory):
 
 def as_before(tmp_path, image, data):
     """Files as the release before wrote them: under the id as it was sent."""
-    document = kept(image) | {"id": image.id, "status": "active", "size": len(data)}
+    document = stored_document(image) | {"id": image.id, "status": "active", "size": len(data)}
     (tmp_path / "images" / f"{image.id}.json").write_text(json.dumps(document))
     (tmp_path / "images" / f"{image.id}.data").write_bytes(data)
 

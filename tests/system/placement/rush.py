@@ -113,7 +113,7 @@ class Client:
     def claim(self) -> None:
         """One consumer by PUT or POST; from a generation that was right a moment ago, or is a guess."""
         consumer = self._random.choice(CONSUMERS)
-        wish = self._wish(self.holdings(consumer), self._some_allocations())
+        wish = self._wish(self.attach_state(consumer), self._some_allocations())
         if self._random.random() < 0.5:
             self.call("claim", "POST", "/allocations", "", {consumer: wish})
         else:
@@ -122,7 +122,7 @@ class Client:
     def replace(self) -> None:
         """One consumer's holdings go to another, as when a server migrates; or both get others."""
         first, second = self._random.sample(CONSUMERS, 2)
-        seen, other = self.holdings(first), self.holdings(second)
+        seen, other = self.attach_state(first), self.attach_state(second)
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
         left = {} if self._random.random() < 0.7 else self._some_allocations()
         self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})
@@ -169,7 +169,7 @@ class Client:
         moving = [consumer for consumer, one in holders.items() if "VGPU" in one["resources"]]
         allocations = {}
         for consumer in moving:
-            held = self.holdings(consumer)
+            held = self.attach_state(consumer)
             if held.answer["allocations"]:
                 allocations[consumer] = self._wish(held, _with_gpus_at(there, held.answer["allocations"]))
         # Last, for this is the first to become old.

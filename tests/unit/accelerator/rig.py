@@ -16,7 +16,7 @@ import msgspec
 
 from moorage.accelerator.drivers import simulated
 from moorage.accelerator.drivers.base import AcceleratorDriver
-from moorage.accelerator.drivers.simulated import Control, FaultKind, SimulatedAccelerators, SimulatedFault
+from moorage.accelerator.drivers.simulated import FaultControl, FaultKind, SimulatedAccelerators, SimulatedFault
 from moorage.accelerator.host.agent import AcceleratorAgent
 from moorage.accelerator.host.checkpoint import Checkpoint
 from moorage.accelerator.model import attach_state as h
@@ -208,7 +208,7 @@ class Rig:
         return image_id
 
     def order(self, *faults: SimulatedFault, **latency_s: float) -> None:
-        self.simulated.order(Control(latency_s, faults))
+        self.simulated.order(FaultControl(latency_s, faults))
 
     def plug(self, instance, specs: Mapping[str, str], *regions: str) -> list[str]:
         """Plug with all of `regions` selected for the group without a suffix."""
@@ -223,7 +223,7 @@ class Rig:
 
     @property
     def held(self) -> h.AttachState:
-        return self.agent.holdings
+        return self.agent.attach_state
 
     def node(self, deployable: str):
         return next(node for node in self.agent.nodes() if node.name == f"{self.host}_{deployable}")

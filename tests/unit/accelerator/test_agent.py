@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.drivers.simulated import SimulatedAccelerators, default_simulated_host
 from moorage.accelerator.host.agent import AcceleratorAgent
-from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.model import errors as e
 from moorage.accelerator.model.devices import Deployable, Health
 from moorage.accelerator.model.reports import attachment_reports, device_reports
@@ -162,7 +162,7 @@ def test_two_drivers_may_not_claim_one_device(tmp_path):
     with pytest.raises(StartError, match="two accelerator drivers report"):
         agent_of(tmp_path, drivers, clock).start()
     with pytest.raises(StartError, match="same name"):
-        Fleet([drivers[0], drivers[0]])
+        DeviceRegistry([drivers[0], drivers[0]])
 
 
 def test_ready_only_when_everything_found_is_published(rig):

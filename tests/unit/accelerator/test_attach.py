@@ -99,7 +99,7 @@ def test_what_another_project_offers_to_everybody_is_not_programmed(rig, visibil
     with pytest.raises(e.BitstreamNotFound):
         rig.plug(new_instance(), wanted, R1)
     with pytest.raises(e.BitstreamNotFound):
-        rig.agent.program({"deployable": R1, "image_id": theirs, "project_id": PROJECT})
+        rig.agent.program_region({"deployable": R1, "image_id": theirs, "project_id": PROJECT})
     assert (rig.programs(), rig.held.attachments) == ([], {})
     public = rig.image("aes", region_uuid=TYPE_R1, function_uuid=AES)
     rig.plug(new_instance(), fpga(function=AES), R1)

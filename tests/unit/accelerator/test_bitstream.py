@@ -7,12 +7,12 @@ import pytest
 from moorage.accelerator.drivers.simulated import REGION_TYPE_CARD_0, REGION_TYPE_CARD_1, default_simulated_host
 from moorage.accelerator.model.bitstream import (
     BitstreamTarget,
+    bitstream_not_found,
     bitstream_of,
-    choose,
+    choose_image,
     functions_of,
-    not_found,
-    rejects,
-    searches,
+    property_filters,
+    rejection_reason,
 )
 from moorage.accelerator.model.devices import Function
 from moorage.accelerator.model.errors import MultipleBitstreams
@@ -34,7 +34,7 @@ def image(identity="i1", *, visibility="public", owner="mine", status="active", 
 
 def test_function_and_region_type_are_searched_together_first():
     """R24: the query carries both filters; A11: Cyborg's property is the fallback."""
-    first, second, third = searches(BY_ID, TARGET)
+    first, second, third = property_filters(BY_ID, TARGET)
     assert first == {"function_uuid": AES, "region_uuid": REGION_TYPE_CARD_0}
     assert second == {"accel:function_id": AES}
     assert third == {"region_uuid": REGION_TYPE_CARD_0}
@@ -42,13 +42,13 @@ def test_function_and_region_type_are_searched_together_first():
 
 def test_a_function_is_searched_by_name_too():
     """R5: a function is identified by UUID or by a free name."""
-    assert next(searches(ProgramRequest(function_name="aes"), TARGET)) == {
+    assert next(property_filters(ProgramRequest(function_name="aes"), TARGET)) == {
         "function_name": "aes",
         "region_uuid": REGION_TYPE_CARD_0,
     }
     named = image(function_uuid="", function_name="aes")
-    assert choose([named], ProgramRequest(function_name="aes"), TARGET) == named
-    assert choose([named], ProgramRequest(function_name="AES"), TARGET) is None
+    assert choose_image([named], ProgramRequest(function_name="aes"), TARGET) == named
+    assert choose_image([named], ProgramRequest(function_name="AES"), TARGET) is None
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_a_function_is_searched_by_name_too():
 )
 def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
     """A11: vendor, board, shell and region type are held against the device; only readable images count."""
-    assert reason in rejects(other, BY_ID, TARGET)
-    assert choose([other], BY_ID, TARGET) is None
-    told = not_found(BY_ID, TARGET, [other]).message
+    assert reason in rejection_reason(other, BY_ID, TARGET)
+    assert choose_image([other], BY_ID, TARGET) is None
+    told = bitstream_not_found(BY_ID, TARGET, [other]).message
     may_know = other.owner == "mine" or other.visibility == "community"
     assert (reason in told) is may_know, "images of other projects stay unknown"
 
@@ -88,40 +88,40 @@ def test_what_does_not_fit_is_not_taken_and_says_why(other, reason):
 )
 def test_what_fits_in_other_words_is_taken(properties):
     fitting = image(**properties)
-    assert choose([fitting], BY_ID, TARGET) == fitting
+    assert choose_image([fitting], BY_ID, TARGET) == fitting
 
 
 def test_two_that_fit_are_an_error_that_names_both():
     """R25: the choice policy is outside."""
     with pytest.raises(MultipleBitstreams) as caught:
-        choose([image("i2"), image("i1"), image("i1")], BY_ID, TARGET)
+        choose_image([image("i2"), image("i1"), image("i1")], BY_ID, TARGET)
     assert "i1 (name of i1) and i2 (name of i2)" in caught.value.message
 
 
 def test_one_image_found_twice_is_one_image():
-    assert choose([image(), image()], BY_ID, TARGET) == image()
+    assert choose_image([image(), image()], BY_ID, TARGET) == image()
 
 
 @pytest.mark.parametrize("wanted", [BY_ID, ProgramRequest(bitstream_id="theirs")], ids=["by function", "by id"])
 def test_a_community_image_of_another_project_neither_is_taken_nor_makes_a_choice_ambiguous(wanted):
     """Any member could have programmed everybody's FPGAs, or made every server of a flavor fail as "in several images"."""
     theirs = image("theirs", visibility="community", owner="theirs")
-    assert choose([theirs], wanted, TARGET) is None
-    assert choose([theirs, image()], BY_ID, TARGET) == image()
+    assert choose_image([theirs], wanted, TARGET) is None
+    assert choose_image([theirs, image()], BY_ID, TARGET) == image()
     own = replace(theirs, owner=TARGET.project_id)
-    assert choose([own], wanted, TARGET) == own
+    assert choose_image([own], wanted, TARGET) == own
 
 
 def test_without_a_project_public_images_alone_are_taken():
     unowned = replace(image(visibility="private"), owner="")
-    assert choose([unowned], BY_ID, replace(TARGET, project_id="")) is None
-    assert choose([image()], BY_ID, replace(TARGET, project_id="")) == image()
+    assert choose_image([unowned], BY_ID, replace(TARGET, project_id="")) is None
+    assert choose_image([image()], BY_ID, replace(TARGET, project_id="")) == image()
 
 
 def test_a_private_image_of_the_own_project_is_taken_and_not_public():
     """A12: functions of a bitstream that not everybody may use are not for publishing."""
     own = image(visibility="private")
-    assert choose([own], BY_ID, TARGET) == own
+    assert choose_image([own], BY_ID, TARGET) == own
     assert not bitstream_of(own).public
     assert not bitstream_of(replace(own, visibility="community")).public, "anybody can make a community image"
 
@@ -138,7 +138,7 @@ def test_ids_and_names_of_several_functions_are_paired():
 
 
 def test_not_found_says_what_was_searched():
-    message = not_found(BY_ID, TARGET, []).message
+    message = bitstream_not_found(BY_ID, TARGET, []).message
     assert AES in message
     assert REGION_TYPE_CARD_0 in message
     assert "no image answers" in message

@@ -219,7 +219,7 @@ def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
     path = tmp_path / "checkpoint.json"
     path.write_bytes(b'{"version": 1, "host": "compute-1", "holdings": {"rp_uuids": {"0000:17:00.0": "one"}}}')
     checkpoint = Checkpoint(path, HOST)
-    assert checkpoint.holdings.rp_uuids == {"0000:17:00.0": "one"}
+    assert checkpoint.state.rp_uuids == {"0000:17:00.0": "one"}
     checkpoint.step(lambda held: with_providers(held, {"0000:17:00.0": "two"}))
     checkpoint.close()
     assert Checkpoint(path, HOST).holdings.rp_uuids == {"0000:17:00.0": "two"}

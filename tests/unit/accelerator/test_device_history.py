@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.model import attach_state as h
 from moorage.accelerator.model import device_history
-from moorage.accelerator.model.device_history import MOST_PENDING, DeviceEvent, DeviceTransition, Journal
+from moorage.accelerator.model.device_history import MAX_PENDING_RECORDS, DeviceEvent, DeviceTransition, Journal
 from moorage.accelerator.model.errors import CleanFailed, ProgramFailed
 from moorage.durable import DurableDocument
 from tests.unit.accelerator.rig import (
@@ -58,7 +58,7 @@ def test_a_use_of_a_region_from_its_programming_to_its_cleaning(rig):
     ]  # fmt: skip
     digest = rig.directory_of_images.image(image).sha512
     for record in rig.held.journal.pending:
-        assert record.what.who == device_history.Who(instance, PROJECT, "alice")
+        assert record.what.who == device_history.Requester(instance, PROJECT, "alice")
         assert (record.what.image_id, record.what.digest, record.device) == (image, digest, "0000:3b:00.0")
     assert [record.at < attached_at + timedelta(seconds=60) for record in rig.held.journal.pending] == [
         True, True, False, False
@@ -94,7 +94,7 @@ def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
     failed, mended = pending(rig, DeviceEvent.PROGRAM)
     assert (failed.done, failed.who.instance_uuid) == (False, instance)
     assert "nobody knows what the region carries now" in failed.reason
-    assert (mended.done, mended.digest, mended.who) == (False, "", device_history.Who())
+    assert (mended.done, mended.digest, mended.who) == (False, "", device_history.Requester())
     rig.order()
     rig.agent.nodes()
     assert pending(rig, DeviceEvent.PROGRAM)[2:] == [DeviceTransition(DeviceEvent.PROGRAM, R1)]
@@ -113,13 +113,13 @@ def test_who_ordered_a_programming_is_known_after_a_kill(rig):
     order = {"deployable": R1, "image_id": image, "project_id": PROJECT, "user_id": "root"}
     rig.watch.arm(f"after simulated program {R1} 1")  # before the step that follows it
     with pytest.raises(Killed):
-        rig.agent.program(order)
+        rig.agent.program_region(order)
     rig.watch.arm(None)
     assert (rig.carries(R1), told(rig)) == (image, [])
     rig.restart()
     (programmed,) = pending(rig, DeviceEvent.PROGRAM)
     assert (programmed.who, programmed.done, programmed.image_id) == (
-        device_history.Who("", PROJECT, "root"),
+        device_history.Requester("", PROJECT, "root"),
         True,
         image,
     )
@@ -178,31 +178,33 @@ def check_history(rig):
 def test_numbers_rise_even_when_the_clock_goes_back():
     journal = Journal()
     for at in (NOW, NOW, NOW - timedelta(days=1), NOW + timedelta(seconds=1)):
-        journal = device_history.written(journal, [DeviceTransition(DeviceEvent.CLEAN, R1)] * 2, at)
+        journal = device_history.append_transitions(journal, [DeviceTransition(DeviceEvent.CLEAN, R1)] * 2, at)
     numbers = [record.sequence for record in journal.pending]
     assert numbers == sorted(set(numbers))
     assert numbers[0] == int(NOW.timestamp() * 1e6)
-    assert device_history.written(journal, [], NOW) is journal
+    assert device_history.append_transitions(journal, [], NOW) is journal
 
 
 def test_a_host_that_cannot_tell_keeps_the_newest_and_says_how_many_it_lost():
     journal = Journal()
-    for number in range(MOST_PENDING + 30):
-        journal = device_history.written(journal, [DeviceTransition(DeviceEvent.CLEAN, R1, str(number))], NOW)
+    for number in range(MAX_PENDING_RECORDS + 30):
+        journal = device_history.append_transitions(
+            journal, [DeviceTransition(DeviceEvent.CLEAN, R1, str(number))], NOW
+        )
     gap, *kept = journal.pending
     assert (gap.what.event, gap.what.done) == (DeviceEvent.GAP, False)
     assert gap.what.reason.startswith("30 records")
-    assert [one.what.handle for one in kept] == [str(number) for number in range(30, MOST_PENDING + 30)]
+    assert [one.what.handle for one in kept] == [str(number) for number in range(30, MAX_PENDING_RECORDS + 30)]
     assert gap.sequence == kept[0].sequence - 1
-    journal = device_history.taken(journal, kept[9].sequence)
-    assert (len(journal.pending), journal.lost, journal.last) == (MOST_PENDING - 10, 0, kept[-1].sequence)
+    journal = device_history.drop_records(journal, kept[9].sequence)
+    assert (len(journal.pending), journal.lost, journal.last) == (MAX_PENDING_RECORDS - 10, 0, kept[-1].sequence)
 
 
 def test_texts_of_others_are_cut_to_what_can_be_kept():
     what = DeviceTransition(
-        DeviceEvent.ATTACH, R1, GPU, device_history.Who("", "p" * 999, "u" * 999), reason="r" * 9999
+        DeviceEvent.ATTACH, R1, GPU, device_history.Requester("", "p" * 999, "u" * 999), reason="r" * 9999
     )
-    (record,) = device_history.written(Journal(), [what], NOW).pending
+    (record,) = device_history.append_transitions(Journal(), [what], NOW).pending
     assert (len(record.what.who.project_id), len(record.what.who.user_id)) == (255, 255)
     assert len(record.what.reason) == 2000
 

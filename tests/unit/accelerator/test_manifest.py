@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
 )
 
-from moorage.accelerator.host.signatures import Signatures, sign
+from moorage.accelerator.host.signatures import SignatureVerifier, sign_manifest
 from moorage.accelerator.model.attach_state import devices_as_loaded
 from moorage.accelerator.model.bitstream import Manifest, decode_manifest, encode_manifest, manifest_mismatch
 from moorage.accelerator.model.devices import Voucher
@@ -32,7 +32,7 @@ OF_AES = {"region_uuid": TYPE_R1, "function_uuid": AES, "function_name": "aes"}
 def manifested(described=OF_AES, *, key=KEYS["RSA-PSS"], name="vendor", digest=DIGEST):
     """The properties of an image that is what its manifest says."""
     text = encode_manifest(Manifest(name, digest, described))
-    return {**described, "bitstream_manifest": text, "bitstream_manifest_signature": sign(text, key)}
+    return {**described, "bitstream_manifest": text, "bitstream_manifest_signature": sign_manifest(text, key)}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def rig(tmp_path, keys) -> Rig:
 
 
 def with_keys(rig, keys, **options):
-    rig.agent._programmer._signatures = Signatures(keys, rig.clock, **options)
+    rig.agent._programmer._signatures = SignatureVerifier(keys, rig.clock, **options)
 
 
 def published(rig):
@@ -159,11 +159,11 @@ def test_what_was_loaded_before_signatures_were_demanded_loses_its_traits_at_the
     rig.plug(instance, fpga(function=AES), R1)
     assert published(rig) != set()
     with_keys(rig, keys, always=True)
-    rig.agent._programmer.recover(R1)
+    rig.agent._programmer.recover_region(R1)
     assert published(rig) == set()
     assert rig.held.region(R1).bitstream.voucher is Voucher.NOBODY
     with_keys(rig, keys)
-    rig.agent._programmer.recover(R1)
+    rig.agent._programmer.recover_region(R1)
     assert published(rig) != set()
 
 
@@ -211,7 +211,7 @@ def test_no_text_breaks_the_reading_of_a_manifest(text):
 @pytest.mark.parametrize("key", [ed25519.Ed25519PrivateKey.generate(), rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP256K1())])  # fmt: skip
 def test_nothing_is_signed_with_a_key_that_no_host_takes(key):
     with pytest.raises(Invalid):
-        sign("{}", key)
+        sign_manifest("{}", key)
 
 
 # ------------------------------------------------------------------------------------------- moorage bitstream sign

@@ -3,7 +3,12 @@
 import pytest
 
 from moorage.accelerator.model.errors import BadRequest
-from moorage.accelerator.model.profile import ProgramRequest, from_extra_specs, refers_to_accelerators, with_hints
+from moorage.accelerator.model.profile import (
+    ProgramRequest,
+    apply_image_hints,
+    from_extra_specs,
+    refers_to_accelerators,
+)
 
 BITSTREAM = "6b1e7a0e-2b52-4a6e-8f0e-b1f9c0de0001"
 FUNCTION = "9aff21a8-3f5b-4a3c-9d0e-0f1c7d1f0a01"
@@ -146,16 +151,16 @@ def test_the_servers_image_says_what_the_flavor_leaves_open():
     """R18: the image is for hints; what the flavor says itself is right."""
     open_one = from_extra_specs(FPGA | {"resources1:CUSTOM_ACCELERATOR_GPU": "1"})
     hint = {"accel:function_id": FUNCTION, "accel:bitstream_signature": "required", "os_type": "linux"}
-    hinted = with_hints(open_one, hint).groups[0]
+    hinted = apply_image_hints(open_one, hint).groups[0]
     assert (hinted.wanted, hinted.signed, hinted.hinted) == (ProgramRequest(function_id=FUNCTION), True, True)
-    assert with_hints(open_one, hint).groups[1] == open_one.groups[1]
+    assert apply_image_hints(open_one, hint).groups[1] == open_one.groups[1]
     relies = {f"trait:CUSTOM_FPGA_INTEL_FUNCTION_{FUNCTION}": "required"}
     for specs in ({"bitstream": BITSTREAM}, {"function_name": "aes"}, relies):
         said = from_extra_specs(FPGA | specs)
-        assert with_hints(said, hint) == said
-    assert with_hints(open_one, {"os_type": "linux", "accel:function_id": " "}) == open_one
+        assert apply_image_hints(said, hint) == said
+    assert apply_image_hints(open_one, {"os_type": "linux", "accel:function_id": " "}) == open_one
     gpus = from_extra_specs({"resources:CUSTOM_ACCELERATOR_GPU": "1"})
-    assert with_hints(gpus, hint) == gpus
+    assert apply_image_hints(gpus, hint) == gpus
 
 
 @pytest.mark.parametrize(
@@ -168,7 +173,7 @@ def test_the_servers_image_says_what_the_flavor_leaves_open():
 def test_a_hint_that_cannot_be_meant_is_refused(specs, hint):
     """R18"""
     with pytest.raises(BadRequest, match=r"the server's image hints at .*say it in the flavor"):
-        with_hints(from_extra_specs(specs), hint)
+        apply_image_hints(from_extra_specs(specs), hint)
 
 
 def test_a_disabled_key_wants_nothing():

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model.devices import HandleState
 from moorage.accelerator.model.errors import SignatureMissing, SignatureRejected
 from moorage.core.errors import StartError
@@ -77,7 +77,7 @@ def rig(tmp_path, keys) -> Rig:
 
 def with_keys(rig, keys, **options):
     options = {"of_data_suffices": True} | options
-    rig.agent._programmer._signatures = Signatures(keys, rig.clock, **options)
+    rig.agent._programmer._signatures = SignatureVerifier(keys, rig.clock, **options)
 
 
 def image(rig, **given):
@@ -205,12 +205,12 @@ def test_an_operator_who_programs_is_held_to_it_too(rig, keys):
     wanted = image(rig)
     with_keys(rig, keys, always=True)
     with pytest.raises(SignatureMissing):
-        rig.agent.program({"deployable": R1, "image_id": wanted, "project_id": PROJECT})
+        rig.agent.program_region({"deployable": R1, "image_id": wanted, "project_id": PROJECT})
     assert rig.carries(R1) == ""
 
 
 def test_a_start_that_could_never_verify_anything_is_refused(rig, tmp_path):
     with pytest.raises(StartError, match="is no directory"):
-        Signatures(tmp_path / "nowhere", rig.clock)
+        SignatureVerifier(tmp_path / "nowhere", rig.clock)
     with pytest.raises(StartError, match="no directory of keys is named"):
-        Signatures(None, rig.clock, always=True)
+        SignatureVerifier(None, rig.clock, always=True)

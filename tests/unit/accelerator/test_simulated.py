@@ -7,7 +7,7 @@ import pytest
 
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.simulated import (
-    Control,
+    FaultControl,
     SimulatedAccelerators,
     default_simulated_host,
     simulated_host_with_every_device_type,
@@ -38,7 +38,7 @@ def test_what_was_programmed_outlives_the_process(driver, tmp_path, clock):
 
 def test_programming_takes_its_time_on_the_given_clock(driver, clock):
     begin = clock.now()
-    driver.order(Control({"program": 90.0}))
+    driver.order(FaultControl({"program": 90.0}))
     driver.program(R1, None, None)
     assert (clock.now() - begin).total_seconds() == 90
 
@@ -53,25 +53,27 @@ def test_the_device_refuses_data_it_was_not_promised(driver):
 
 
 def test_faults_strike_as_often_as_ordered_even_over_a_restart(driver, tmp_path, clock):
-    driver.order(Control(faults=(fault("clean", times=2),)))
+    driver.order(FaultControl(faults=(fault("clean", times=2),)))
     for attempt in (driver, SimulatedAccelerators(default_simulated_host(), tmp_path, clock)):
         with pytest.raises(DriverError, match="as ordered"):
             attempt.clean(GPU)
     driver.clean(GPU)
-    driver.order(Control(faults=(fault("clean", times=2),)))
+    driver.order(FaultControl(faults=(fault("clean", times=2),)))
     with pytest.raises(DriverError):  # the same order again is a new one
         driver.clean(GPU)
 
 
 def test_a_region_that_died_is_unknown(driver):
-    driver.order(Control(faults=(fault("program", "dies", at=R1),)))
+    driver.order(FaultControl(faults=(fault("program", "dies", at=R1),)))
     with pytest.raises(DriverError, match="half-way"):
         driver.program(R1, None, None)
     assert driver.identify(R1).state is RegionState.UNKNOWN
 
 
 def test_health_and_vanishing(driver):
-    driver.order(Control(faults=(fault("health", "sick", at=GPU), fault("discover", "vanishes", at="0000:3b:00.0"))))
+    driver.order(
+        FaultControl(faults=(fault("health", "sick", at=GPU), fault("discover", "vanishes", at="0000:3b:00.0")))
+    )
     assert driver.health(GPU) is Health.FAILED
     assert len(driver.discover()) == 5
     with pytest.raises(DriverError, match="not there any more"):

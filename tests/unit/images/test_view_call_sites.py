@@ -43,11 +43,11 @@ CALLS = {
     # The image before a lease's end: of the server's project.
     ("reservation.steps.snapshot_steps", "SnapshotSteps._snapshot"): {("is_there", "view")},
     # Bitstreams: for the project that asks.
-    ("accelerator.host.bitstream_lookup", "_named"): {("get", "target.view")},
-    ("accelerator.host.bitstream_lookup", "_searched"): {("find", "target.view")},
-    ("accelerator.service.operator_service", "_several"): {("get", "target.view")},
-    ("accelerator.host.programming", "Programmer.hints"): {("get", "BitstreamTarget('', project_id).view")},
-    ("accelerator.host.programming", "Programmer._fetched"): {("open", "chosen.view")},
+    ("accelerator.host.bitstream_lookup", "_find_by_id"): {("get", "target.view")},
+    ("accelerator.host.bitstream_lookup", "_search"): {("find", "target.view")},
+    ("accelerator.service.operator_service", "_get_images"): {("get", "target.view")},
+    ("accelerator.host.programming", "RegionProgrammer.image_hints"): {("get", "BitstreamTarget('', project_id).view")},
+    ("accelerator.host.programming", "RegionProgrammer._fetched_data"): {("open", "chosen.view")},
 }
 
 #: Where somebody gets at the image service: each is given to a class whose every operation takes a view.

@@ -133,7 +133,7 @@ def test_a_bound_request_is_programmed_attached_and_told(plane):
     assert (bound["state"], bound["attach_handle_type"], bound["hostname"]) == ("Bound", "PCI", HOST)
     assert bound["attach_handle_info"] == {"domain": "0000", "bus": "3b", "device": "00", "function": "1"}
     assert bound["attach_handle_uuid"]
-    assert plane.rig.agent.holdings.region(R1).bitstream is not None
+    assert plane.rig.agent.attach_state.region(R1).bitstream is not None
     assert plane.tell() == [(arq["uuid"], "completed")]
     assert plane.tell() == []
 
@@ -191,10 +191,10 @@ def test_a_report_that_comes_before_the_job_is_done_makes_no_second_request(plan
     instance = new_instance()
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     (job,) = plane.wire.client().claim_jobs(HOST, "worker")
-    plane.rig.agent.bind(job.payload)
+    plane.rig.agent.bind_requests(job.payload)
     plane.rig.agent.run_once()  # it reports the handle as attached
     assert [one["uuid"] for one in plane.of(instance).body["arqs"]] == [arq["uuid"]]
-    handles = plane.rig.agent.bind(job.payload)
+    handles = plane.rig.agent.bind_requests(job.payload)
     plane.wire.client().report_job(job.id, job.epoch, "done", {"handles": handles})
     assert plane.state_of(arq["uuid"]) == "Bound"
 
@@ -211,7 +211,7 @@ def test_deleting_by_instance_frees_cleans_and_may_be_repeated(plane):
         assert plane.of(instance).body == {"arqs": []}
     assert plane.wire("DELETE", f"/v2/accelerator_requests?arqs={arq['uuid']}", role="service").status == 404
     plane.host_works()
-    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.rig.agent.attach_state.attachments == {}
     (again,) = plane.requests("aes")
     assert plane.bind({again["uuid"]: rp(R1)}, instance).status == 202
     plane.host_works()
@@ -225,7 +225,7 @@ def test_what_is_deleted_before_the_host_has_bound_it_does_not_stay_there(plane)
     plane.bind({arq["uuid"]: rp(R1)}, instance)
     plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")
     plane.host_works()
-    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.rig.agent.attach_state.attachments == {}
     assert plane.tell() == []
 
 
@@ -240,7 +240,7 @@ def test_unbound_requests_may_be_bound_again(plane):
     assert plane.wire("PATCH", f"/v2/accelerator_requests/{arq['uuid']}", role="service", body=removal).status == 202
     assert plane.state_of(arq["uuid"]) == "Unbound"
     plane.host_works()
-    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.rig.agent.attach_state.attachments == {}
     plane.bind({arq["uuid"]: rp(R1)}, new_instance())
     plane.host_works()
     assert plane.state_of(arq["uuid"]) == "Bound"
@@ -318,7 +318,7 @@ def test_a_service_killed_between_its_commit_and_its_hint_has_lost_nothing(plane
         plane.wire("DELETE", f"/v2/accelerator_requests?instance={instance}", role="service")
     hints.heard = awake
     plane.host_works()
-    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.rig.agent.attach_state.attachments == {}
     assert plane.of(instance).body == {"arqs": []}
     plane.rig.check()
 

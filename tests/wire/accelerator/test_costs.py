@@ -79,7 +79,7 @@ def test_what_a_request_costs_from_its_making_to_its_end(counted, others):
     with counted.cost() as unbound:
         plane.host_works()
     assert unbound == Cost(requests=2, transactions=2, statements=8, waits_for_disk=3)
-    assert plane.rig.agent.holdings.attachments == {}
+    assert plane.rig.agent.attach_state.attachments == {}
 
 
 def test_compute_is_told_in_two_transactions(counted):

@@ -52,7 +52,7 @@ def test_who_comes_while_a_device_is_being_given_back_waits_for_it(plane):
     assert plane.bind({second["uuid"]: rp(GPU)}, new_instance()).status == 202
     plane.host_works()
     assert plane.state_of(second["uuid"]) == "BindStarted"
-    states = plane.rig.agent.unbind(cleaning.payload["instance_uuid"])
+    states = plane.rig.agent.unbind_instance(cleaning.payload["instance_uuid"])
     plane.wire.client().report_job(cleaning.id, cleaning.epoch, "done", {"states": states})
     plane.clock.sleep(2)
     plane.host_works()

@@ -104,7 +104,7 @@ def test_requests_are_made_bound_unbound_and_deleted(variables, wire, clock, tmp
     assert (shown.document["state"], shown.document["instance_uuid"]) == ("Bound", instance)
     assert unbind.status == 0, unbind.err
     jobs.run_once()
-    assert rig.agent.holdings.attachments == {}
+    assert rig.agent.attach_state.attachments == {}
     delete, gone = openstack(variables, [*arq, "delete", uuid], [*arq, "show", uuid])
     assert (delete.status, gone.status != 0) == (0, True), delete.err
 
@@ -156,7 +156,7 @@ def test_every_command_of_the_older_client_that_its_sdk_can_send(variables, wire
     assert of_attribute.document["key"] == "speed"
     assert unbind.status == 0, unbind.err
     jobs.run_once()
-    assert rig.agent.holdings.attachments == {}
+    assert rig.agent.attach_state.attachments == {}
     gone = run(
         f"arq delete {uuid}",
         f"device attribute delete {attribute.document['uuid']}",

@@ -8,7 +8,7 @@ import pytest
 from moorage.core.errors import TooLarge
 from moorage.images.directory import ImageDirectory
 from moorage.images.model import Image
-from moorage.images.quota import Room
+from moorage.images.quota import ImageQuota
 from tests.plane import InProcessPlane
 from tests.wire.images.conftest import Wire
 
@@ -67,7 +67,7 @@ def test_uploads_leave_room_for_what_else_is_on_the_disk(limited):
 
 
 def directory_of(tmp_path, clock, ids, **room):
-    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, room=Room(**room))
+    directory = ImageDirectory(tmp_path / "images", clock=clock, ids=ids, room=ImageQuota(**room))
 
     def new(owner="red"):
         image = Image(ids.uuid(), clock.now(), clock.now(), "i", owner)

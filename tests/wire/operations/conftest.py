@@ -117,7 +117,7 @@ class SimulatedHost:
     @property
     def plugged(self):
         """{server id: PCI addresses}, as the accelerator agent has them."""
-        held = self.accelerators.holdings.attachments
+        held = self.accelerators.attach_state.attachments
         return {uuid: [handle.pci_id for handle in attachment.handles] for uuid, attachment in held.items()}
 
     def write(self, server_id, text):

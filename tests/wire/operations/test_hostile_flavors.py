@@ -31,7 +31,7 @@ def cloud(make_cloud, monkeypatch):
 
 def nothing_is_held(cloud):
     (host,) = cloud.hosts.values()
-    assert (cloud.used(host.name), host.plugged, host.accelerators.holdings.handles) == ({}, {}, {})
+    assert (cloud.used(host.name), host.plugged, host.accelerators.attach_state.handles) == ({}, {}, {})
 
 
 def tried(cloud, number, specs):

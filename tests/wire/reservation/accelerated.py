@@ -66,7 +66,7 @@ class Cloud(Plane):
 
     def held(self, server_id):
         """The PCI addresses that a host has attached to a server."""
-        attached = (host.agent.holdings.attachments.get(server_id) for host in self.accelerated.values())
+        attached = (host.agent.attach_state.attachments.get(server_id) for host in self.accelerated.values())
         return [handle.pci_id for attachment in attached if attachment for handle in attachment.handles]
 
     def allocated(self, server_id):
@@ -146,7 +146,7 @@ class AcceleratedHost:
     def plug(self, instance_uuid, specs, region):
         """As os_acc does it, for a server that has the region."""
         server = {"uuid": instance_uuid, "name": "vm", "project_id": PROJECT, "image_id": None}
-        provider = self.agent.holdings.rp_uuids[region]
+        provider = self.agent.attach_state.rp_uuids[region]
         return self.agent.plug(server, {"": [provider]}, specs)
 
 

@@ -58,7 +58,11 @@ def test_the_end_of_the_lease_leaves_nothing(cloud):
     cloud.run_until(cloud.clock.now().replace(hour=11, minute=0, second=5))
     cloud.run_for(20)
     assert cloud.lease(reservation["lease_id"])["status"] == "TERMINATED"
-    assert (cloud.server(server_id), cloud.host.agent.holdings.attachments, bound(cloud, server_id)) == (None, {}, [])
+    assert (cloud.server(server_id), cloud.host.agent.attach_state.attachments, bound(cloud, server_id)) == (
+        None,
+        {},
+        [],
+    )
     assert cloud.allocated(server_id) == {}
     assert cloud.flavor(reservation["id"]) is None
     assert not cloud.has_class(class_of(reservation))

@@ -26,20 +26,20 @@ AGENT_RULE = "moorage:agent"
 #: Whose servers had which device is nobody's business but the operator's.
 HISTORY_RULE = "moorage:history"
 
-_looks = has_role("manager", "service")
+_operator_or_service = has_role("manager", "service")
 
 #: The peer's rule names and, for reading and writing, its new defaults.
 RULES = RuleTable(
     {
-        "cyborg:device:get_all": _looks,
-        "cyborg:device:get_one": _looks,
+        "cyborg:device:get_all": _operator_or_service,
+        "cyborg:device:get_one": _operator_or_service,
         "cyborg:device:enable": admin,
         "cyborg:device:disable": admin,
-        "cyborg:deployable:get_all": _looks,
-        "cyborg:deployable:get_one": _looks,
+        "cyborg:deployable:get_all": _operator_or_service,
+        "cyborg:deployable:get_one": _operator_or_service,
         "cyborg:deployable:program": admin,
-        "cyborg:attribute:get_all": _looks,
-        "cyborg:attribute:get_one": _looks,
+        "cyborg:attribute:get_all": _operator_or_service,
+        "cyborg:attribute:get_one": _operator_or_service,
         "cyborg:attribute:create": admin,
         "cyborg:attribute:delete": admin,
         "cyborg:device_profile:get_all": reader,
@@ -155,7 +155,7 @@ _OPERATOR: Routes = (
     Route("DELETE", "/v2/attributes/{uuid}", devices.delete_attribute, rule="cyborg:attribute:delete"),
 )
 
-_OURS: Routes = (
+_OWN: Routes = (
     Route("GET", "/moorage/v1/history", history.list_history, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/handles", history.list_handles, rule=HISTORY_RULE),
     Route("GET", "/moorage/v1/bitstreams", devices.list_bitstreams, rule="cyborg:deployable:program"),
@@ -163,7 +163,7 @@ _OURS: Routes = (
 )
 
 
-def images_for_hosts(service: AcceleratorService) -> HostImages:
+def host_images(service: AcceleratorService) -> HostImages:
     return service.images_for_hosts
 
 
@@ -176,13 +176,13 @@ _AGENT: Routes = (
     ),
     agent_route("POST", f"{_HOST}/history", agents.post_history, AGENT_RULE, schemas.HISTORY, effect="routine"),
     agent_route("POST", f"{_HOST}/jobs", agents.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
-    *image_routes(AGENT_RULE, images_for_hosts),
+    *image_routes(AGENT_RULE, host_images),
     agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report_job, AGENT_RULE, job_api.REPORT),
 )
 
 API: ServiceApi[AcceleratorService] = ServiceApi(
     name="accelerator",
-    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_OURS, *_AGENT),
+    routes=(*_PUBLIC, *_RESOURCES, *_OPERATOR, *_OWN, *_AGENT),
     error_shape=error_shape,
     versions=versions.VERSIONS,
     schema_error_message=lambda error: error.message,

@@ -22,7 +22,7 @@ _AXLF = struct.Struct("<8s i 28s 256s Q  Q Q Q H B B H H 16s 64s 16s")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class BitstreamHeader:
     region_type: str  #: UUID; empty: the format does not tell
     shown: str  #: UUID that the card shows once it is loaded
     offset: int = 0  #: where the bits begin
@@ -41,7 +41,7 @@ class _Gbs(msgspec.Struct):
     image: _AfuImage = msgspec.field(name="afu-image")
 
 
-def gbs_head(path: Path) -> Head:
+def read_gbs_header(path: Path) -> BitstreamHeader:
     with path.open("rb") as file:
         magic, length = file.read(len(_GBS_MAGIC)), int.from_bytes(file.read(4), "little")
         if magic != _GBS_MAGIC:
@@ -59,10 +59,10 @@ def gbs_head(path: Path) -> Head:
             f"the image has {len(about.clusters)} accelerators in its header and {'some' if has_bits else 'no'} bits"
         )
     offset = len(_GBS_MAGIC) + 4 + length
-    return Head(canonical_id(about.interface), canonical_id(about.clusters[0].accelerator_type), offset)
+    return BitstreamHeader(canonical_id(about.interface), canonical_id(about.clusters[0].accelerator_type), offset)
 
 
-def xclbin_head(path: Path) -> Head:
+def read_xclbin_header(path: Path) -> BitstreamHeader:
     with path.open("rb") as file:
         raw = file.read(_AXLF.size)
     if len(raw) < _AXLF.size or not raw.startswith(_AXLF_MAGIC):
@@ -72,4 +72,4 @@ def xclbin_head(path: Path) -> Head:
     if length != path.stat().st_size:
         raise DriverError(f"the image's header says that it has {length} bytes; it has {path.stat().st_size}")
     # The interface that it has in its head is that of a part of the shell; the loader compares it.
-    return Head("", canonical_id(own.hex()))
+    return BitstreamHeader("", canonical_id(own.hex()))

@@ -81,16 +81,16 @@ def parse_specs(text: str, where: str) -> tuple[DeviceSpec, ...]:
     except msgspec.DecodeError as error:
         raise StartError(f"{where} is not a JSON list of device specs: {error}") from error
     for number, spec in enumerate(specs):
-        if fault := _fault(spec):
+        if fault := _find_mistake(spec):
             raise StartError(f"{where}, spec {number}: {fault}")
     return specs
 
 
-def spec_of(function: PciFunction, specs: Sequence[DeviceSpec]) -> DeviceSpec | None:
+def find_spec(function: PciFunction, specs: Sequence[DeviceSpec]) -> DeviceSpec | None:
     return next((spec for spec in specs if spec.matches(function)), None)
 
 
-def _fault(spec: DeviceSpec) -> str:
+def _find_mistake(spec: DeviceSpec) -> str:
     if not (spec.vendor or spec.product or spec.address or spec.kind):
         return "it names neither vendor nor product, address or kind; it would give out the whole machine"
     for name in ("vendor", "product"):
@@ -104,10 +104,10 @@ def _fault(spec: DeviceSpec) -> str:
         if getattr(spec, name) not in allowed:
             return f"{name} is {getattr(spec, name)!r}; it takes {', '.join(allowed)}"
     bad = [trait for trait in spec.traits if not is_custom(trait)]
-    return f"trait {bad[0]!r} must be CUSTOM_ and then A-Z, 0-9 and _ only" if bad else _fault_of_parts(spec)
+    return f"trait {bad[0]!r} must be CUSTOM_ and then A-Z, 0-9 and _ only" if bad else _find_mistake_in_details(spec)
 
 
-def _fault_of_parts(spec: DeviceSpec) -> str:
+def _find_mistake_in_details(spec: DeviceSpec) -> str:
     if (spec.functions == Functions.MDEV) != bool(spec.mdev_type):
         return 'functions "mdev" and an mdev_type go together'
     for name in ("mdev_type", "overlay"):

@@ -19,8 +19,8 @@ from typing import BinaryIO
 import msgspec
 
 from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
-from moorage.accelerator.drivers.bitstream_headers import Head
-from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, spec_of
+from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, find_spec
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import Bitstream, Deployable, Device, Function, RegionState
@@ -47,7 +47,7 @@ class FpgaRegion:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class RegionNote:
     region_type: str
     handles: tuple[str, ...] = ()
     seen: str = ""  #: what the card last showed; once something was loaded: right after that
@@ -57,20 +57,20 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class _Notes:
-    regions: Mapping[str, Note] = field(default_factory=dict)
+class _RegionNotes:
+    regions: Mapping[str, RegionNote] = field(default_factory=dict)
 
 
-class LoadedNotes:
+class RegionNotes:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def of(self, deployable: str) -> Note | None:
+    def of(self, deployable: str) -> RegionNote | None:
         return self._read().regions.get(deployable)
 
-    def change(self, deployable: str, change: Callable[[Note | None], Note]) -> None:
+    def change(self, deployable: str, change: Callable[[RegionNote | None], RegionNote]) -> None:
         """Durable when it returns; one that changes nothing is not written."""
         with self._lock:
             notes = self._read()
@@ -79,11 +79,11 @@ class LoadedNotes:
                 regions = {**notes.regions, deployable: after}
                 write_durably(self._path, msgspec.json.encode(replace(notes, regions=regions)))
 
-    def _read(self) -> _Notes:
+    def _read(self) -> _RegionNotes:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=_Notes)
+            return msgspec.json.decode(self._path.read_bytes(), type=_RegionNotes)
         except FileNotFoundError:
-            return _Notes()
+            return _RegionNotes()
         except msgspec.MsgspecError as error:
             raise StartError(
                 f"{self._path} cannot be read: {error}; it says what FPGAs carry: restore it, or remove it and program "
@@ -99,7 +99,7 @@ class FpgaDriver(PciDriver):
     def __init__(self, directory: Path, specs: Sequence[DeviceSpec] = (), sysfs: Sysfs | None = None) -> None:
         super().__init__(specs, sysfs)
         self._directory = directory
-        self._notes = LoadedNotes(directory / "loaded.json")
+        self._notes = RegionNotes(directory / "loaded.json")
 
     @abstractmethod
     def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
@@ -110,9 +110,9 @@ class FpgaDriver(PciDriver):
         """What tells what `region` carries (an id, as a rule); empty where it shows nothing now."""
 
     @abstractmethod
-    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None: ...
+    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None: ...
 
-    def _head(self, path: Path) -> Head | None:
+    def _head(self, path: Path) -> BitstreamHeader | None:
         """None where the format has none: then what it is made for is known by the image's properties only."""
         return None
 
@@ -142,19 +142,19 @@ class FpgaDriver(PciDriver):
                 raise DriverError(
                     f"the image is made for region type {head.region_type}, {deployable} is {region.region_type}"
                 )
-            self._notes.change(deployable, lambda note: replace(_noted(region, "", None), loading=True))
+            self._notes.change(deployable, lambda note: replace(_note_of(region, "", None), loading=True))
             self._load(region, path, head)
             shown = self._shown(region)
             if head is not None and not same_id(shown, head.shown):
                 raise DriverError(f"{deployable} shows {shown or 'nothing'} after programming and not {head.shown}")
-        self._notes.change(deployable, lambda note: _noted(region, shown, bitstream))
+        self._notes.change(deployable, lambda note: _note_of(region, shown, bitstream))
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
         """A card that a guest has as a whole shows nothing: what it shows now is remembered first."""
         function, spec = self._known(handle)
         card = self._card_behind(function)
         for region in self._regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
-            self._notes.change(region.name, partial(_remembering, region=region, shown=self._shown(region)))
+            self._notes.change(region.name, partial(_note_with_shown_id, region=region, shown=self._shown(region)))
         super().prepare(handle, instance_uuid)
 
     def _file(
@@ -197,20 +197,20 @@ class FpgaDriver(PciDriver):
         function = self._sysfs.function(address)
         if function is None:
             raise DeviceGone(f"there is no PCI device {address} on this host any more")
-        spec = spec_of(function, self._specs)
+        spec = find_spec(function, self._specs)
         if spec is None:
             raise DriverError(f"no device spec of this host names {address} any more")
         return function, spec
 
 
-def _noted(region: FpgaRegion, shown: str, bitstream: Bitstream | None) -> Note:
-    return Note(region.region_type, region.handles, shown, bitstream, blank=bitstream is None)
+def _note_of(region: FpgaRegion, shown: str, bitstream: Bitstream | None) -> RegionNote:
+    return RegionNote(region.region_type, region.handles, shown, bitstream, blank=bitstream is None)
 
 
-def _remembering(note: Note | None, region: FpgaRegion, shown: str) -> Note:
+def _note_with_shown_id(note: RegionNote | None, region: FpgaRegion, shown: str) -> RegionNote:
     """`note` with what `region` shows; what we have loaded is forgotten where it shows something else."""
     if note is None or (shown and shown != note.seen and not note.loading):
-        return Note(region.region_type, region.handles, shown)
+        return RegionNote(region.region_type, region.handles, shown)
     return replace(note, region_type=region.region_type, handles=region.handles)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
+from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader, read_gbs_header
 from moorage.accelerator.drivers.device_spec import DeviceSpec, Functions
 from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
@@ -36,7 +36,7 @@ _PORT_PR_ARGUMENT = struct.Struct("=IIIIQ")
 Reconfigure = Callable[[Path, int, Path, int], None]
 
 
-def reconfigure(node: Path, port: int, file: Path, offset: int) -> None:
+def load_port(node: Path, port: int, file: Path, offset: int) -> None:
     """The kernel copies the bits from our memory: the file is mapped there, not read. Returns once they are loaded."""
     try:
         with file.open("rb") as bits, mmap.mmap(bits.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
@@ -66,7 +66,7 @@ class FpgaDflDriver(FpgaDriver):
         specs: Sequence[DeviceSpec] = (),
         sysfs: Sysfs | None = None,
         dev: Path = Path("/dev"),
-        load: Reconfigure = reconfigure,
+        load: Reconfigure = load_port,
     ) -> None:
         super().__init__(directory, specs, sysfs)
         self._dev = dev
@@ -94,10 +94,10 @@ class FpgaDflDriver(FpgaDriver):
                     return canonical_id(afu_id)
         return ""
 
-    def _head(self, path: Path) -> Head:
-        return gbs_head(path)
+    def _head(self, path: Path) -> BitstreamHeader:
+        return read_gbs_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         engine = self._engine(region.address)
         if engine is None:
             raise DriverError(f"{region.address} shows no management engine now")

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.bitstream_headers import Head
-from moorage.accelerator.drivers.device_spec import DeviceSpec, spec_of
+from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader
+from moorage.accelerator.drivers.device_spec import DeviceSpec, find_spec
 from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import Bitstream, DeviceType
@@ -65,10 +65,10 @@ class FpgaManagerDriver(FpgaDriver):
     def _factory(self, shown: str) -> Bitstream | None:
         return None  # what is shown tells no function
 
-    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         manager = self._manager(region.address)
         function = self._sysfs.function(region.address)
-        spec = spec_of(function, self._specs) if function else None
+        spec = find_spec(function, self._specs) if function else None
         if manager is None or spec is None:
             raise DriverError(f"{region.address} shows no FPGA manager now")
         file = self._firmware / f"{region.address}{self.suffix}"

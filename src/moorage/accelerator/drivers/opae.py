@@ -9,11 +9,11 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from moorage.accelerator.drivers.bitstream_headers import Head, gbs_head
+from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader, read_gbs_header
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions
 from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer
+from moorage.accelerator.drivers.vendor_cli import ToolOutputInvalid, VendorTool
 from moorage.accelerator.model.devices import DeviceType
 from moorage.accelerator.model.naming import canonical_id
 from moorage.core.ids import is_uuid
@@ -28,12 +28,12 @@ LOAD_TIMEOUT_S = 180.0
 _LINE = re.compile(r"^\s*(?P<name>[A-Za-z][A-Za-z .:]*?)\s*:\s*(?P<value>\S.*?)\s*$")
 
 
-def fpgainfo(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> Tool:
-    return Tool("fpgainfo", {"fme": ("fme", *_CARD), "port": ("port", *_CARD)}, path, timeout_s)
+def fpgainfo(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> VendorTool:
+    return VendorTool("fpgainfo", {"fme": ("fme", *_CARD), "port": ("port", *_CARD)}, path, timeout_s)
 
 
-def fpgaconf(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> Tool:
-    return Tool("fpgaconf", {"load": (*_CARD, "{file}")}, path, timeout_s)
+def fpgaconf(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> VendorTool:
+    return VendorTool("fpgaconf", {"load": (*_CARD, "{file}")}, path, timeout_s)
 
 
 class OpaeDriver(FpgaDriver):
@@ -46,8 +46,8 @@ class OpaeDriver(FpgaDriver):
         directory: Path,
         specs: Sequence[DeviceSpec] = (),
         sysfs: Sysfs | None = None,
-        look: Tool | None = None,
-        load: Tool | None = None,
+        look: VendorTool | None = None,
+        load: VendorTool | None = None,
     ) -> None:
         super().__init__(directory, specs, sysfs)
         self._fpgainfo = look or fpgainfo()
@@ -65,18 +65,18 @@ class OpaeDriver(FpgaDriver):
             return ""
         return _uuid_named("Accelerator Id", self._fpgainfo, "port", region.handles[0])
 
-    def _head(self, path: Path) -> Head:
-        return gbs_head(path)
+    def _head(self, path: Path) -> BitstreamHeader:
+        return read_gbs_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         self._fpgaconf.run("load", bdf=region.address, file=path)
 
 
-def _uuid_named(name: str, tool: Tool, form: str, bdf: str) -> str:
+def _uuid_named(name: str, tool: VendorTool, form: str, bdf: str) -> str:
     """From lines such as ``Accelerator Id                   : 9aeffe5f-8457-0612-c000-c9660d824272``."""
     printed = tool.run(form, bdf=bdf)
     found = {match["name"].lower(): match["value"] for line in printed.splitlines() if (match := _LINE.match(line))}
     identity = canonical_id(found.get(name.lower(), ""))
     if not is_uuid(identity):
-        raise ToolAnswer(f"{tool.name} {form} of {bdf} tells no {name!r}; it began with {printed[:100]!r}")
+        raise ToolOutputInvalid(f"{tool.name} {form} of {bdf} tells no {name!r}; it began with {printed[:100]!r}")
     return identity

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from moorage.accelerator.drivers.base import DeviceGone, DriverError, RegionContent
-from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, spec_of
+from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec, Functions, find_spec
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
 from moorage.accelerator.model.devices import (
     Bitstream,
@@ -121,14 +121,14 @@ class PciDriver:
         return [
             (function, spec)
             for function in functions.values()
-            if (spec := spec_of(function, self._specs)) is not None
+            if (spec := find_spec(function, self._specs)) is not None
             and not self._is_given_by_parts(functions.get(function.physical_function or ""))
         ]
 
     def _is_given_by_parts(self, card: PciFunction | None) -> bool:
         if card is None:
             return False
-        spec = spec_of(card, self._specs)
+        spec = find_spec(card, self._specs)
         return spec is not None and (spec.in_parts(card) or spec.functions == Functions.MDEV)
 
     def _known(self, handle: str) -> tuple[PciFunction, DeviceSpec]:
@@ -136,7 +136,7 @@ class PciDriver:
         function = self._sysfs.function(handle)
         if function is None:
             raise DeviceGone(f"there is no PCI device {handle} on this host any more")
-        spec = spec_of(self._card_behind(function), self._specs)
+        spec = find_spec(self._card_behind(function), self._specs)
         if spec is None:
             raise DriverError(f"no device spec of this host names {handle} any more")
         return function, spec

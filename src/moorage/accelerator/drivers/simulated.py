@@ -2,7 +2,7 @@
 
 ``<directory>/devices.json`` is what the hardware would remember: it outlives the process, and a process killed
 while programming leaves its region half-programmed there (a power cut may take its last steps). ``<directory>/control.json``, read at each call, orders
-latencies and faults (`Control`); both files may be written by a person or a test while the agent runs::
+latencies and faults (`FaultControl`); both files may be written by a person or a test while the agent runs::
 
     {
         "latency_s": {"program": 5.0},
@@ -50,7 +50,7 @@ class SimulatedFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class FaultControl:
     latency_s: Mapping[str, float] = field(default_factory=dict)
     faults: tuple[SimulatedFault, ...] = ()
 
@@ -108,7 +108,7 @@ class SimulatedAccelerators:
         if deployable not in self._deployables or not self._deployables[deployable].programmable:
             raise DriverError(f"{deployable} cannot be programmed")
         if bitstream is not None:
-            _check_data(deployable, bitstream, data)
+            _check_digest(deployable, bitstream, data)
         self._strike("program", deployable, FaultKind.FAILS)
         self._set_region(deployable, RegionContent(RegionState.PROGRAMMING))
         self._pass_time("program")
@@ -140,7 +140,7 @@ class SimulatedAccelerators:
         """Whether a guest could find something of the last one: for rehearsals and tests."""
         return self._read().handles.get(pci_id, _Handle()).dirty
 
-    def order(self, control: Control) -> None:
+    def order(self, control: FaultControl) -> None:
         """Write the control file."""
         write_durably(self._control_path, msgspec.json.encode(control))
 
@@ -198,17 +198,17 @@ class SimulatedAccelerators:
     def _state_path(self) -> Path:
         return self._directory / "devices.json"
 
-    def _control(self) -> Control:
-        return _decoded(self._control_path, Control) or Control()
+    def _control(self) -> FaultControl:
+        return _decode_file(self._control_path, FaultControl) or FaultControl()
 
     def _read(self) -> _State:
-        return _decoded(self._state_path, _State) or _State()
+        return _decode_file(self._state_path, _State) or _State()
 
     def _write(self, state: _State) -> None:
         write_atomically(self._state_path, msgspec.json.encode(state))
 
 
-def _decoded(path: Path, kind: type[T]) -> T | None:
+def _decode_file(path: Path, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _decoded(path: Path, kind: type[T]) -> T | None:
         raise StartError(f"{path} cannot be read: {error}; mend it or remove it") from error
 
 
-def _check_data(deployable: str, bitstream: Bitstream, data: BinaryIO | None) -> None:
+def _check_digest(deployable: str, bitstream: Bitstream, data: BinaryIO | None) -> None:
     if data is None:
         raise DriverError(f"no data to program {deployable} with")
     found = hashlib.sha512()

@@ -44,14 +44,14 @@ class ToolFailed(DriverError):
     code = "accelerator.tool_failed"
 
 
-class ToolAnswer(DriverError):
+class ToolOutputInvalid(DriverError):
     """What it printed is not what it should have."""
 
     code = "accelerator.tool_answer"
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class VendorTool:
     """`path` is where to look for it, as ``PATH`` is written."""
 
     name: str
@@ -116,7 +116,7 @@ class Tool:
                         selector.unregister(key.fd)
                     found[key.fd] += chunk
                 if sum(map(len, found.values())) > MAX_OUTPUT_BYTES:
-                    raise ToolAnswer(f"{self.name} prints more than {MAX_OUTPUT_BYTES} bytes and was ended")
+                    raise ToolOutputInvalid(f"{self.name} prints more than {MAX_OUTPUT_BYTES} bytes and was ended")
         out, err = (bytes(found[pipe]) for pipe in pipes)
         return out, err
 

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import msgspec
 
-from moorage.accelerator.drivers.bitstream_headers import Head, xclbin_head
+from moorage.accelerator.drivers.bitstream_headers import BitstreamHeader, read_xclbin_header
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.fpga import FpgaDriver, FpgaRegion
 from moorage.accelerator.drivers.sysfs import PciFunction, Sysfs
-from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer
+from moorage.accelerator.drivers.vendor_cli import ToolOutputInvalid, VendorTool
 from moorage.accelerator.model.devices import DeviceType
 from moorage.accelerator.model.naming import canonical_id
 from moorage.core.ids import is_uuid
@@ -33,13 +33,13 @@ def _examine(report: str) -> tuple[str, ...]:
     return ("examine", "--device", "{bdf}", "--report", report, "--format", "JSON", "--output", "{output}")
 
 
-def xbmgmt(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> Tool:
-    return Tool("xbmgmt", {"platform": _examine("platform")}, path, timeout_s)
+def xbmgmt(path: str = PATH, timeout_s: float = LOOK_TIMEOUT_S) -> VendorTool:
+    return VendorTool("xbmgmt", {"platform": _examine("platform")}, path, timeout_s)
 
 
-def xbutil(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> Tool:
+def xbutil(path: str = PATH, timeout_s: float = LOAD_TIMEOUT_S) -> VendorTool:
     forms = {"regions": _examine("dynamic-regions"), "load": ("program", "--device", "{bdf}", "--user", "{file}")}
-    return Tool("xbutil", forms, path, timeout_s)
+    return VendorTool("xbutil", forms, path, timeout_s)
 
 
 class _Static(msgspec.Struct):
@@ -80,8 +80,8 @@ class XrtDriver(FpgaDriver):
         directory: Path,
         specs: Sequence[DeviceSpec] = (),
         sysfs: Sysfs | None = None,
-        manage: Tool | None = None,
-        use: Tool | None = None,
+        manage: VendorTool | None = None,
+        use: VendorTool | None = None,
     ) -> None:
         super().__init__(directory, specs, sysfs)
         self._xbmgmt = manage or xbmgmt()
@@ -94,7 +94,9 @@ class XrtDriver(FpgaDriver):
         shells = [platform.static_region.logic_uuid for one in report.devices for platform in one.platforms]
         region_type = canonical_id(shells[0]) if len(shells) == 1 else ""
         if not is_uuid(region_type):
-            raise ToolAnswer(f"xbmgmt tells {shells or 'no'} shells of {card.address}; it should tell the UUID of one")
+            raise ToolOutputInvalid(
+                f"xbmgmt tells {shells or 'no'} shells of {card.address}; it should tell the UUID of one"
+            )
         return [FpgaRegion(card.address, 1, region_type, (user,))]
 
     def _shown(self, region: FpgaRegion) -> str:
@@ -106,16 +108,16 @@ class XrtDriver(FpgaDriver):
         loaded = [canonical_id(part.xclbin_uuid) for one in report.devices for part in one.dynamic_regions]
         return next((one for one in loaded if is_uuid(one) and one.strip("0-")), "")
 
-    def _head(self, path: Path) -> Head:
-        return xclbin_head(path)
+    def _head(self, path: Path) -> BitstreamHeader:
+        return read_xclbin_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: Head | None) -> None:
+    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         self._xbutil.run("load", bdf=region.handles[0], file=path)
 
     def _card_behind(self, function: PciFunction) -> PciFunction:
         return self._sysfs.function(f"{function.address[:-1]}0") or function
 
-    def _report(self, tool: Tool, form: str, bdf: str, kind: type[R]) -> R:
+    def _report(self, tool: VendorTool, form: str, bdf: str, kind: type[R]) -> R:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with TemporaryDirectory(dir=self._directory) as directory:
             output = Path(directory) / "report.json"
@@ -123,9 +125,9 @@ class XrtDriver(FpgaDriver):
             try:
                 return msgspec.json.decode(output.read_bytes(), type=kind)
             except FileNotFoundError as error:
-                raise ToolAnswer(f"{tool.name} wrote no report on {bdf}") from error
+                raise ToolOutputInvalid(f"{tool.name} wrote no report on {bdf}") from error
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                raise ToolAnswer(f"{tool.name}'s report on {bdf} cannot be read: {error}") from error
+                raise ToolOutputInvalid(f"{tool.name}'s report on {bdf} cannot be read: {error}") from error
 
 
 def _user_of(card: str) -> str:

@@ -16,13 +16,19 @@ from moorage.accelerator.client import AcceleratorClient
 from moorage.accelerator.drivers.base import AcceleratorDriver
 from moorage.accelerator.host.attach import AttachEngine
 from moorage.accelerator.host.checkpoint import Checkpoint
-from moorage.accelerator.host.device_registry import Fleet
-from moorage.accelerator.host.programming import Programmer
-from moorage.accelerator.host.signatures import Signatures
+from moorage.accelerator.host.device_registry import DeviceRegistry
+from moorage.accelerator.host.programming import RegionProgrammer
+from moorage.accelerator.host.signatures import SignatureVerifier
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.binding import BindOrder, ProgramOrder, decode, extra_specs_of, handles_of
-from moorage.accelerator.model.device_history import Who
-from moorage.accelerator.model.devices import HandleState, plugged
+from moorage.accelerator.model.binding import (
+    BindOrder,
+    ProgramOrder,
+    decode_job_document,
+    extra_specs_of,
+    handles_by_request,
+)
+from moorage.accelerator.model.device_history import Requester
+from moorage.accelerator.model.devices import HandleState, plug_answer
 from moorage.accelerator.model.errors import NotReady
 from moorage.accelerator.model.inventory import DeployableNode, provider_nodes
 from moorage.accelerator.model.naming import NameScheme
@@ -34,18 +40,18 @@ from moorage.images.cache import DigestCache
 from moorage.telemetry import tracing
 
 #: How often the central service is told everything again, changed or not.
-REPORT_EVERY = timedelta(seconds=30)
-RECORDS_AT_ONCE = 200
+REPORT_INTERVAL = timedelta(seconds=30)
+MAX_RECORDS_PER_REPORT = 200
 
 
-def _nobody() -> None:
+def _ignore() -> None:
     return
 
 
 class AcceleratorAgent:
     """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
     tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
-    the history: they wake the tracker, this agent's own task and `HistoryReports`, and must not block.
+    the history: they wake the tracker, this agent's own task and `HistoryReportTask`, and must not block.
 
     A task (`moorage.jobs.background_tasks.Task`): each run reports to the central service, where one is given.
     """
@@ -60,13 +66,13 @@ class AcceleratorAgent:
         clock: Clock,
         *,
         reports: AcceleratorClient | None = None,
-        changed: Callable[[], None] = _nobody,
-        to_report: Callable[[], None] = _nobody,
-        recorded: Callable[[], None] = _nobody,
+        changed: Callable[[], None] = _ignore,
+        to_report: Callable[[], None] = _ignore,
+        recorded: Callable[[], None] = _ignore,
         checkpoint: Checkpoint | None = None,
-        report_every: timedelta = REPORT_EVERY,
+        report_every: timedelta = REPORT_INTERVAL,
         names: NameScheme = NameScheme.SPEC,
-        signatures: Signatures | None = None,
+        signatures: SignatureVerifier | None = None,
     ) -> None:
         self.name = f"accelerator-agent@{host}"
         self._host = host
@@ -74,17 +80,19 @@ class AcceleratorAgent:
         self._reports = reports
         self._report_every = report_every
         self._names = names
-        self._fleet = Fleet(drivers)
+        self._registry = DeviceRegistry(drivers)
         self._checkpoint = checkpoint or Checkpoint(directory / "checkpoint.json", host, clock)
-        signatures = signatures or Signatures(None, clock)
-        self._programmer = Programmer(self._fleet, self._checkpoint, images, cache, self._note, signatures)
-        self._engine = AttachEngine(self._fleet, self._checkpoint, self._programmer)
+        signatures = signatures or SignatureVerifier(None, clock)
+        self._programmer = RegionProgrammer(
+            self._registry, self._checkpoint, images, cache, self._announce_changes, signatures
+        )
+        self._engine = AttachEngine(self._registry, self._checkpoint, self._programmer)
         self._discovering = threading.Lock()
-        self._changed = changed
-        self._to_report = to_report
-        self._recorded = recorded
+        self._offer_changed = changed
+        self._report_wanted = to_report
+        self._history_recorded = recorded
         #: Of what the resource tracker has last seen.
-        self._offer: object = None
+        self._offered: object = None
         self._started = False
         self._ready = threading.Event()
 
@@ -93,18 +101,18 @@ class AcceleratorAgent:
         return self._host
 
     @property
-    def holdings(self) -> h.AttachState:
-        return self._checkpoint.holdings
+    def attach_state(self) -> h.AttachState:
+        return self._checkpoint.state
 
     def start(self) -> None:
         """Discover, and finish or undo what the last run left half-done. Serve nothing before it returns."""
         with self._discovering:
             if self._started:
                 return
-            self._look()
+            self._discover_devices()
             self._engine.recover()
             self._started = True
-        if not self.holdings.devices:
+        if not self.attach_state.devices:
             self._ready.set()  # nothing to publish: nobody needs to wait
 
     def close(self) -> None:
@@ -117,34 +125,39 @@ class AcceleratorAgent:
         """Discover again; a provider per deployable, below its NUMA node."""
         self.start()
         with self._discovering:
-            before = self.holdings.regions.keys()
-            self._look()
-            for deployable in self.holdings.regions.keys() - before:
-                self._programmer.recover(deployable)
-        for deployable in h.lost_regions(self.holdings):
-            self._programmer.settle(deployable)
-        held = self.holdings
-        self._offer = h.offer(held)
+            before = self.attach_state.regions.keys()
+            self._discover_devices()
+            for deployable in self.attach_state.regions.keys() - before:
+                self._programmer.recover_region(deployable)
+        for deployable in h.unknown_regions(self.attach_state):
+            self._programmer.blank_if_needed(deployable)
+        held = self.attach_state
+        self._offered = h.offered_state(held)
         return provider_nodes(
-            self._host, h.devices_as_loaded(held), held.states(), h.withheld(held), held.wishes.traits, self._names
+            self._host,
+            h.devices_as_loaded(held),
+            held.states(),
+            h.withheld_deployables(held),
+            held.wishes.traits,
+            self._names,
         )
 
     def published(self, uuids: Mapping[str, str]) -> None:
         """All nodes are in Placement, with their traits, under these uuids (by provider name)."""
         prefix = f"{self._host}_"
-        known = {part.name for device in self.holdings.devices for part in device.deployables}
+        known = {part.name for device in self.attach_state.devices for part in device.deployables}
         rp_uuids = {
             deployable: uuid for name, uuid in uuids.items() if (deployable := name.removeprefix(prefix)) in known
         }
-        before = self.holdings.rp_uuids
+        before = self.attach_state.rp_uuids
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
         if rp_uuids != before:
-            self._to_report()  # whoever binds by a provider learns of it by the next report
+            self._report_wanted()  # whoever binds by a provider learns of it by the next report
 
-    def _look(self) -> None:
-        held = self.holdings
-        devices = self._fleet.discover(held.devices, frozenset(held.handles))
+    def _discover_devices(self) -> None:
+        held = self.attach_state
+        devices = self._registry.discover(held.devices, frozenset(held.handles))
         self._checkpoint.step(partial(h.with_devices, devices=devices))
 
     # ----------------------------------------------------------------------------- what os_acc calls
@@ -156,87 +169,87 @@ class AcceleratorAgent:
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
         request = decode_plug(instance_info, selected_rp, extra_specs)
         self._check_started()
-        with tracing.span("accelerators plug"), self._noting():
-            return [plugged(handle) for handle in self._engine.plug(request)]
+        with tracing.span("accelerators plug"), self._announcing_changes():
+            return [plug_answer(handle) for handle in self._engine.plug(request)]
 
     def unplug(self, instance_info: object) -> int:
         instance_uuid = instance_uuid_of(instance_info)
         self._check_started()
-        with tracing.span("accelerators unplug"), self._noting():
+        with tracing.span("accelerators unplug"), self._announcing_changes():
             return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
-    def bind(self, order: object) -> dict[str, str]:
+    def bind_requests(self, order: object) -> dict[str, str]:
         """By accelerator request the address of its handle; the same order again has the same answer."""
-        wanted = decode(order, BindOrder)
+        wanted = decode_job_document(order, BindOrder)
         selected = {group: [provider] for group, provider in wanted.providers.items()}
         info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
         request = decode_plug(info, selected, extra_specs_of(wanted))
         self._check_started()
-        with self._noting(is_job=True):
+        with self._announcing_changes(is_job=True):
             self._engine.plug(request)
-        return handles_of(wanted, self.holdings.attachments[request.instance_uuid])
+        return handles_by_request(wanted, self.attach_state.attachments[request.instance_uuid])
 
-    def unbind(self, instance_uuid: str) -> dict[str, dict[str, str]]:
+    def unbind_instance(self, instance_uuid: str) -> dict[str, dict[str, str]]:
         """As `unplug`; the states of the handles of each deployable that was involved."""
         self._check_started()
-        attachment = self.holdings.attachments.get(instance_uuid)
-        with self._noting(is_job=True):
+        attachment = self.attach_state.attachments.get(instance_uuid)
+        with self._announcing_changes(is_job=True):
             self._engine.unplug(instance_uuid)
-        return self.states(handle.pci_id for handle in attachment.handles) if attachment else {}
+        return self.handle_states(handle.pci_id for handle in attachment.handles) if attachment else {}
 
-    def states(self, pci_ids: Iterable[str]) -> dict[str, dict[str, str]]:
+    def handle_states(self, pci_ids: Iterable[str]) -> dict[str, dict[str, str]]:
         """By deployable that has any of these, all its handles and how they are."""
-        wanted, states = set(pci_ids), self.holdings.states()
+        wanted, states = set(pci_ids), self.attach_state.states()
         return {
             part.name: {handle: str(states.get(handle, HandleState.FREE)) for handle in part.handles}
-            for device in self.holdings.devices
+            for device in self.attach_state.devices
             for part in device.deployables
             if wanted.intersection(part.handles)
         }
 
     @contextmanager
-    def _noting(self, *, is_job: bool = False) -> Iterator[None]:
+    def _announcing_changes(self, *, is_job: bool = False) -> Iterator[None]:
         """Whoever must know of what is done in it is woken. `is_job`: the central service learns of it by the report of
         the job, unless that fails; it need not be told everything.
         """
-        before, is_told = self.holdings, False
+        before, is_told = self.attach_state, False
         try:
             yield
             is_told = is_job
         finally:
-            if self.holdings is not before:
-                self._note(is_told=is_told)
+            if self.attach_state is not before:
+                self._announce_changes(is_told=is_told)
 
-    def _note(self, *, is_told: bool = False) -> None:
+    def _announce_changes(self, *, is_told: bool = False) -> None:
         # What is plugged changes nothing in Placement; what cannot be given out again does.
-        if h.offer(self.holdings) != self._offer:
-            self._changed()
+        if h.offered_state(self.attach_state) != self._offered:
+            self._offer_changed()
         if is_told:
-            self._recorded()
+            self._history_recorded()
         else:
-            self._to_report()
+            self._report_wanted()
 
-    def program(self, order: object) -> str | None:
+    def program_region(self, order: object) -> str | None:
         """Have a region carry an image, whoever asks for it later, or nothing; the id of what it carries then."""
-        told = decode(order, ProgramOrder)
+        told = decode_job_document(order, ProgramOrder)
         self._check_started()
-        unit, by = self._fleet.unit(told.deployable), Who("", told.project_id, told.user_id)
+        unit, by = self._registry.deployable(told.deployable), Requester("", told.project_id, told.user_id)
         if not told.wanted:
-            return self._programmer.empty(told.deployable, by, told.emptied)
-        chosen = self._programmer.resolve(told.wanted, unit, told.project_id)
-        self._programmer.load(told.deployable, chosen, "", by)
+            return self._programmer.load_blank(told.deployable, by, told.emptied)
+        chosen = self._programmer.find_bitstream(told.wanted, unit, told.project_id)
+        self._programmer.load_bitstream(told.deployable, chosen, "", by)
         return chosen.image.id
 
     def apply_operator_wishes(self, wishes: object) -> None:
         """Instead of what was wished before."""
-        wanted = decode(wishes, h.Wishes)
-        before = self.holdings.wishes
-        if self._checkpoint.step(partial(h.with_wishes, wishes=wanted)).wishes != before:
-            self._note()
+        wanted = decode_job_document(wishes, h.OperatorWishes)
+        before = self.attach_state.wishes
+        if self._checkpoint.step(partial(h.with_operator_wishes, wishes=wanted)).wishes != before:
+            self._announce_changes()
 
     def release_quarantined(self, pci_id: str) -> None:
         self._check_started()
-        with self._noting():
+        with self._announcing_changes():
             self._engine.release_quarantined(pci_id)
 
     def _check_started(self) -> None:
@@ -252,7 +265,7 @@ class AcceleratorAgent:
         """
         if self._reports is None:
             return None
-        held = self.holdings
+        held = self.attach_state
         # First what users look for as soon as their server is active.
         self._reports.report_attachments(self._host, attachment_reports(held))
         self._reports.report_devices(self._host, device_reports(held, self._names))
@@ -261,25 +274,25 @@ class AcceleratorAgent:
 
     def report_history(self) -> None:
         """What the central service does not know of it."""
-        while self._reports is not None and (records := self.holdings.journal.pending[:RECORDS_AT_ONCE]):
+        while self._reports is not None and (records := self.attach_state.journal.pending[:MAX_RECORDS_PER_REPORT]):
             self._reports.report_history(self._host, records)
-            self._checkpoint.step(partial(h.told, upto=records[-1].sequence))
+            self._checkpoint.step(partial(h.drop_reported_records, upto=records[-1].sequence))
 
 
-class HistoryReports:
+class HistoryReportTask:
     """A task: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
 
     #: Until then their records are in the checkpoint, which every step writes.
     min_pause_s = 0.2
 
     def __init__(self, agent: AcceleratorAgent) -> None:
-        self.name = history_topic(agent.host)
+        self.name = device_history_topic(agent.host)
         self._agent = agent
 
     def run_once(self) -> None:
         self._agent.report_history()
 
 
-def history_topic(host: str) -> str:
+def device_history_topic(host: str) -> str:
     """What to wake when there are records to be told."""
     return f"device history of {host}"

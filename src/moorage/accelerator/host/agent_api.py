@@ -36,7 +36,7 @@ MAX_WAIT_S = 30.0
 _MAX_PATH_BYTES = 104
 
 
-def ready(request: Request[AcceleratorAgent]) -> Response:
+def wait_ready(request: Request[AcceleratorAgent]) -> Response:
     text = request.query.first("wait_s") or "0"
     try:
         wait_s = min(max(float(text), 0.0), MAX_WAIT_S)
@@ -45,17 +45,17 @@ def ready(request: Request[AcceleratorAgent]) -> Response:
     return Response(body={"ready": request.service.wait_ready(wait_s), "host": request.service.host})
 
 
-def plug(request: Request[AcceleratorAgent]) -> Response:
+def plug_accelerators(request: Request[AcceleratorAgent]) -> Response:
     body = request.json
     devices = request.service.plug(body["instance_info"], body["selected_rp"], body["flavor_extra_specs"])
     return Response(body={"devices": devices})
 
 
-def unplug(request: Request[AcceleratorAgent]) -> Response:
+def unplug_accelerators(request: Request[AcceleratorAgent]) -> Response:
     return Response(body={"released": request.service.unplug(request.json["instance_info"])})
 
 
-def release(request: Request[AcceleratorAgent], pci_id: str) -> Response:
+def release_quarantined_handle(request: Request[AcceleratorAgent], pci_id: str) -> Response:
     request.service.release_quarantined(pci_id)
     return Response(204)
 
@@ -67,16 +67,16 @@ def _object_with(*names: str) -> Schema:
 API: ServiceApi[AcceleratorAgent] = unix_socket_api(
     "accelerator-agent",
     (
-        Route("GET", "/v1/ready", ready, rule=None),
+        Route("GET", "/v1/ready", wait_ready, rule=None),
         Route(
             "POST",
             "/v1/plug",
-            plug,
+            plug_accelerators,
             rule=None,
             schema=_object_with("instance_info", "selected_rp", "flavor_extra_specs"),
         ),
-        Route("POST", "/v1/unplug", unplug, rule=None, schema=_object_with("instance_info")),
-        Route("POST", "/v1/handles/{pci_id}/release", release, rule=None),
+        Route("POST", "/v1/unplug", unplug_accelerators, rule=None, schema=_object_with("instance_info")),
+        Route("POST", "/v1/handles/{pci_id}/release", release_quarantined_handle, rule=None),
     ),
 )
 

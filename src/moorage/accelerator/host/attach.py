@@ -12,10 +12,10 @@ from functools import partial
 
 from moorage.accelerator.drivers.base import AcceleratorDriver, DriverError
 from moorage.accelerator.host.checkpoint import Checkpoint
-from moorage.accelerator.host.device_registry import Fleet, Unit
-from moorage.accelerator.host.programming import Chosen, KeyedLocks, Programmer
+from moorage.accelerator.host.device_registry import DeviceRegistry, ManagedDeployable
+from moorage.accelerator.host.programming import ChosenBitstream, KeyedLocks, RegionProgrammer
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, Claimed, HandleDemand
+from moorage.accelerator.model.attach_state import Attachment, AttachState, AttachStep, ClaimedHandle, HandleRequest
 from moorage.accelerator.model.devices import HandleState, Health
 from moorage.accelerator.model.errors import (
     AlreadyPlugged,
@@ -26,7 +26,7 @@ from moorage.accelerator.model.errors import (
     PrepareFailed,
 )
 from moorage.accelerator.model.naming import TraitKind, function_trait, parse_trait, same_id
-from moorage.accelerator.model.profile import ProfileGroup, from_extra_specs, with_hints
+from moorage.accelerator.model.profile import ProfileGroup, apply_image_hints, from_extra_specs
 from moorage.accelerator.model.request import PlugRequest
 from moorage.core.errors import MoorageError
 
@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 class AttachEngine:
     """Thread-safe: calls for one instance follow one another, others run side by side."""
 
-    def __init__(self, fleet: Fleet, checkpoint: Checkpoint, programmer: Programmer) -> None:
-        self._fleet = fleet
+    def __init__(self, registry: DeviceRegistry, checkpoint: Checkpoint, programmer: RegionProgrammer) -> None:
+        self._registry = registry
         self._checkpoint = checkpoint
         self._programmer = programmer
         self._instances = KeyedLocks()
@@ -46,20 +46,24 @@ class AttachEngine:
         """PCI addresses for `request`, group after group. The same request again: the same answer (A9)."""
         profile = from_extra_specs(request.extra_specs)
         with self._instances.held(request.instance_uuid):
-            if answer := self._plugged_before(request):
+            if answer := self._already_plugged(request):
                 return answer
-            placed = [(group, unit, rp) for group in profile.groups for unit, rp in self._units_of(group, request)]
+            placed = [
+                (group, unit, rp) for group in profile.groups for unit, rp in self._selected_deployables(group, request)
+            ]
             if request.image_id and any(group.is_open for group in profile.groups):
-                hinted = with_hints(profile, self._programmer.hints(request.image_id, request.project_id))
+                hinted = apply_image_hints(profile, self._programmer.image_hints(request.image_id, request.project_id))
                 groups = {group.suffix: group for group in hinted.groups}
                 placed = [(groups[group.suffix], unit, rp) for group, unit, rp in placed]
-            chosen = self._choose(placed, request.project_id)
-            demands = [_demand(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
+            chosen = self._find_bitstreams(placed, request.project_id)
+            demands = [_handle_request(group, unit, rp, chosen.get(unit.deployable.name)) for group, unit, rp in placed]
             new = Attachment(
                 request.instance_uuid, request.instance_name, request.project_id, request.digest, AttachStep.CLAIMED, (),
                 request.user_id,
             )  # fmt: skip
-            held = self._checkpoint.step(partial(self._claimed, new=new, demands=demands, placed=placed, chosen=chosen))
+            held = self._checkpoint.step(
+                partial(self._claim_step, new=new, demands=demands, placed=placed, chosen=chosen)
+            )
             try:
                 return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
             except Exception as error:  # raised again; whatever it is, what was claimed must be given back
@@ -69,7 +73,7 @@ class AttachEngine:
     def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
         """How many handles were released; 0 for an instance that has none. `CleanFailed` names the quarantined."""
         with self._instances.held(instance_uuid):
-            if instance_uuid not in self._checkpoint.holdings.attachments:
+            if instance_uuid not in self._checkpoint.state.attachments:
                 return 0
             released = self._release(instance_uuid)
             log.info("unplugged", extra={"instance": instance_uuid, "instance_name": instance_name, "count": released})
@@ -77,7 +81,7 @@ class AttachEngine:
 
     def release_quarantined(self, pci_id: str) -> None:
         """An operator's order: clean it again, and give it out if that works. Raises `CleanFailed`."""
-        record = self._checkpoint.holdings.handles.get(pci_id)
+        record = self._checkpoint.state.handles.get(pci_id)
         if record is None or record.state is not HandleState.QUARANTINED:
             raise BadRequest(f"{pci_id} is not quarantined on this host")
         self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
@@ -87,35 +91,35 @@ class AttachEngine:
 
     def recover(self) -> None:
         """Before anybody is served: regions first, then whoever was half-way in or out."""
-        held = self._checkpoint.holdings
+        held = self._checkpoint.state
         for deployable in held.regions:
-            self._programmer.recover(deployable)
+            self._programmer.recover_region(deployable)
         for attachment in held.attachments.values():
             if attachment.step is AttachStep.ATTACHED:
-                self._apply_again(attachment)
+                self._prepare_again(attachment)
             else:
                 log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
                 self._roll_back(attachment.instance_uuid, "it was cut short")
-        for pci_id, record in self._checkpoint.holdings.handles.items():
+        for pci_id, record in self._checkpoint.state.handles.items():
             if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
                 self._clean_or_quarantine(pci_id, record.deployable)
 
-    def _apply_again(self, attachment: Attachment) -> None:
+    def _prepare_again(self, attachment: Attachment) -> None:
         """A restart of the host has undone what was bound or made for a guest (R51); where it has not, nothing is done.
 
         A handle that cannot be had again stays its instance's: its guest will not start, and says why.
         """
         for handle in attachment.handles:
             try:
-                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, attachment.instance_uuid)
+                self._registry.deployable(handle.deployable).driver.prepare(handle.pci_id, attachment.instance_uuid)
             except (DriverError, BadRequest) as error:
                 why = {"instance": attachment.instance_uuid, "handle": handle.pci_id, "reason": error.message}
                 log.error("a device is not ready for its instance any more", extra=why)
 
     # ------------------------------------------------------------------------------------- plugging
 
-    def _plugged_before(self, request: PlugRequest) -> list[str]:
-        attachment = self._checkpoint.holdings.attachments.get(request.instance_uuid)
+    def _already_plugged(self, request: PlugRequest) -> list[str]:
+        attachment = self._checkpoint.state.attachments.get(request.instance_uuid)
         if attachment is None:
             return []
         if attachment.step is not AttachStep.ATTACHED:  # its undoing could not be written down: try again first
@@ -127,11 +131,11 @@ class AttachEngine:
             )
         return _pci_ids(attachment)
 
-    def _units_of(self, group: ProfileGroup, request: PlugRequest) -> list[tuple[Unit, str]]:
+    def _selected_deployables(self, group: ProfileGroup, request: PlugRequest) -> list[tuple[ManagedDeployable, str]]:
         """For each type of accelerator in `group`, the deployable that was selected for it (R19, R22)."""
-        by_rp = {rp: deployable for deployable, rp in self._checkpoint.holdings.rp_uuids.items()}
+        by_rp = {rp: deployable for deployable, rp in self._checkpoint.state.rp_uuids.items()}
         selected = request.providers_of(group.suffix)
-        units = [(self._fleet.unit(by_rp[rp]), rp) for rp in selected if rp in by_rp]
+        units = [(self._registry.deployable(by_rp[rp]), rp) for rp in selected if rp in by_rp]
         answer = []
         for kind in group.amounts:
             fitting = [(unit, rp) for unit, rp in units if unit.device.type == kind]
@@ -143,19 +147,21 @@ class AttachEngine:
             device = fitting[0][0].device
             if device.health in (Health.FAILED, Health.GONE):
                 raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host is {device.health}")
-            if device.pci_id in self._checkpoint.holdings.wishes.withdrawn:
+            if device.pci_id in self._checkpoint.state.wishes.withdrawn:
                 raise NoCapacity(f"the card {device.pci_id} ({device.model}) of this host was disabled by an operator")
             answer.append(fitting[0])
         return answer
 
-    def _choose(self, placed: Sequence[tuple[ProfileGroup, Unit, str]], project_id: str) -> dict[str, Chosen]:
+    def _find_bitstreams(
+        self, placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]], project_id: str
+    ) -> dict[str, ChosenBitstream]:
         """The bitstream of each region that is to be programmed: looked up before anything is claimed."""
-        chosen: dict[str, Chosen] = {}
+        chosen: dict[str, ChosenBitstream] = {}
         for group, unit, _ in placed:
             name = unit.deployable.name
             if not group.wanted or (not unit.deployable.programmable and len(group.amounts) > 1):
                 continue
-            found = self._programmer.resolve(
+            found = self._programmer.find_bitstream(
                 group.wanted, unit, project_id, signed=group.signed, only_public=group.hinted
             )
             if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
@@ -166,16 +172,16 @@ class AttachEngine:
             chosen[name] = found
         return chosen
 
-    def _claimed(
+    def _claim_step(
         self,
         held: AttachState,
         new: Attachment,
-        demands: Sequence[HandleDemand],
-        placed: Sequence[tuple[ProfileGroup, Unit, str]],
-        chosen: Mapping[str, Chosen],
+        demands: Sequence[HandleRequest],
+        placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
+        chosen: Mapping[str, ChosenBitstream],
     ) -> AttachState:
         """Where nothing is to be programmed first, the handles are touched next: one step, and one wait for the disk."""
-        after = h.claim(held, new, demands)
+        after = h.claim_handles(held, new, demands)
         if chosen:
             return after
         for group, unit, _ in placed:
@@ -183,21 +189,24 @@ class AttachEngine:
         return h.begin_preparing(after, new.instance_uuid)
 
     def _hand_over(
-        self, attachment: Attachment, placed: Sequence[tuple[ProfileGroup, Unit, str]], chosen: Mapping[str, Chosen]
+        self,
+        attachment: Attachment,
+        placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
+        chosen: Mapping[str, ChosenBitstream],
     ) -> list[str]:
         uuid = attachment.instance_uuid
         for deployable, found in chosen.items():
-            self._programmer.load(deployable, found, uuid)
+            self._programmer.load_bitstream(deployable, found, uuid)
         if chosen:
             for group, unit, _ in placed:
-                _check_functions(self._checkpoint.holdings, group, unit)
+                _check_functions(self._checkpoint.state, group, unit)
             self._checkpoint.step(partial(h.begin_preparing, instance_uuid=uuid))
         for handle in attachment.handles:
             try:
-                self._fleet.unit(handle.deployable).driver.prepare(handle.pci_id, uuid)
+                self._registry.deployable(handle.deployable).driver.prepare(handle.pci_id, uuid)
             except DriverError as error:
                 raise PrepareFailed(f"{handle.pci_id} cannot be made ready: {error.message}") from error
-        self._checkpoint.step(partial(h.attach, instance_uuid=uuid))
+        self._checkpoint.step(partial(h.mark_attached, instance_uuid=uuid))
         pci_ids = _pci_ids(attachment)
         log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
         return pci_ids
@@ -213,7 +222,7 @@ class AttachEngine:
 
     def _release(self, instance_uuid: str, reason: str = "") -> int:
         """`reason`: why, where it was not asked for."""
-        handles = self._checkpoint.holdings.attachments[instance_uuid].handles
+        handles = self._checkpoint.state.attachments[instance_uuid].handles
         held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid), reason)
         failures: list[str] = []
         if instance_uuid in held.attachments:
@@ -223,67 +232,73 @@ class AttachEngine:
                 for one in handles
                 if (record := held.handles.get(one.pci_id)) and record.instance_uuid == instance_uuid
             ]
-            failures = self._cleaned(left, partial(h.end_release, instance_uuid=instance_uuid))
+            failures = self._clean_handles(left, partial(h.end_release, instance_uuid=instance_uuid))
         for deployable in dict.fromkeys(handle.deployable for handle in handles):
-            self._programmer.settle(deployable)
+            self._programmer.blank_if_needed(deployable)
         if failures:
             raise CleanFailed(f"released, but quarantined because cleaning failed: {'; '.join(failures)}")
         return len(handles)
 
     def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
         """What went wrong, if anything."""
-        return self._cleaned([Claimed(pci_id, deployable, rp_uuid="")], lambda held: held)
+        return self._clean_handles([ClaimedHandle(pci_id, deployable, rp_uuid="")], lambda held: held)
 
-    def _cleaned(self, handles: Sequence[Claimed], at_last: Callable[[AttachState], AttachState]) -> list[str]:
+    def _clean_handles(
+        self, handles: Sequence[ClaimedHandle], at_last: Callable[[AttachState], AttachState]
+    ) -> list[str]:
         """What went wrong with which of them: all together released, then cleaned, then free or quarantined. A crash in
         between leaves them dirty or ``cleaning``, and all of it is done again. `at_last` is part of the last step.
         """
         failures: dict[str, str] = {}
         for handle in handles:
-            self._try(handle, failures, lambda driver, pci_id: driver.release(pci_id))
-        self._checkpoint.step(lambda held: _each(h.clean, held, handles))
+            self._call_driver(handle, failures, lambda driver, pci_id: driver.release(pci_id))
+        self._checkpoint.step(lambda held: _apply_to_each(h.begin_cleaning, held, handles))
         for handle in handles:
             if handle.pci_id not in failures:
-                self._try(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
+                self._call_driver(handle, failures, lambda driver, pci_id: driver.clean(pci_id))
 
         def ended(held: AttachState) -> AttachState:
             for handle in handles:
                 if reason := failures.get(handle.pci_id):
-                    held = h.quarantine(held, handle.pci_id, reason)
+                    held = h.quarantine_handle(held, handle.pci_id, reason)
                 else:
-                    held = h.free(held, handle.pci_id)
+                    held = h.free_handle(held, handle.pci_id)
             return at_last(held)
 
         self._checkpoint.step(ended)
         return [f"{pci_id} ({reason})" for pci_id, reason in failures.items()]
 
-    def _try(self, handle: Claimed, failures: dict[str, str], verb: Callable[[AcceleratorDriver, str], None]) -> None:
+    def _call_driver(
+        self, handle: ClaimedHandle, failures: dict[str, str], verb: Callable[[AcceleratorDriver, str], None]
+    ) -> None:
         try:
-            verb(self._fleet.unit(handle.deployable).driver, handle.pci_id)
+            verb(self._registry.deployable(handle.deployable).driver, handle.pci_id)
         except (DriverError, BadRequest) as error:
             log.error("handle is quarantined", extra={"handle": handle.pci_id, "reason": error.message})
             failures[handle.pci_id] = error.message
 
 
-def _each(
-    step: Callable[[AttachState, str], AttachState], held: AttachState, handles: Sequence[Claimed]
+def _apply_to_each(
+    step: Callable[[AttachState, str], AttachState], held: AttachState, handles: Sequence[ClaimedHandle]
 ) -> AttachState:
     for handle in handles:
         held = step(held, handle.pci_id)
     return held
 
 
-def _demand(group: ProfileGroup, unit: Unit, rp_uuid: str, chosen: Chosen | None) -> HandleDemand:
+def _handle_request(
+    group: ProfileGroup, unit: ManagedDeployable, rp_uuid: str, chosen: ChosenBitstream | None
+) -> HandleRequest:
     part = unit.deployable
     digest = chosen.bitstream.digest if chosen else ""
-    return HandleDemand(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
+    return HandleRequest(part.name, part.handles, group.amounts[unit.device.type], rp_uuid, group.suffix, digest)
 
 
 def _pci_ids(attachment: Attachment) -> list[str]:
     return [handle.pci_id for handle in attachment.handles]
 
 
-def _check_functions(held: AttachState, group: ProfileGroup, unit: Unit) -> None:
+def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeployable) -> None:
     """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
     if group.wanted or not unit.deployable.programmable:
         return

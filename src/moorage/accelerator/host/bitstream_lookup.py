@@ -4,7 +4,7 @@ Which of the images found fits is decided in `bitstream`.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
-from moorage.accelerator.model.bitstream import BitstreamTarget, choose, not_found, searches
+from moorage.accelerator.model.bitstream import BitstreamTarget, bitstream_not_found, choose_image, property_filters
 from moorage.accelerator.model.errors import ChecksumMismatch
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
@@ -12,7 +12,7 @@ from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
 
 def find_image(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     """The one image for `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
-    image = _named(images, wanted, target) if wanted.bitstream_id else _searched(images, wanted, target)
+    image = _find_by_id(images, wanted, target) if wanted.bitstream_id else _search(images, wanted, target)
     if image.hash_algo != HASH_ALGO or not image.hash_value:
         raise ChecksumMismatch(
             f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
@@ -20,20 +20,20 @@ def find_image(images: ImageSource, wanted: ProgramRequest, target: BitstreamTar
     return image
 
 
-def _named(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
+def _find_by_id(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     image = images.get(target.view, wanted.bitstream_id)
     found = [image] if image is not None else []
-    chosen = choose(found, wanted, target)
+    chosen = choose_image(found, wanted, target)
     if chosen is None:
-        raise not_found(wanted, target, found)
+        raise bitstream_not_found(wanted, target, found)
     return chosen
 
 
-def _searched(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
+def _search(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
     seen: dict[str, ImageRecord] = {}
-    for properties in searches(wanted, target):
+    for properties in property_filters(wanted, target):
         found = images.find(target.view, properties)
         seen |= {image.id: image for image in found}
-        if chosen := choose(found, wanted, target):
+        if chosen := choose_image(found, wanted, target):
             return chosen
-    raise not_found(wanted, target, list(seen.values()))
+    raise bitstream_not_found(wanted, target, list(seen.values()))

@@ -16,8 +16,8 @@ from typing import IO
 
 import msgspec
 
-from moorage.accelerator.model.attach_state import AttachState, with_happenings
-from moorage.accelerator.model.history_derivation import happenings
+from moorage.accelerator.model.attach_state import AttachState, with_transitions
+from moorage.accelerator.model.history_derivation import derive_transitions
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.durable import DurableDocument
@@ -48,7 +48,7 @@ class Checkpoint:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process_lock = _locked_for_this_process(path)
         self._document = DurableDocument(path)
-        self._holdings = self._read()
+        self._attach_state = self._read()
 
     def close(self) -> None:
         """Let another process have it. A process that dies lets go by that."""
@@ -56,8 +56,8 @@ class Checkpoint:
         self._process_lock.close()
 
     @property
-    def holdings(self) -> AttachState:
-        return self._holdings
+    def state(self) -> AttachState:
+        return self._attach_state
 
     def step(self, change: Callable[[AttachState], AttachState], reason: str = "") -> AttachState:
         """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk.
@@ -65,12 +65,12 @@ class Checkpoint:
         `reason` is for the history of devices: why something failed, or was undone.
         """
         with self._lock:
-            after = change(self._holdings)
-            if seen := happenings(self._holdings, after, reason):
-                after = with_happenings(after, seen, self._clock.now())
-            if after != self._holdings:
+            after = change(self._attach_state)
+            if seen := derive_transitions(self._attach_state, after, reason):
+                after = with_transitions(after, seen, self._clock.now())
+            if after != self._attach_state:
                 self._write(after)
-                self._holdings = after
+                self._attach_state = after
             return after
 
     def _read(self) -> AttachState:

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ManagedDeployable:
     """A deployable with its card and whoever talks to it."""
 
     driver: AcceleratorDriver
@@ -21,12 +21,12 @@ class Unit:
     deployable: Deployable
 
 
-class Fleet:
+class DeviceRegistry:
     def __init__(self, drivers: Sequence[AcceleratorDriver]) -> None:
         self._drivers = {driver.name: driver for driver in drivers}
         if len(self._drivers) != len(drivers):
             raise StartError("two accelerator drivers of this host have the same name")
-        self._units: dict[str, Unit] = {}
+        self._deployables: dict[str, ManagedDeployable] = {}
 
     def discover(self, known: Iterable[Device], in_use: frozenset[str]) -> tuple[Device, ...]:
         """What is there now, by address, each region with what it carries.
@@ -42,7 +42,7 @@ class Fleet:
                 for device in driver.discover():
                     if device.pci_id in found:
                         raise StartError(f"two accelerator drivers report the device at {device.pci_id}")
-                    found[device.pci_id] = self._looked_at(driver, replace(device, driver=driver.name))
+                    found[device.pci_id] = self._inspected(driver, replace(device, driver=driver.name))
             except DriverError as error:
                 log.warning("discovery failed", extra={"driver": driver.name, "reason": error.message})
                 silent.add(driver.name)
@@ -54,27 +54,27 @@ class Fleet:
             elif any(handle in in_use for part in device.deployables for handle in part.handles):
                 found[device.pci_id] = replace(device, health=Health.GONE)
         devices = tuple(found[pci_id] for pci_id in sorted(found))
-        self._units = {
-            part.name: Unit(self._drivers[device.driver], device, part)
+        self._deployables = {
+            part.name: ManagedDeployable(self._drivers[device.driver], device, part)
             for device in devices
             if device.driver in self._drivers
             for part in device.deployables
         }
         return devices
 
-    def unit(self, deployable: str) -> Unit:
-        if deployable not in self._units:
+    def deployable(self, deployable: str) -> ManagedDeployable:
+        if deployable not in self._deployables:
             raise BadRequest(f"this host has no {deployable}")
-        return self._units[deployable]
+        return self._deployables[deployable]
 
     def identify(self, deployable: str) -> RegionContent:
         """Unknown also where the driver cannot tell."""
         try:
-            return self.unit(deployable).driver.identify(deployable)
+            return self.deployable(deployable).driver.identify(deployable)
         except (DriverError, BadRequest):
             return RegionContent(RegionState.UNKNOWN)
 
-    def _looked_at(self, driver: AcceleratorDriver, device: Device) -> Device:
+    def _inspected(self, driver: AcceleratorDriver, device: Device) -> Device:
         """`device` with what its regions carry and how it is; unknown where the driver cannot tell."""
         try:
             parts = tuple(

@@ -15,11 +15,11 @@ from functools import partial
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.host.bitstream_lookup import find_image
 from moorage.accelerator.host.checkpoint import Checkpoint
-from moorage.accelerator.host.device_registry import Fleet, Unit
-from moorage.accelerator.host.signatures import Signatures, Signed
+from moorage.accelerator.host.device_registry import DeviceRegistry, ManagedDeployable
+from moorage.accelerator.host.signatures import ImageSignature, SignatureVerifier
 from moorage.accelerator.model import attach_state as h
-from moorage.accelerator.model.bitstream import BitstreamTarget, bitstream_of, carries
-from moorage.accelerator.model.device_history import Who
+from moorage.accelerator.model.bitstream import BitstreamTarget, bitstream_of, carries_bitstream
+from moorage.accelerator.model.device_history import Requester
 from moorage.accelerator.model.devices import Bitstream, RegionState
 from moorage.accelerator.model.errors import (
     BadRequest,
@@ -62,44 +62,50 @@ class KeyedLocks:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenBitstream:
     """An image that fits a region, and what the region will carry once it is loaded."""
 
     image: ImageRecord
     view: ServiceView  #: in which the image was found, and is fetched
     bitstream: Bitstream
-    signed: Signed | None = None  #: its signature, where one is to be verified
+    signed: ImageSignature | None = None  #: its signature, where one is to be verified
 
 
-class Programmer:
+class RegionProgrammer:
     """`changed` is called after each change of what a region carries: its traits are no longer the same."""
 
     def __init__(
         self,
-        fleet: Fleet,
+        registry: DeviceRegistry,
         checkpoint: Checkpoint,
         images: ImageSource,
         cache: DigestCache,
         changed: Callable[[], None],
-        signatures: Signatures,
+        signatures: SignatureVerifier,
     ) -> None:
-        self._fleet = fleet
+        self._registry = registry
         self._checkpoint = checkpoint
         self._images = images
         self._cache = cache
-        self._changed = changed
+        self._region_changed = changed
         self._signatures = signatures
         self._locks = KeyedLocks()
-        self._complaints: dict[str, str] = {}  #: by region, the last reason why it could not be mended
+        self._last_logged: dict[str, str] = {}  #: by region, the last reason why it could not be mended
 
-    def hints(self, image_id: str, project_id: str) -> Mapping[str, str]:
+    def image_hints(self, image_id: str, project_id: str) -> Mapping[str, str]:
         """The properties of the image of a server of that project; none where it is gone."""
         image = self._images.get(BitstreamTarget("", project_id).view, image_id)
         return {} if image is None else image.properties
 
-    def resolve(
-        self, wanted: ProgramRequest, unit: Unit, project_id: str, *, signed: bool = False, only_public: bool = False
-    ) -> Chosen:
+    def find_bitstream(
+        self,
+        wanted: ProgramRequest,
+        unit: ManagedDeployable,
+        project_id: str,
+        *,
+        signed: bool = False,
+        only_public: bool = False,
+    ) -> ChosenBitstream:
         """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`; where a
         signature is demanded or there, `SignatureMissing`, `SignatureRejected`.
         """
@@ -110,55 +116,57 @@ class Programmer:
         part = unit.deployable
         target = BitstreamTarget(part.region_type, project_id, unit.device, part.name, only_public)
         image = find_image(self._images, wanted, target)
-        found = self._signatures.check(image, demanded=signed)
-        bitstream = replace(bitstream_of(image), voucher=self._signatures.voucher(found))
-        return Chosen(image, target.view, bitstream, found)
+        found = self._signatures.check_image(image, demanded=signed)
+        bitstream = replace(bitstream_of(image), voucher=self._signatures.voucher_of(found))
+        return ChosenBitstream(image, target.view, bitstream, found)
 
-    def load(self, deployable: str, chosen: Chosen, instance_uuid: str, by: Who | None = None) -> None:
+    def load_bitstream(
+        self, deployable: str, chosen: ChosenBitstream, instance_uuid: str, by: Requester | None = None
+    ) -> None:
         """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
 
         `by`: who ordered it, where that is no instance.
         """
         with self._locks.held(deployable):
-            self._verify(chosen)
-            region = self._at_rest(deployable)
+            self._verify_signature(chosen)
+            region = self._settled_region(deployable)
             loaded = region.bitstream.digest if region.bitstream else ""
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
-                self._vouched_now(deployable, region, chosen.bitstream)
+                self._update_voucher(deployable, region, chosen.bitstream)
                 return
             # Verified before the first step: a bad image must not cost the region what it carries.
-            with self._fetched(chosen) as file:
+            with self._fetched_data(chosen) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
-    def empty(self, deployable: str, by: Who, only: ProgramRequest) -> str | None:
+    def load_blank(self, deployable: str, by: Requester, only: ProgramRequest) -> str | None:
         """Have `deployable` carry the vendor's blank; nothing is done where it does already, or where it carries something
         else than `only`, where that is not nothing. The id of the image that it carries then.
         """
         with self._locks.held(deployable):
-            region = self._at_rest(deployable)
-            if only and not carries(region.bitstream, only):
+            region = self._settled_region(deployable)
+            if only and not carries_bitstream(region.bitstream, only):
                 return region.bitstream.image_id or None if region.bitstream else None
             if region.state is not RegionState.IDLE or region.bitstream is not None:
                 self._program(deployable, None, None, "", by)
             return None
 
-    def _verify(self, chosen: Chosen) -> None:
+    def _verify_signature(self, chosen: ChosenBitstream) -> None:
         """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
-            with self._fetched(chosen) as file:
-                self._signatures.verify(chosen.signed, file.file)
+            with self._fetched_data(chosen) as file:
+                self._signatures.verify_data(chosen.signed, file.file)
 
-    def _vouched_now(self, deployable: str, region: h.RegionRecord, chosen: Bitstream) -> None:
+    def _update_voucher(self, deployable: str, region: h.RegionRecord, chosen: Bitstream) -> None:
         """What is loaded already may have been signed since."""
         there = region.bitstream
         if there is not None and there.image_id == chosen.image_id and there.voucher is not chosen.voucher:
             self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=chosen.voucher))
-            self._changed()
+            self._region_changed()
 
-    def settle(self, deployable: str) -> None:
+    def blank_if_needed(self, deployable: str) -> None:
         """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
         with self._locks.held(deployable):
-            region = self._at_rest(deployable)
+            region = self._settled_region(deployable)
             private = region.bitstream is not None and not region.bitstream.public
             if region.state is not RegionState.UNKNOWN and not private:
                 return
@@ -167,38 +175,38 @@ class Programmer:
             except ConflictingBitstreams:
                 log.debug("region stays as it is while it is in use", extra={"region": deployable})
             except (ProgramFailed, BadRequest) as error:  # BadRequest: its card is gone
-                self._complain(deployable, error.message)
+                self._log_once(deployable, error.message)
             else:
-                self._complaints.pop(deployable, None)
+                self._last_logged.pop(deployable, None)
 
-    def _complain(self, deployable: str, reason: str) -> None:
+    def _log_once(self, deployable: str, reason: str) -> None:
         """Once for each reason: it is tried in every round, and some cards cannot be emptied at all."""
-        if self._complaints.get(deployable) != reason:
-            self._complaints[deployable] = reason
+        if self._last_logged.get(deployable) != reason:
+            self._last_logged[deployable] = reason
             log.error("region cannot be mended", extra={"region": deployable, "reason": reason})
 
-    def recover(self, deployable: str) -> None:
+    def recover_region(self, deployable: str) -> None:
         """At a start, or when a card is back: believe the device where it can tell, else mend the region."""
         with self._locks.held(deployable):
-            if self._at_rest(deployable).state is RegionState.IDLE:
-                found = self._fleet.identify(deployable)
+            if self._settled_region(deployable).state is RegionState.IDLE:
+                found = self._registry.identify(deployable)
                 self._checkpoint.step(
-                    partial(h.adopt, deployable=deployable, state=found.state, bitstream=found.bitstream)
+                    partial(h.adopt_region_content, deployable=deployable, state=found.state, bitstream=found.bitstream)
                 )
-        unsigned = self._signatures.voucher(None)
+        unsigned = self._signatures.voucher_of(None)
         self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=unsigned))
-        self.settle(deployable)
+        self.blank_if_needed(deployable)
 
-    def _at_rest(self, deployable: str) -> h.RegionRecord:
+    def _settled_region(self, deployable: str) -> h.RegionRecord:
         """The region's record. We hold its lock: one that says ``programming`` was left so by a crash or a full disk."""
-        region = self._checkpoint.holdings.region(deployable)
+        region = self._checkpoint.state.region(deployable)
         if region.state is RegionState.PROGRAMMING:
-            self._end(deployable, region.wanted, "it was cut short")
-            self._changed()
-        return self._checkpoint.holdings.region(deployable)
+            self._record_interrupted(deployable, region.wanted, "it was cut short")
+            self._region_changed()
+        return self._checkpoint.state.region(deployable)
 
     @contextmanager
-    def _fetched(self, chosen: Chosen) -> Iterator[CachedFile]:
+    def _fetched_data(self, chosen: ChosenBitstream) -> Iterator[CachedFile]:
         image = chosen.image
         # An exception of the body must not be taken for one of the fetch: hence enter and exit by hand.
         context = self._cache.open(image, self._images, chosen.view)
@@ -221,10 +229,10 @@ class Programmer:
         wanted: Bitstream | None,
         file: CachedFile | None,
         instance_uuid: str,
-        by: Who | None = None,
+        by: Requester | None = None,
     ) -> None:
-        driver = self._fleet.unit(deployable).driver
-        before = self._checkpoint.holdings.region(deployable)
+        driver = self._registry.deployable(deployable).driver
+        before = self._checkpoint.state.region(deployable)
         self._checkpoint.step(
             partial(h.begin_programming, deployable=deployable, wanted=wanted, for_instance=instance_uuid, by=by)
         )
@@ -232,21 +240,21 @@ class Programmer:
         try:
             driver.program(deployable, wanted, file.file if file else None)
         except DriverError as error:
-            self._end(deployable, wanted, error.message)
+            self._record_interrupted(deployable, wanted, error.message)
             # Whoever is woken comes back to mend the region: woken for nothing, it would never rest.
-            after = self._checkpoint.holdings.region(deployable)
+            after = self._checkpoint.state.region(deployable)
             if (after.state, after.bitstream) != (before.state, before.bitstream):
-                self._changed()
+                self._region_changed()
             raise ProgramFailed(f"region {deployable} could not be programmed: {error.message}") from error
         self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted))
-        self._changed()
+        self._region_changed()
 
-    def _end(self, deployable: str, wanted: Bitstream | None, reason: str) -> None:
+    def _record_interrupted(self, deployable: str, wanted: Bitstream | None, reason: str) -> None:
         """Programming stopped without a good end, for `reason`: what does the device say?"""
-        found = self._fleet.identify(deployable)
+        found = self._registry.identify(deployable)
         mending = reason if wanted is None else ""
         if found.state is not RegionState.IDLE:
-            self._checkpoint.step(partial(h.lose_region, deployable=deployable, failed=mending), reason)
+            self._checkpoint.step(partial(h.mark_region_unknown, deployable=deployable, failed=mending), reason)
         elif wanted is not None and found.bitstream is not None and found.bitstream.digest == wanted.digest:
             self._checkpoint.step(partial(h.end_programming, deployable=deployable, loaded=wanted), reason)
         else:

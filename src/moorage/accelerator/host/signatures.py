@@ -43,8 +43,8 @@ PROPERTIES = (SIGNATURE, HASH_METHOD, KEY_TYPE, CERTIFICATE)
 _HASHES = {"SHA-224": "sha224", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
 RSA_PSS = "RSA-PSS"
 _CURVES = {"ECC_SECP256R1": "secp256r1", "ECC_SECP384R1": "secp384r1", "ECC_SECP521R1": "secp521r1"}
-_LEAST_RSA_BITS = 2048
-_OF_DATA = f"""its {SIGNATURE} vouches for the data alone: not for its {REGION}, its {FUNCTION_ID} or its card, which \
+_MIN_RSA_BITS = 2048
+_DATA_ONLY = f"""its {SIGNATURE} vouches for the data alone: not for its {REGION}, its {FUNCTION_ID} or its card, which \
 whoever may write the image's properties says; sign them together with `moorage bitstream sign`, or let [accelerator] \
 data_signatures = suffice"""
 
@@ -53,7 +53,7 @@ _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class ImageSignature:
     """What an image says of its signature, its key found and fit for it."""
 
     image: ImageRecord
@@ -63,7 +63,7 @@ class Signed:
     by_manifest: bool = False  #: it covers what the image says it is, too
 
 
-class Signatures:
+class SignatureVerifier:
     """`keys` None: there are none, and a signature that is demanded cannot be verified. `always`: each is demanded.
 
     `of_data_suffices`: a signature of the data alone meets a demand.
@@ -83,9 +83,9 @@ class Signatures:
                 raise StartError(f"{keys}, where the keys of bitstreams' signatures are to be, is no directory")
             require_cryptography()
         #: By sha512 and method, what the data hashes to.
-        self._hashed: dict[tuple[str, str], bytes] = {}
+        self._digests: dict[tuple[str, str], bytes] = {}
 
-    def check(self, image: ImageRecord, *, demanded: bool) -> Signed | None:
+    def check_image(self, image: ImageRecord, *, demanded: bool) -> ImageSignature | None:
         """Everything that needs no data; None where nothing is to be verified. `SignatureMissing`, `SignatureRejected`."""
         given = {name: image.properties[name] for name in PROPERTIES if image.properties.get(name)}
         has_manifest = bool(image.properties.get(MANIFEST) or image.properties.get(MANIFEST_SIGNATURE))
@@ -99,47 +99,47 @@ class Signatures:
                 "with; its operator names their directory in [accelerator] signature_keys"
             )
         if has_manifest:
-            return self._manifested(image, self._keys)
+            return self._check_manifest(image, self._keys)
         if not given:
             raise SignatureMissing(
                 f"image {image.id} ({image.name}) is not signed: it has no {MANIFEST}; sign it with `moorage bitstream "
                 "sign` (docs/guides/bitstreams.md)"
             )
         if (demanded or self._always) and not self._of_data_suffices:
-            raise _rejected(image, _OF_DATA)
+            raise _rejected(image, _DATA_ONLY)
         if missing := [name for name in PROPERTIES if name not in given]:
             raise SignatureMissing(
                 f"image {image.id} ({image.name}) is not signed: it has no {', '.join(missing)}; sign its data and set "
                 "these properties (docs/guides/bitstreams.md)"
             )
-        signed = self._signed(image, given, self._keys)
+        signed = self._check_data_signature(image, given, self._keys)
         if signed.hash_method == "sha512":  # the digest that the data is held against anyway
-            _verify(signed, bytes.fromhex(image.hash_value or ""))
+            _verify_signature(signed, bytes.fromhex(image.hash_value or ""))
         return signed
 
-    def voucher(self, signed: Signed | None) -> Voucher:
+    def voucher_of(self, signed: ImageSignature | None) -> Voucher:
         """Who vouches for what an image says it is, if it is public."""
         if signed is not None and signed.by_manifest:
             return Voucher.SIGNATURE
         return Voucher.NOBODY if self._always else Voucher.OPERATOR
 
-    def is_verified(self, signed: Signed) -> bool:
+    def is_verified(self, signed: ImageSignature) -> bool:
         """Whether no data is needed (any more). Raises `SignatureRejected`."""
-        digest = self._hashed.get((signed.image.hash_value or "", signed.hash_method))
+        digest = self._digests.get((signed.image.hash_value or "", signed.hash_method))
         if digest is not None:
-            _verify(signed, digest)
+            _verify_signature(signed, digest)
         return digest is not None or signed.hash_method == "sha512"
 
-    def verify(self, signed: Signed, data: BinaryIO) -> None:
+    def verify_data(self, signed: ImageSignature, data: BinaryIO) -> None:
         """`data` is what the image's sha512 promises; it is read and left at its start. Raises `SignatureRejected`."""
         found = hashlib.new(signed.hash_method)
         while chunk := data.read(CHUNK_BYTES):
             found.update(chunk)
         data.seek(0)
-        _verify(signed, found.digest())
-        self._hashed[signed.image.hash_value or "", signed.hash_method] = found.digest()
+        _verify_signature(signed, found.digest())
+        self._digests[signed.image.hash_value or "", signed.hash_method] = found.digest()
 
-    def _manifested(self, image: ImageRecord, directory: Path) -> Signed:
+    def _check_manifest(self, image: ImageRecord, directory: Path) -> ImageSignature:
         text, given = image.properties.get(MANIFEST), image.properties.get(MANIFEST_SIGNATURE)
         if not text or not given:
             missing = MANIFEST_SIGNATURE if text else MANIFEST
@@ -150,29 +150,31 @@ class Signatures:
             manifest = decode_manifest(text)
         except ValueError as error:
             raise _rejected(image, f"its {MANIFEST} cannot be read: {error}") from error
-        key = self._key(image, _key_name(image, manifest.key, MANIFEST), directory)
-        if all(_unfit(key, kind) for kind in (RSA_PSS, *_CURVES)):
-            raise _rejected(image, f"key {manifest.key} is {_unfit(key, RSA_PSS)}")
-        signed = Signed(image, _decoded(image, given, MANIFEST_SIGNATURE), "sha512", key, by_manifest=True)
-        _verify(signed, hashlib.sha512(signed_bytes(text)).digest(), "manifest")
+        key = self._load_key(image, _key_name(image, manifest.key, MANIFEST), directory)
+        if all(_key_mismatch(key, kind) for kind in (RSA_PSS, *_CURVES)):
+            raise _rejected(image, f"key {manifest.key} is {_key_mismatch(key, RSA_PSS)}")
+        signed = ImageSignature(
+            image, _decode_base64(image, given, MANIFEST_SIGNATURE), "sha512", key, by_manifest=True
+        )
+        _verify_signature(signed, hashlib.sha512(signed_bytes(text)).digest(), "manifest")
         if why := manifest_mismatch(manifest, image.hash_value or "", image.properties):
             raise _rejected(image, f"{why}: upload and describe what was signed, or sign it again")
         return signed
 
-    def _signed(self, image: ImageRecord, given: Mapping[str, str], directory: Path) -> Signed:
+    def _check_data_signature(self, image: ImageRecord, given: Mapping[str, str], directory: Path) -> ImageSignature:
         method, kind = given[HASH_METHOD].strip().upper(), given[KEY_TYPE].strip().upper()
         if method not in _HASHES:
             raise _rejected(image, f"{HASH_METHOD} is {method!r}; it takes {', '.join(_HASHES)}")
         if kind != RSA_PSS and kind not in _CURVES:
             raise _rejected(image, f"{KEY_TYPE} is {kind!r}; it takes {RSA_PSS}, {', '.join(_CURVES)}")
-        signature = _decoded(image, given[SIGNATURE], SIGNATURE)
+        signature = _decode_base64(image, given[SIGNATURE], SIGNATURE)
         name = _key_name(image, given[CERTIFICATE].strip(), CERTIFICATE)
-        key = self._key(image, name, directory)
-        if why := _unfit(key, kind):
+        key = self._load_key(image, name, directory)
+        if why := _key_mismatch(key, kind):
             raise _rejected(image, f"key {name} is {why}, {KEY_TYPE} says {kind}; correct the property or sign again")
-        return Signed(image, signature, _HASHES[method], key)
+        return ImageSignature(image, signature, _HASHES[method], key)
 
-    def _key(self, image: ImageRecord, name: str, directory: Path) -> Any:
+    def _load_key(self, image: ImageRecord, name: str, directory: Path) -> Any:
         from cryptography import x509
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
@@ -200,15 +202,17 @@ class Signatures:
         return certificate.public_key()
 
 
-def sign(text: str, key: Any) -> str:
+def sign_manifest(text: str, key: Any) -> str:
     """The signature of the manifest `text` by a private key of `cryptography`, for `MANIFEST_SIGNATURE`. Raises `Invalid`."""
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
     if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
         raise Invalid("the key is neither an RSA key nor one on a curve")
-    if all(_unfit(key.public_key(), kind) for kind in (RSA_PSS, *_CURVES)):
-        raise Invalid(f"the key is {_unfit(key.public_key(), RSA_PSS)}; {RSA_PSS}, {', '.join(_CURVES)} are verified")
+    if all(_key_mismatch(key.public_key(), kind) for kind in (RSA_PSS, *_CURVES)):
+        raise Invalid(
+            f"the key is {_key_mismatch(key.public_key(), RSA_PSS)}; {RSA_PSS}, {', '.join(_CURVES)} are verified"
+        )
     method, message = hashes.SHA512(), signed_bytes(text)
     if isinstance(key, rsa.RSAPrivateKey):
         pss = padding.PSS(mgf=padding.MGF1(method), salt_length=padding.PSS.DIGEST_LENGTH)
@@ -222,7 +226,7 @@ def is_key_name(text: str) -> bool:
     return _KEY_NAME.match(text) is not None
 
 
-def _decoded(image: ImageRecord, text: str, name: str) -> bytes:
+def _decode_base64(image: ImageRecord, text: str, name: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError as error:
@@ -235,20 +239,20 @@ def _key_name(image: ImageRecord, name: str, where: str) -> str:
     return name
 
 
-def _unfit(key: Any, kind: str) -> str:
+def _key_mismatch(key: Any, kind: str) -> str:
     """What it is instead of a key of `kind`; empty where it is one."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(key, rsa.RSAPublicKey):
-        if key.key_size < _LEAST_RSA_BITS:
-            return f"an RSA key of {key.key_size} bits, of which {_LEAST_RSA_BITS} are the least"
+        if key.key_size < _MIN_RSA_BITS:
+            return f"an RSA key of {key.key_size} bits, of which {_MIN_RSA_BITS} are the least"
         return "" if kind == RSA_PSS else "an RSA key"
     if isinstance(key, ec.EllipticCurvePublicKey):
         return "" if key.curve.name == _CURVES.get(kind) else f"a key on the curve {key.curve.name}"
     return "neither an RSA key nor one on a curve"
 
 
-def _verify(signed: Signed, digest: bytes, what: str = "data") -> None:
+def _verify_signature(signed: ImageSignature, digest: bytes, what: str = "data") -> None:
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa

@@ -14,7 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from moorage.accelerator.model import device_history
-from moorage.accelerator.model.device_history import Journal, Who
+from moorage.accelerator.model.device_history import Journal, Requester
 from moorage.accelerator.model.devices import (
     HANDLE_TRANSITIONS,
     REGION_TRANSITIONS,
@@ -53,12 +53,12 @@ class RegionRecord:
     state: RegionState = RegionState.IDLE
     bitstream: Bitstream | None = None
     wanted: Bitstream | None = None
-    by: Who = field(default_factory=Who)  #: for whom, while programming
+    by: Requester = field(default_factory=Requester)  #: for whom, while programming
     failed: str = ""  #: why the blank could not be loaded: it is tried again and again, and told once
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimedHandle:
     """One handle of an attachment."""
 
     pci_id: str
@@ -74,16 +74,16 @@ class Attachment:
     project_id: str
     request_digest: str  #: a repeated plug of the same request has the same
     step: AttachStep
-    handles: tuple[Claimed, ...]  #: in the order of the answer
+    handles: tuple[ClaimedHandle, ...]  #: in the order of the answer
     user_id: str = ""
 
     @property
-    def who(self) -> Who:
-        return Who(self.instance_uuid, self.project_id, self.user_id)
+    def who(self) -> Requester:
+        return Requester(self.instance_uuid, self.project_id, self.user_id)
 
 
 @dataclass(frozen=True, slots=True)
-class HandleDemand:
+class HandleRequest:
     """`amount` handles of one deployable for one request group."""
 
     deployable: str
@@ -95,7 +95,7 @@ class HandleDemand:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class OperatorWishes:
     """What an operator wants of the devices of a host."""
 
     withdrawn: frozenset[str] = frozenset()  #: addresses of cards that are not to be given out
@@ -109,7 +109,7 @@ class AttachState:
     regions: Mapping[str, RegionRecord] = field(default_factory=dict)  #: by deployable
     rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
     devices: tuple[Device, ...] = ()  #: as last discovered
-    wishes: Wishes = Wishes()
+    wishes: OperatorWishes = OperatorWishes()
     journal: Journal = field(default_factory=Journal)  #: of what was done, as far as the service does not have it yet
 
     def states(self) -> dict[str, HandleState]:
@@ -132,7 +132,7 @@ class AttachState:
 # ---------------------------------------------------------------------------------------- plugging
 
 
-def claim(held: AttachState, new: Attachment, demands: Sequence[HandleDemand]) -> AttachState:
+def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRequest]) -> AttachState:
     """All handles that `demands` ask for, or none: `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
     if new.instance_uuid in held.attachments:
         raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
@@ -148,14 +148,14 @@ def claim(held: AttachState, new: Attachment, demands: Sequence[HandleDemand]) -
             )
         for pci_id in free[: demand.amount]:
             handles[pci_id] = HandleRecord(
-                _from_free(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
+                _claimed_state(HandleState.CLAIMED), demand.deployable, new.instance_uuid, demand.digest
             )
-            claimed.append(Claimed(pci_id, demand.deployable, demand.rp_uuid, demand.group))
+            claimed.append(ClaimedHandle(pci_id, demand.deployable, demand.rp_uuid, demand.group))
     attachment = replace(new, step=AttachStep.CLAIMED, handles=tuple(claimed))
     return replace(held, handles=handles, attachments={**held.attachments, new.instance_uuid: attachment})
 
 
-def _check_region(held: AttachState, demand: HandleDemand, new: Attachment) -> None:
+def _check_region(held: AttachState, demand: HandleRequest, new: Attachment) -> None:
     """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
     region = held.region(demand.deployable)
     if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
@@ -173,7 +173,7 @@ def _check_region(held: AttachState, demand: HandleDemand, new: Attachment) -> N
 
 
 def begin_programming(
-    held: AttachState, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Who | None = None
+    held: AttachState, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Requester | None = None
 ) -> AttachState:
     """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
 
@@ -189,7 +189,7 @@ def begin_programming(
             raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
     state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
     attachment = held.attachments.get(for_instance)
-    who = by or (attachment.who if attachment is not None else Who())
+    who = by or (attachment.who if attachment is not None else Requester())
     return _with_region(held, deployable, RegionRecord(state, None, wanted, who, region.failed))
 
 
@@ -204,7 +204,7 @@ def end_programming(held: AttachState, deployable: str, loaded: Bitstream | None
     return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
 
 
-def lose_region(held: AttachState, deployable: str, failed: str = "") -> AttachState:
+def mark_region_unknown(held: AttachState, deployable: str, failed: str = "") -> AttachState:
     """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
     state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
     return _with_region(held, deployable, RegionRecord(state, failed=failed))
@@ -214,7 +214,7 @@ def begin_preparing(held: AttachState, instance_uuid: str) -> AttachState:
     return _with_step(held, instance_uuid, AttachStep.PREPARING)
 
 
-def attach(held: AttachState, instance_uuid: str) -> AttachState:
+def mark_attached(held: AttachState, instance_uuid: str) -> AttachState:
     return _with_step(_with_states(held, instance_uuid, HandleState.ATTACHED), instance_uuid, AttachStep.ATTACHED)
 
 
@@ -225,24 +225,24 @@ def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
     """Handles that were never touched are free at once, the attachment gone; others are dirty."""
     attachment = held.attachments[instance_uuid]
     if attachment.step is AttachStep.CLAIMED:
-        return _forget(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
+        return _without_attachment(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
     if attachment.step is AttachStep.RELEASING:
         return held
     return _with_step(_with_states(held, instance_uuid, HandleState.DIRTY), instance_uuid, AttachStep.RELEASING)
 
 
-def clean(held: AttachState, pci_id: str) -> AttachState:
+def begin_cleaning(held: AttachState, pci_id: str) -> AttachState:
     """A crash in the middle of cleaning leaves ``cleaning``: it is begun again."""
     if held.handles[pci_id].state is HandleState.CLEANING:
         return held
     return _with_state(held, pci_id, HandleState.CLEANING)
 
 
-def free(held: AttachState, pci_id: str) -> AttachState:
+def free_handle(held: AttachState, pci_id: str) -> AttachState:
     return _with_state(held, pci_id, HandleState.FREE)
 
 
-def quarantine(held: AttachState, pci_id: str, reason: str) -> AttachState:
+def quarantine_handle(held: AttachState, pci_id: str, reason: str) -> AttachState:
     held = _with_state(held, pci_id, HandleState.QUARANTINED)
     record = replace(held.handles[pci_id], instance_uuid="", digest="", reason=reason)
     return replace(held, handles={**held.handles, pci_id: record})
@@ -253,7 +253,7 @@ def end_release(held: AttachState, instance_uuid: str) -> AttachState:
     left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
     if left:
         raise ValueError(f"{instance_uuid} still holds {', '.join(left)}")
-    return _forget(held, instance_uuid)
+    return _without_attachment(held, instance_uuid)
 
 
 def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
@@ -277,7 +277,9 @@ def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
     return replace(held, devices=tuple(_with_bitstreams(device, {}) for device in found), regions=regions)
 
 
-def adopt(held: AttachState, deployable: str, state: RegionState, bitstream: Bitstream | None) -> AttachState:
+def adopt_region_content(
+    held: AttachState, deployable: str, state: RegionState, bitstream: Bitstream | None
+) -> AttachState:
     """At a start, before anybody is served: what the device itself says of an idle region is the truth.
 
     Not a step of the region's life but a correction of our picture, hence outside the transition table. A bitstream
@@ -313,38 +315,38 @@ def with_providers(held: AttachState, rp_uuids: Mapping[str, str]) -> AttachStat
     return replace(held, rp_uuids=dict(rp_uuids))
 
 
-def with_wishes(held: AttachState, wishes: Wishes) -> AttachState:
+def with_operator_wishes(held: AttachState, wishes: OperatorWishes) -> AttachState:
     return replace(held, wishes=wishes)
 
 
-def with_happenings(
+def with_transitions(
     held: AttachState, happenings: Sequence[device_history.DeviceTransition], at: datetime
 ) -> AttachState:
-    return replace(held, journal=device_history.written(held.journal, happenings, at))
+    return replace(held, journal=device_history.append_transitions(held.journal, happenings, at))
 
 
-def told(held: AttachState, upto: int) -> AttachState:
+def drop_reported_records(held: AttachState, upto: int) -> AttachState:
     """The service has the records up to the sequence number `upto`."""
-    return replace(held, journal=device_history.taken(held.journal, upto))
+    return replace(held, journal=device_history.drop_records(held.journal, upto))
 
 
-def withheld(held: AttachState) -> frozenset[str]:
+def withheld_deployables(held: AttachState) -> frozenset[str]:
     """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
     withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
-    return lost_regions(held) | {part.name for device in withdrawn for part in device.deployables}
+    return unknown_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
-def offer(held: AttachState) -> object:
+def offered_state(held: AttachState) -> object:
     """What the providers of this host are made of: the same offer, the same inventories and traits."""
     kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
     return held.devices, held.regions, held.wishes, kept_back
 
 
-def lost_regions(held: AttachState) -> frozenset[str]:
+def unknown_regions(held: AttachState) -> frozenset[str]:
     return frozenset(name for name, region in held.regions.items() if region.state is RegionState.UNKNOWN)
 
 
-def _from_free(after: HandleState) -> HandleState:
+def _claimed_state(after: HandleState) -> HandleState:
     return HANDLE_TRANSITIONS.check(HandleState.FREE, after)
 
 
@@ -372,6 +374,6 @@ def _with_region(held: AttachState, deployable: str, region: RegionRecord) -> At
     return replace(held, regions={**held.regions, deployable: region})
 
 
-def _forget(held: AttachState, instance_uuid: str) -> AttachState:
+def _without_attachment(held: AttachState, instance_uuid: str) -> AttachState:
     others = {uuid: attachment for uuid, attachment in held.attachments.items() if uuid != instance_uuid}
     return replace(held, attachments=others)

@@ -56,14 +56,14 @@ TRANSITIONS = transition_table(
 ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState.BIND_FAILED})
 
 #: Those in which nobody else can have the handle: a request that is being deleted is about to give its own back.
-HAVING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
+HOLDING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
 
 #: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). It does not look at the state of one
 #: that is resolved already: shown as failed too early, the server would start without its accelerator.
-PATIENCE = timedelta(seconds=300)
+NOVA_BIND_TIMEOUT = timedelta(seconds=300)
 
 _FIELDS = frozenset({"hostname", "device_rp_uuid", "instance_uuid", "project_id"})
-_NEEDED = ("hostname", "device_rp_uuid", "instance_uuid")
+_REQUIRED = ("hostname", "device_rp_uuid", "instance_uuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +114,17 @@ class ProgramOrder:
         return replace(self.only, function_id=function_id_of(self.only.function_id))
 
 
-def amount(group: Mapping[str, str]) -> int:
+def units_of_group(group: Mapping[str, str]) -> int:
     """How many requests a group of a profile makes."""
     return sum(int(value) for key, value in group.items() if key.startswith("resources:"))
 
 
 def decode_patch(document: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Binding | None]:
     """By request uuid where to bind it; None: unbind it. Raises `Invalid` naming the request and the operation."""
-    return {uuid: _decode_one(uuid, operations) for uuid, operations in document.items()}
+    return {uuid: _decode_binding(uuid, operations) for uuid, operations in document.items()}
 
 
-def _decode_one(uuid: str, operations: Sequence[Mapping[str, str]]) -> Binding | None:
+def _decode_binding(uuid: str, operations: Sequence[Mapping[str, str]]) -> Binding | None:
     where = f"accelerator request {uuid}"
     kinds = {operation["op"] for operation in operations}
     if kinds not in ({"add"}, {"remove"}):
@@ -133,12 +133,12 @@ def _decode_one(uuid: str, operations: Sequence[Mapping[str, str]]) -> Binding |
     for operation in operations:
         name = operation["path"].removeprefix("/")
         if name not in _FIELDS:
-            raise Invalid(f"{where}: path {operation['path']!r} must be one of {_paths(sorted(_FIELDS))}")
+            raise Invalid(f"{where}: path {operation['path']!r} must be one of {_list_paths(sorted(_FIELDS))}")
         fields[name] = operation.get("value") or ""
     if kinds == {"remove"}:
         return None
-    if missing := [name for name in _NEEDED if not fields.get(name)]:
-        raise Invalid(f"{where}: to bind it, add a value for {_paths(missing)} too")
+    if missing := [name for name in _REQUIRED if not fields.get(name)]:
+        raise Invalid(f"{where}: to bind it, add a value for {_list_paths(missing)} too")
     for name in ("device_rp_uuid", "instance_uuid"):
         if not is_uuid(fields[name]):
             raise Invalid(f"{where}: {name} is {fields[name]!r}; it must be a UUID")
@@ -176,7 +176,7 @@ def extra_specs_of(order: BindOrder) -> dict[str, str]:
     return specs
 
 
-def decode(document: object, kind: type[T]) -> T:
+def decode_job_document(document: object, kind: type[T]) -> T:
     """From a job's payload or result. Raises `BadRequest`."""
     try:
         return msgspec.convert(document, kind)
@@ -184,7 +184,7 @@ def decode(document: object, kind: type[T]) -> T:
         raise BadRequest(f"what a job says cannot be read: {error}") from error
 
 
-def handles_of(order: BindOrder, attachment: Attachment) -> dict[str, str]:
+def handles_by_request(order: BindOrder, attachment: Attachment) -> dict[str, str]:
     """By request the address that it got: those of a group in the order of its requests."""
     by_group: dict[str, list[str]] = {}
     for handle in attachment.handles:
@@ -194,7 +194,7 @@ def handles_of(order: BindOrder, attachment: Attachment) -> dict[str, str]:
 
 def handle_states(result: Mapping[str, object]) -> dict[str, dict[str, str]]:
     """By deployable how its handles are, as the report of a job says it. Raises `BadRequest`."""
-    return decode(result.get("states") or {}, dict[str, dict[str, str]])
+    return decode_job_document(result.get("states") or {}, dict[str, dict[str, str]])
 
 
 def is_hidden(request: RequestRecord) -> bool:
@@ -203,13 +203,13 @@ def is_hidden(request: RequestRecord) -> bool:
 
 
 def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
-    """A failure is shown when nobody waits any more; until then it is told by an event (`PATIENCE`). Who asks for a request
+    """A failure is shown when nobody waits any more; until then it is told by an event (`NOVA_BIND_TIMEOUT`). Who asks for a request
     by its uuid, or for all of them, is not Nova and sees it at once.
     """
     if request.state != RequestState.BIND_FAILED or request.updated_at is None:
         return request.state
-    return request.state if now - request.updated_at >= PATIENCE else RequestState.BIND_STARTED
+    return request.state if now - request.updated_at >= NOVA_BIND_TIMEOUT else RequestState.BIND_STARTED
 
 
-def _paths(names: Sequence[str]) -> str:
+def _list_paths(names: Sequence[str]) -> str:
     return ", ".join(f"/{name}" for name in names)

@@ -23,7 +23,7 @@ from typing import Any
 
 from moorage.accelerator.model.devices import Bitstream, Device, Function
 from moorage.accelerator.model.errors import BitstreamNotFound, MultipleBitstreams
-from moorage.accelerator.model.naming import comparable, function_traits, same_id
+from moorage.accelerator.model.naming import function_traits, normalized_id, same_id
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.core.names import is_custom
 from moorage.images.base import HASH_ALGO, ImageRecord
@@ -42,7 +42,7 @@ CYBORG_FUNCTION_ID = "accel:function_id"
 
 
 #: Each of them is a trait while the bitstream is loaded.
-MOST_FUNCTIONS = 64
+MAX_FUNCTIONS = 64
 
 
 MANIFEST = "bitstream_manifest"
@@ -89,7 +89,7 @@ class BitstreamTarget:
         return f"region {self.deployable} ({self.device.model}, type {self.region_type})"
 
 
-def searches(wanted: ProgramRequest, target: BitstreamTarget) -> Iterator[Mapping[str, str]]:
+def property_filters(wanted: ProgramRequest, target: BitstreamTarget) -> Iterator[Mapping[str, str]]:
     """The property filters to try in turn, until one of them has found an image that fits.
 
     R24: function and region type together. Then Cyborg's property; then the region type alone, because an image
@@ -104,12 +104,13 @@ def searches(wanted: ProgramRequest, target: BitstreamTarget) -> Iterator[Mappin
     yield region
 
 
-def choose(images: Sequence[ImageRecord], wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord | None:
+def choose_image(images: Sequence[ImageRecord], wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord | None:
     """The one image that fits, None where none does. Raises `MultipleBitstreams`: the choice is not ours (R25)."""
     fitting = {
         image.id: image
         for image in images
-        if (not wanted.bitstream_id or image.id == wanted.bitstream_id) and rejects(image, wanted, target) is None
+        if (not wanted.bitstream_id or image.id == wanted.bitstream_id)
+        and rejection_reason(image, wanted, target) is None
     }
     if len(fitting) > 1:
         named = " and ".join(f"{image.id} ({image.name})" for image in sorted(fitting.values(), key=lambda i: i.id))
@@ -120,24 +121,24 @@ def choose(images: Sequence[ImageRecord], wanted: ProgramRequest, target: Bitstr
     return next(iter(fitting.values()), None)
 
 
-def rejects(image: ImageRecord, wanted: ProgramRequest, target: BitstreamTarget) -> str | None:
+def rejection_reason(image: ImageRecord, wanted: ProgramRequest, target: BitstreamTarget) -> str | None:
     """Why `image` must not be programmed into `target`; None where it may."""
     if image.status != "active":
         return f"it is {image.status}"
-    if why := _withheld(image, target):
+    if why := _access_refusal(image, target):
         return why
     region = image.properties.get(REGION, "")
     if not same_id(region, target.region_type):
         return f"it is made for region type {region or '(none given)'}"
-    if target.device is not None and (why := _unfit(image, target.device)):
+    if target.device is not None and (why := _device_mismatch(image, target.device)):
         return why
     functions = functions_of(image)
-    if not wanted.bitstream_id and not any(matches(wanted, function) for function in functions):
+    if not wanted.bitstream_id and not any(is_wanted_function(wanted, function) for function in functions):
         return "it does not carry the function"
-    return _fault_of_functions(functions, "" if target.device is None else target.device.vendor)
+    return _unpublishable_functions(functions, "" if target.device is None else target.device.vendor)
 
 
-def _unfit(image: ImageRecord, device: Device) -> str:
+def _device_mismatch(image: ImageRecord, device: Device) -> str:
     """Which other card it is made for; empty where it may be for this one."""
     for name, have in (
         ("vendor", (device.vendor, device.vendor_id, f"0x{device.vendor_id}")),
@@ -145,15 +146,15 @@ def _unfit(image: ImageRecord, device: Device) -> str:
         ("shell_id", (device.shell_id,)),
     ):
         needed = image.properties.get(name)
-        if needed and comparable(needed) not in {comparable(value) for value in have}:
+        if needed and normalized_id(needed) not in {normalized_id(value) for value in have}:
             return f"it is made for {name} {needed}"
     return ""
 
 
-def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | None:
+def _unpublishable_functions(functions: Sequence[Function], vendor: str) -> str | None:
     """Anybody can put an image before everybody; what its properties say must not keep a host from publishing."""
-    if len(functions) > MOST_FUNCTIONS:
-        return f"it names {len(functions)} functions, {MOST_FUNCTIONS} at most can be told of"
+    if len(functions) > MAX_FUNCTIONS:
+        return f"it names {len(functions)} functions, {MAX_FUNCTIONS} at most can be told of"
     for function in functions:
         if not f"{function.id}{function.name}".isprintable() or not all(
             map(is_custom, function_traits(vendor, function))
@@ -162,15 +163,17 @@ def _fault_of_functions(functions: Sequence[Function], vendor: str) -> str | Non
     return None
 
 
-def not_found(wanted: ProgramRequest, target: BitstreamTarget, images: Sequence[ImageRecord]) -> BitstreamNotFound:
+def bitstream_not_found(
+    wanted: ProgramRequest, target: BitstreamTarget, images: Sequence[ImageRecord]
+) -> BitstreamNotFound:
     """Names what was searched and why each image that came near was not taken; images of others stay unknown."""
     known = [image for image in images if _may_know(image, target)]
-    reasons = [f"{image.id} ({image.name}): {rejects(image, wanted, target)}" for image in known]
+    reasons = [f"{image.id} ({image.name}): {rejection_reason(image, wanted, target)}" for image in known]
     seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
 
 
-def _withheld(image: ImageRecord, target: BitstreamTarget) -> str:
+def _access_refusal(image: ImageRecord, target: BitstreamTarget) -> str:
     """Why its visibility keeps it from `target`; empty where it does not."""
     if not _may_use(image, target):
         return (
@@ -191,16 +194,16 @@ def _may_know(image: ImageRecord, target: BitstreamTarget) -> bool:
     return _may_use(image, target) or image.visibility == "community"
 
 
-def carries(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
+def carries_bitstream(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
     """Is it what is wanted?"""
     if bitstream is None:
         return False
     if wanted.bitstream_id:
         return same_id(bitstream.image_id, wanted.bitstream_id)
-    return any(matches(wanted, function) for function in bitstream.functions)
+    return any(is_wanted_function(wanted, function) for function in bitstream.functions)
 
 
-def matches(wanted: ProgramRequest, function: Function) -> bool:
+def is_wanted_function(wanted: ProgramRequest, function: Function) -> bool:
     if wanted.function_id:
         return same_id(wanted.function_id, function.id)
     return bool(wanted.function_name) and wanted.function_name == function.name
@@ -208,8 +211,8 @@ def matches(wanted: ProgramRequest, function: Function) -> bool:
 
 def functions_of(image: ImageRecord) -> tuple[Function, ...]:
     """Ids and names are paired by their place in the two lists."""
-    ids = _listed(image.properties.get(FUNCTION_ID) or image.properties.get(CYBORG_FUNCTION_ID))
-    names = _listed(image.properties.get(FUNCTION_NAME))
+    ids = _split_list(image.properties.get(FUNCTION_ID) or image.properties.get(CYBORG_FUNCTION_ID))
+    names = _split_list(image.properties.get(FUNCTION_NAME))
     return tuple(Function(identity, name) for identity, name in zip_longest(ids, names, fillvalue=""))
 
 
@@ -224,7 +227,7 @@ def bitstream_of(image: ImageRecord) -> Bitstream:
     )
 
 
-def _listed(text: str | None) -> list[str]:
+def _split_list(text: str | None) -> list[str]:
     return [part for part in (piece.strip() for piece in (text or "").split(",")) if part]
 
 
@@ -253,7 +256,7 @@ def signed_bytes(text: str) -> bytes:
 def decode_manifest(text: str) -> Manifest:
     """Raises `ValueError` with what is wrong."""
     try:
-        document: Any = json.loads(text, object_pairs_hook=_once)
+        document: Any = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from error
     if not isinstance(document, dict) or set(document) != _FIELDS:
@@ -279,7 +282,7 @@ def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, 
     return ""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Readers differ in which of two equal names they take."""
     document = dict(pairs)
     if len(document) != len(pairs):

@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 
 #: Records that a host keeps while nobody takes them: every step writes them all.
-MOST_PENDING = 1000
+MAX_PENDING_RECORDS = 1000
 #: Characters of a text that comes from elsewhere, in columns of the service's table.
-LONGEST = 255
-LONGEST_REASON = 2000
+MAX_TEXT_CHARACTERS = 255
+MAX_REASON_CHARACTERS = 2000
 
 
 class DeviceEvent(StrEnum):
@@ -27,7 +27,7 @@ class DeviceEvent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
+class Requester:
     """For whom; all empty where it was for nobody: a mending, or an operator on the host."""
 
     instance_uuid: str = ""
@@ -42,7 +42,7 @@ class DeviceTransition:
     event: DeviceEvent
     deployable: str
     handle: str = ""  #: empty for a region
-    who: Who = Who()
+    who: Requester = Requester()
     image_id: str = ""  #: of the bitstream that is, or was to be, in the region
     digest: str = ""  #: sha512 of it
     done: bool = True  #: or it failed
@@ -72,38 +72,40 @@ class Journal:
     lost: int = 0  #: how many the gap at the head of `pending` stands for
 
 
-def written(journal: Journal, happenings: Sequence[DeviceTransition], at: datetime) -> Journal:
+def append_transitions(journal: Journal, happenings: Sequence[DeviceTransition], at: datetime) -> Journal:
     if not happenings:
         return journal
     # By the clock, so that a host whose checkpoint was removed does not number its records as it did before.
     first = max(journal.last + 1, int(at.timestamp() * 1_000_000))
-    new = tuple(HistoryRecord(first + number, at, _shortened(what)) for number, what in enumerate(happenings))
-    return _bounded(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
+    new = tuple(HistoryRecord(first + number, at, _truncated(what)) for number, what in enumerate(happenings))
+    return _limit_pending(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
 
 
-def taken(journal: Journal, upto: int) -> Journal:
+def drop_records(journal: Journal, upto: int) -> Journal:
     """The service has those up to the sequence number `upto`."""
     left = tuple(record for record in journal.pending if record.sequence > upto)
     return Journal(journal.last, left, journal.lost if left[:1] and left[0].what.event is DeviceEvent.GAP else 0)
 
 
-def _bounded(journal: Journal) -> Journal:
+def _limit_pending(journal: Journal) -> Journal:
     records = [record for record in journal.pending if record.what.event is not DeviceEvent.GAP]
-    excess = records[:-MOST_PENDING]
+    excess = records[:-MAX_PENDING_RECORDS]
     if not excess:
         return journal
     lost = journal.lost + len(excess)
     reason = f"{lost} records up to here were lost: the host could not tell the accelerator service for too long"
     gap = replace(excess[-1], what=DeviceTransition(DeviceEvent.GAP, "", done=False, reason=reason))
-    return Journal(journal.last, (gap, *records[-MOST_PENDING:]), lost)
+    return Journal(journal.last, (gap, *records[-MAX_PENDING_RECORDS:]), lost)
 
 
-def _shortened(what: DeviceTransition) -> DeviceTransition:
-    who = Who(what.who.instance_uuid, what.who.project_id[:LONGEST], what.who.user_id[:LONGEST])
+def _truncated(what: DeviceTransition) -> DeviceTransition:
+    who = Requester(
+        what.who.instance_uuid, what.who.project_id[:MAX_TEXT_CHARACTERS], what.who.user_id[:MAX_TEXT_CHARACTERS]
+    )
     return replace(
         what,
         who=who,
-        image_id=what.image_id[:LONGEST],
-        digest=what.digest[:LONGEST],
-        reason=what.reason[:LONGEST_REASON],
+        image_id=what.image_id[:MAX_TEXT_CHARACTERS],
+        digest=what.digest[:MAX_TEXT_CHARACTERS],
+        reason=what.reason[:MAX_REASON_CHARACTERS],
     )

@@ -194,7 +194,7 @@ def check_handle(handle: str) -> None:
         pci_parts(handle)
 
 
-def plugged(handle: str) -> dict[str, str]:
+def plug_answer(handle: str) -> dict[str, str]:
     """What `plug` tells of a handle: how it stands in the definition of a guest.
 
     ``{"pci_id": "0000:3b:00.1"}``, or ``{"type": "MDEV", "mdev": <uuid>, "parent": "0000:17:00.0", "asked_type":

@@ -6,10 +6,10 @@ No step can change hands without being seen here, whoever takes it. Pure: no I/O
 from collections.abc import Iterator
 
 from moorage.accelerator.model.attach_state import AttachState, HandleRecord, RegionRecord
-from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, Who
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, Requester
 from moorage.accelerator.model.devices import HandleState, RegionState
 
-_EVENTS = {
+_EVENT_BY_STATES = {
     (HandleState.CLAIMED, HandleState.ATTACHED): DeviceEvent.ATTACH,
     (HandleState.CLAIMED, HandleState.DIRTY): DeviceEvent.ATTACH,  # it failed
     (HandleState.ATTACHED, HandleState.DIRTY): DeviceEvent.DETACH,
@@ -19,16 +19,16 @@ _EVENTS = {
 }
 
 
-def happenings(before: AttachState, after: AttachState, reason: str) -> list[DeviceTransition]:
-    return [*_of_regions(before, after, reason), *_of_handles(before, after, reason)]
+def derive_transitions(before: AttachState, after: AttachState, reason: str) -> list[DeviceTransition]:
+    return [*_region_transitions(before, after, reason), *_handle_transitions(before, after, reason)]
 
 
-def _of_handles(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
+def _handle_transitions(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
     if before.handles is after.handles:
         return
     for pci_id, was in before.handles.items():
         now = after.handles.get(pci_id)
-        event = _EVENTS.get((was.state, HandleState.FREE if now is None else now.state))
+        event = _EVENT_BY_STATES.get((was.state, HandleState.FREE if now is None else now.state))
         if event is None:
             continue
         loaded = after.region(was.deployable).bitstream
@@ -47,14 +47,14 @@ def _of_handles(before: AttachState, after: AttachState, reason: str) -> Iterato
         )
 
 
-def _of_regions(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
+def _region_transitions(before: AttachState, after: AttachState, reason: str) -> Iterator[DeviceTransition]:
     if before.regions is after.regions:
         return
     for deployable, was in before.regions.items():
         now = after.regions.get(deployable)
         if was.state is not RegionState.PROGRAMMING or now is None or now.state is RegionState.PROGRAMMING:
             continue
-        done = now.state is RegionState.IDLE and _digest(now) == (was.wanted.digest if was.wanted else "")
+        done = now.state is RegionState.IDLE and _loaded_digest(now) == (was.wanted.digest if was.wanted else "")
         if was.wanted is None and not done and was.failed and was.failed == now.failed:
             continue  # the mending of a region is tried in every round
         unknown = "nobody knows what the region carries now" if now.state is RegionState.UNKNOWN else ""
@@ -69,10 +69,10 @@ def _of_regions(before: AttachState, after: AttachState, reason: str) -> Iterato
         )
 
 
-def _holder(before: AttachState, record: HandleRecord) -> Who:
+def _holder(before: AttachState, record: HandleRecord) -> Requester:
     attachment = before.attachments.get(record.instance_uuid)
-    return Who(record.instance_uuid) if attachment is None else attachment.who
+    return Requester(record.instance_uuid) if attachment is None else attachment.who
 
 
-def _digest(region: RegionRecord) -> str:
+def _loaded_digest(region: RegionRecord) -> str:
     return region.bitstream.digest if region.bitstream else ""

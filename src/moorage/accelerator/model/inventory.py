@@ -46,7 +46,7 @@ def provider_nodes(
     for device in devices:
         for deployable in device.deployables:
             blocked = device.health is not Health.OK or deployable.name in withheld
-            units = units_of(deployable, states, blocked=blocked)
+            units = inventory_of(deployable, states, blocked=blocked)
             if units.total == 0:  # Placement has no inventory of nothing
                 continue
             nodes.append(
@@ -60,7 +60,7 @@ def provider_nodes(
     return nodes
 
 
-def units_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Inventory:
+def inventory_of(deployable: Deployable, states: Mapping[str, HandleState], *, blocked: bool) -> Inventory:
     total = len(deployable.handles)
     withheld = sum(states.get(handle, HandleState.FREE) in WITHHELD for handle in deployable.handles)
     return Inventory(total, reserved=total if blocked else withheld, max_unit=total)

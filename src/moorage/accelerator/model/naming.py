@@ -51,12 +51,12 @@ class NameScheme(StrEnum):
 
 
 #: Cyborg's classes; of a type that is not here it is ``CUSTOM_<TYPE>``.
-_CYBORGS = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
+_CYBORG_CLASSES = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
 
 
 def resource_class(kind: DeviceType, names: NameScheme = NameScheme.SPEC) -> str:
     if names is NameScheme.CYBORG:
-        return _CYBORGS.get(kind, custom_name(kind))
+        return _CYBORG_CLASSES.get(kind, custom_name(kind))
     return f"{CLASS_PREFIX}{kind}"
 
 
@@ -116,21 +116,21 @@ def parse_trait(text: str) -> ParsedTrait | None:
         vendor, kind, identity = match.groups()
     else:
         return None
-    return ParsedTrait(TraitKind(kind.removesuffix("_ID").lower()), vendor.lower(), comparable(identity))
+    return ParsedTrait(TraitKind(kind.removesuffix("_ID").lower()), vendor.lower(), normalized_id(identity))
 
 
-def comparable(identity: str) -> str:
+def normalized_id(identity: str) -> str:
     """One form for ids and names however they are joined: lower case, letters and digits only."""
     return _JOINERS.sub("", identity.lower())
 
 
 def same_id(one: str, other: str) -> bool:
-    return bool(one) and comparable(one) == comparable(other)
+    return bool(one) and normalized_id(one) == normalized_id(other)
 
 
 def canonical_id(identity: str) -> str:
     """The dashed UUID that `identity` spells, or `identity` itself where it spells none."""
-    digits = comparable(identity)
+    digits = normalized_id(identity)
     if not _HEX.match(digits):
         return identity
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

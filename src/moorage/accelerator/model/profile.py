@@ -32,25 +32,25 @@ _KEY = re.compile(
 )
 
 
-_WANTED_BY_ACCEL_KEY = {
+_PROGRAM_KIND_BY_ACCEL_KEY = {
     "bitstream_id": "bitstream",
     "function_id": "function",
     "function_name": "function_name",
 }
 
 
-_ON = {"required", "true", "1", "yes"}
+_TRUE_VALUES = {"required", "true", "1", "yes"}
 
 
 _SIGNATURE = "bitstream_signature"
 
 
 #: Placement's bound for an amount has as many digits.
-_MOST_DIGITS = 10
+_MAX_DIGITS = 10
 
 
 #: What an image property or an id may hold.
-MOST_CHARACTERS = 255
+MAX_CHARACTERS = 255
 
 
 #: Of one group: each is a row of its own once a request is made, and no host has so many.
@@ -113,7 +113,7 @@ class Profile:
 
 
 @dataclass(slots=True)
-class _Draft:
+class _GroupDraft:
     amounts: dict[str, int] = field(default_factory=dict)
     traits: set[str] = field(default_factory=set)
     wanted: dict[str, set[str]] = field(default_factory=dict)
@@ -127,35 +127,35 @@ def refers_to_accelerators(extra_specs: Mapping[str, str]) -> bool:
     """
     return any(
         kind == "resources" and type_of_class(name) is not None and value.strip() != "0"
-        for kind, _, name, value in _entries(extra_specs)
+        for kind, _, name, value in _accelerator_entries(extra_specs)
     )
 
 
 def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
     """Raises `BadRequest` for what cannot be meant; keys of others (``hw:``, ``quota:``) are not looked at."""
-    drafts: dict[str, _Draft] = {}
-    for kind, suffix, name, value in _entries(extra_specs):
-        _add(drafts.setdefault(suffix, _Draft()), kind, name, value)
+    drafts: dict[str, _GroupDraft] = {}
+    for kind, suffix, name, value in _accelerator_entries(extra_specs):
+        _add_entry(drafts.setdefault(suffix, _GroupDraft()), kind, name, value)
     with_devices = {suffix: draft for suffix, draft in drafts.items() if draft.amounts}
     if not with_devices:
         raise BadRequest(
             "the flavor asks for no accelerator: none of its extra specs is resources:CUSTOM_ACCELERATOR_<TYPE>"
         )
-    _place_stray_wants(drafts, with_devices)
+    _move_unsuffixed_programs(drafts, with_devices)
     everywhere = "" in drafts and drafts[""].signed
-    groups = [_group(suffix, with_devices[suffix], everywhere=everywhere) for suffix in sorted(with_devices)]
+    groups = [_profile_group(suffix, with_devices[suffix], everywhere=everywhere) for suffix in sorted(with_devices)]
     if everywhere and not any(group.signed for group in groups):
         raise BadRequest(f"accel:{_SIGNATURE} is required, but no bitstream or function is named")
     return Profile(tuple(groups))
 
 
-def with_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
+def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
     """With what the properties of the server's own image ask for: ``accel:bitstream_id``, ``accel:function_id`` or
     ``accel:function_name``, as a flavor would say it. A flavor that says something itself is right (R18).
     """
     hints = {
         (kind, text.strip())
-        for name, kind in _WANTED_BY_ACCEL_KEY.items()
+        for name, kind in _PROGRAM_KIND_BY_ACCEL_KEY.items()
         if (text := properties.get(f"accel:{name}", "")).strip()
     }
     openings = [group for group in profile.groups if group.is_open]
@@ -168,19 +168,19 @@ def with_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
             f"the server's image hints at {what}, for {labels}: it takes one of each; say it in the flavor or profile"
         )
     (opening,), ((kind, value),) = openings, hints
-    signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _ON
-    hinted = replace(opening, wanted=_wanted(kind, value), signed=opening.signed or signed, hinted=True)
+    signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _TRUE_VALUES
+    hinted = replace(opening, wanted=_program_request(kind, value), signed=opening.signed or signed, hinted=True)
     return Profile(tuple(hinted if group is opening else group for group in profile.groups))
 
 
-def _entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
+def _accelerator_entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
     """(kind, suffix, name after the colon, value) of each key that is ours."""
     for key, value in extra_specs.items():
         if match := _KEY.match(key):
             yield match["kind"], match["suffix"], match["name"] or "", str(value)
 
 
-def _add(draft: _Draft, kind: str, name: str, value: str) -> None:
+def _add_entry(draft: _GroupDraft, kind: str, name: str, value: str) -> None:
     match kind:
         case "resources":
             if (device_type := type_of_class(name)) is not None and (amount := _amount(name, value)):
@@ -189,26 +189,26 @@ def _add(draft: _Draft, kind: str, name: str, value: str) -> None:
             if value.strip().lower() == "required":
                 draft.traits.add(name)
         case "accel" if name == _SIGNATURE:
-            if value.strip().lower() not in _ON:
+            if value.strip().lower() not in _TRUE_VALUES:
                 raise BadRequest(f"accel:{_SIGNATURE} is {value!r}; it takes required, and is left out otherwise")
             draft.signed = True
         case "accel":
-            if wanted_kind := _WANTED_BY_ACCEL_KEY.get(name):
+            if wanted_kind := _PROGRAM_KIND_BY_ACCEL_KEY.get(name):
                 draft.wanted.setdefault(wanted_kind, set()).add(value.strip())
         case _:
             if not name:
                 draft.wanted.setdefault(kind, set()).add(value.strip())
-            elif value.strip().lower() in _ON:
+            elif value.strip().lower() in _TRUE_VALUES:
                 draft.wanted.setdefault(kind, set()).add(name.strip())
 
 
 def _amount(name: str, value: str) -> int:
-    if not value.strip().isdecimal() or len(value) > _MOST_DIGITS:
-        raise BadRequest(f"the amount of {name} is {value[:MOST_CHARACTERS]!r}; it must be a whole number")
+    if not value.strip().isdecimal() or len(value) > _MAX_DIGITS:
+        raise BadRequest(f"the amount of {name} is {value[:MAX_CHARACTERS]!r}; it must be a whole number")
     return int(value)
 
 
-def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, _Draft]) -> None:
+def _move_unsuffixed_programs(drafts: Mapping[str, _GroupDraft], with_devices: Mapping[str, _GroupDraft]) -> None:
     """A bitstream or function without a device in its own group goes to the only group that has one."""
     for suffix, draft in drafts.items():
         if suffix in with_devices:
@@ -229,7 +229,7 @@ def _place_stray_wants(drafts: Mapping[str, _Draft], with_devices: Mapping[str, 
             next(iter(with_devices.values())).wanted.setdefault(kind, set()).update(values)
 
 
-def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> ProfileGroup:
+def _profile_group(suffix: str, draft: _GroupDraft, *, everywhere: bool) -> ProfileGroup:
     """`everywhere`: a signature is demanded of all that is programmed."""
     group = ProfileGroup(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
     named = [(kind, value) for kind, values in sorted(draft.wanted.items()) for value in sorted(values)]
@@ -242,15 +242,15 @@ def _group(suffix: str, draft: _Draft, *, everywhere: bool) -> ProfileGroup:
             f"{group.label} wants {' and '.join(f'{kind} {value}' for kind, value in named)}; one region carries one"
         )
     kind, value = named[0]
-    return replace(group, wanted=_wanted(kind, value), signed=draft.signed or everywhere)
+    return replace(group, wanted=_program_request(kind, value), signed=draft.signed or everywhere)
 
 
-def _wanted(kind: str, value: str) -> ProgramRequest:
+def _program_request(kind: str, value: str) -> ProgramRequest:
     if not value:
         raise BadRequest(f"the extra spec {kind} is empty; it takes the {kind.replace('_', ' ')}")
-    if len(value) > MOST_CHARACTERS or not value.isprintable():
+    if len(value) > MAX_CHARACTERS or not value.isprintable():
         raise BadRequest(
-            f"the extra spec {kind} is {value[:MOST_CHARACTERS]!r}; it takes {MOST_CHARACTERS} printable characters at most"
+            f"the extra spec {kind} is {value[:MAX_CHARACTERS]!r}; it takes {MAX_CHARACTERS} printable characters at most"
         )
     if kind == "bitstream":
         return ProgramRequest(bitstream_id=canonical_id(value))

@@ -60,15 +60,15 @@ class AttachmentReport:
 
 
 def device_reports(held: AttachState, names: NameScheme = NameScheme.SPEC) -> list[DeviceReport]:
-    return [_device(held, device, names) for device in devices_as_loaded(held)]
+    return [_device_report(held, device, names) for device in devices_as_loaded(held)]
 
 
 def attachment_reports(held: AttachState) -> list[AttachmentReport]:
     attached = (one for one in held.attachments.values() if one.step is AttachStep.ATTACHED)
-    return [report for attachment in attached for report in _attached(attachment)]
+    return [report for attachment in attached for report in _attachment_reports(attachment)]
 
 
-def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
+def _attachment_reports(attachment: Attachment) -> Iterable[AttachmentReport]:
     suffixes = sorted({handle.group for handle in attachment.handles})
     return (
         AttachmentReport(
@@ -83,7 +83,7 @@ def _attached(attachment: Attachment) -> Iterable[AttachmentReport]:
     )
 
 
-def _device(held: AttachState, device: Device, names: NameScheme) -> DeviceReport:
+def _device_report(held: AttachState, device: Device, names: NameScheme) -> DeviceReport:
     return DeviceReport(
         address=device.pci_id,
         type=str(device.type),
@@ -93,7 +93,7 @@ def _device(held: AttachState, device: Device, names: NameScheme) -> DeviceRepor
         driver=device.driver,
         health=str(device.health),
         numa_node=device.numa_node,
-        deployables=tuple(_deployable(held, part) for part in device.deployables),
+        deployables=tuple(_deployable_report(held, part) for part in device.deployables),
         board=device.board,
         shell_id=device.shell_id,
         details=device.details,
@@ -101,7 +101,7 @@ def _device(held: AttachState, device: Device, names: NameScheme) -> DeviceRepor
     )
 
 
-def _deployable(held: AttachState, part: Deployable) -> DeployableReport:
+def _deployable_report(held: AttachState, part: Deployable) -> DeployableReport:
     states = held.states()
     loaded = part.bitstream
     return DeployableReport(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from moorage.accelerator.model.errors import BadRequest
-from moorage.accelerator.model.profile import MOST_CHARACTERS
+from moorage.accelerator.model.profile import MAX_CHARACTERS
 from moorage.core.ids import is_uuid
 
 
@@ -46,64 +46,64 @@ def decode_plug(instance_info: object, selected_rp: object, extra_specs: object)
 
     `selected_rp` is ``{"uuid": <rp>}`` or ``{<group suffix>: [<rp>, ...]}`` (A5).
     """
-    info = _mapping("instance_info", instance_info)
-    specs = _mapping("flavor_extra_specs", extra_specs)
-    everywhere, selected = _selected(_mapping("selected_rp", selected_rp))
+    info = _check_mapping("instance_info", instance_info)
+    specs = _check_mapping("flavor_extra_specs", extra_specs)
+    everywhere, selected = _decode_selection(_check_mapping("selected_rp", selected_rp))
     return PlugRequest(
         instance_uuid=instance_uuid_of(info),
-        instance_name=_text(info, "name"),
-        project_id=_text(info, "project_id", "tenant_id"),
-        image_id=_text(info, "image_id", "image_uuid"),
+        instance_name=_text_field(info, "name"),
+        project_id=_text_field(info, "project_id", "tenant_id"),
+        image_id=_text_field(info, "image_id", "image_uuid"),
         selected=selected,
         everywhere=everywhere,
         extra_specs={str(key): str(value) for key, value in specs.items()},
-        user_id=_text(info, "user_id"),
+        user_id=_text_field(info, "user_id"),
     )
 
 
 def instance_uuid_of(instance_info: object) -> str:
-    text = _text(_mapping("instance_info", instance_info), "uuid", "instance_uuid")
+    text = _text_field(_check_mapping("instance_info", instance_info), "uuid", "instance_uuid")
     if not is_uuid(text):
         raise BadRequest(f"instance_info needs the instance's uuid; it has {text!r}")
     return text.lower()
 
 
 def instance_name_of(instance_info: object) -> str:
-    return _text(_mapping("instance_info", instance_info), "name")
+    return _text_field(_check_mapping("instance_info", instance_info), "name")
 
 
-def _mapping(name: str, value: object) -> Mapping[str, object]:
+def _check_mapping(name: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise BadRequest(f"{name} must be a mapping, not {type(value).__name__}")
     return value
 
 
-def _text(info: Mapping[str, object], *names: str) -> str:
+def _text_field(info: Mapping[str, object], *names: str) -> str:
     for name in names:
         if (value := info.get(name)) is not None:
             if not isinstance(value, str):
                 raise BadRequest(f"{name} in instance_info must be text, not {type(value).__name__}")
-            if len(value) > MOST_CHARACTERS or "\0" in value:
-                raise BadRequest(f"{name} in instance_info may have {MOST_CHARACTERS} characters, and no NUL")
+            if len(value) > MAX_CHARACTERS or "\0" in value:
+                raise BadRequest(f"{name} in instance_info may have {MAX_CHARACTERS} characters, and no NUL")
             return value
     return ""
 
 
-def _selected(chosen: Mapping[str, object]) -> tuple[str, dict[str, tuple[str, ...]]]:
+def _decode_selection(chosen: Mapping[str, object]) -> tuple[str, dict[str, tuple[str, ...]]]:
     if not chosen:
         raise BadRequest("selected_rp names no resource provider")
     if isinstance(one := chosen.get("uuid"), str):
-        return _provider(one), {}
+        return _decode_provider(one), {}
     selected = {}
     for suffix, providers in chosen.items():
         several = [providers] if isinstance(providers, str) else providers
         if not isinstance(several, list | tuple) or not several:
             raise BadRequest(f"selected_rp[{suffix!r}] must be a list of resource provider uuids")
-        selected[str(suffix)] = tuple(_provider(one) for one in several)
+        selected[str(suffix)] = tuple(_decode_provider(one) for one in several)
     return "", selected
 
 
-def _provider(text: object) -> str:
+def _decode_provider(text: object) -> str:
     if not isinstance(text, str) or not is_uuid(text):
         raise BadRequest(f"{text!r} in selected_rp is no uuid of a resource provider")
     return text.lower()

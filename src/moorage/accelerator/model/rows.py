@@ -52,7 +52,7 @@ class DeployableRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceRecord:
+class DeployableUsage:
     """A deployable as somebody looks at it who wants to bind there."""
 
     rp_uuid: str

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Engine
 
-from moorage.accelerator.model.binding import PATIENCE, RequestState
+from moorage.accelerator.model.binding import NOVA_BIND_TIMEOUT, RequestState
 from moorage.accelerator.model.rows import RequestRecord
 from moorage.accelerator.service.host_jobs import EVENTS_QUEUE, JOB_LEASE_S
 from moorage.accelerator.store import accelerator_store
@@ -24,10 +24,10 @@ from moorage.jobs.store import JobStore
 
 log = logging.getLogger(__name__)
 
-EVENT = "accelerator-request-bound"
-FIRST_PAUSE_S = 1.0
-LONGEST_PAUSE_S = 30.0
-AT_ONCE = 20
+EVENT_NAME = "accelerator-request-bound"
+FIRST_RETRY_PAUSE_S = 1.0
+MAX_RETRY_PAUSE_S = 30.0
+MAX_JOBS_PER_RUN = 20
 
 JOBS = JobStore(t.jobs)
 
@@ -62,17 +62,17 @@ class EventsTask:
 
     def _claim(self, connection: Connection) -> list[tuple[Job, list[RequestRecord]]]:
         now = self._clock.now()
-        jobs = JOBS.claim(connection, EVENTS_QUEUE, self._worker, now, JOB_LEASE_S, AT_ONCE)
-        return [(job, _concerned(connection, job)) for job in jobs]
+        jobs = JOBS.claim(connection, EVENTS_QUEUE, self._worker, now, JOB_LEASE_S, MAX_JOBS_PER_RUN)
+        return [(job, _requests_of_job(connection, job)) for job in jobs]
 
     def _work(self, job: Job, rows: Sequence[RequestRecord]) -> Callable[[Connection], object]:
         """What is to be written about the job: done twice, compute is told twice."""
-        is_over = self._clock.now() - job.created_at >= PATIENCE
+        is_over = self._clock.now() - job.created_at >= NOVA_BIND_TIMEOUT
         heard = not rows or self._tell(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         now = self._clock.now()
         if rows and not is_over and (failed or not heard):
-            again = now + timedelta(seconds=min(FIRST_PAUSE_S * 2 ** (job.attempt - 1), LONGEST_PAUSE_S))
+            again = now + timedelta(seconds=min(FIRST_RETRY_PAUSE_S * 2 ** (job.attempt - 1), MAX_RETRY_PAUSE_S))
             return lambda connection: JOBS.release(connection, job.id, job.epoch, again)
         return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
 
@@ -80,7 +80,7 @@ class EventsTask:
         """Whether compute took it."""
         events = [
             {
-                "name": EVENT,
+                "name": EVENT_NAME,
                 "server_uuid": instance_uuid,
                 "tag": row.uuid,
                 "status": "completed" if row.state == RequestState.BOUND else "failed",
@@ -97,8 +97,8 @@ class EventsTask:
         return True
 
 
-def _concerned(connection: Connection, job: Job) -> list[RequestRecord]:
+def _requests_of_job(connection: Connection, job: Job) -> list[RequestRecord]:
     """Those of the job's requests that are still what it is about."""
-    rows = accelerator_store.requests_named(connection, job.payload["requests"])
+    rows = accelerator_store.requests_by_uuid(connection, job.payload["requests"])
     about = (RequestState.BOUND, RequestState.BIND_FAILED)
     return [row for row in rows if row.state in about and row.instance_uuid == job.payload["instance_uuid"]]

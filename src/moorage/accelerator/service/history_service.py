@@ -9,7 +9,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from moorage.accelerator.model.device_history import LONGEST, LONGEST_REASON, DeviceEvent, HistoryRecord
+from moorage.accelerator.model.device_history import (
+    MAX_REASON_CHARACTERS,
+    MAX_TEXT_CHARACTERS,
+    DeviceEvent,
+    HistoryRecord,
+)
 from moorage.accelerator.model.devices import HandleState
 from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.store import accelerator_store, history_store
@@ -17,7 +22,7 @@ from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
 from moorage.db.prepared_transactions import PreparedDatabase
 
-_LARGEST = (1 << 63) - 1
+_MAX_SEQUENCE = (1 << 63) - 1
 
 
 class DeviceHistoryService:
@@ -27,7 +32,7 @@ class DeviceHistoryService:
     def write(self, host: str, records: Sequence[HistoryRecord]) -> None:
         """Those that are not known yet. Raises `Invalid`: nothing is written then."""
         for record in records:
-            _check(record)
+            _check_record(record)
         try:
             self._write(host, records)
         except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
@@ -35,9 +40,9 @@ class DeviceHistoryService:
 
     def _write(self, host: str, records: Sequence[HistoryRecord]) -> None:
         def work(connection: Connection) -> None:
-            known = history_store.known(connection, host, [record.sequence for record in records])
+            known = history_store.known_sequences(connection, host, [record.sequence for record in records])
             new = {record.sequence: record for record in records if record.sequence not in known}
-            history_store.add(connection, host, list(new.values()))
+            history_store.insert_records(connection, host, list(new.values()))
 
         self._database.in_transaction(work)
 
@@ -60,7 +65,7 @@ class DeviceHistoryService:
                         "host and its address."
                     )
                 wanted = wanted.of(devices[0])
-            return history_store.entries(connection, wanted, after, limit, newest_first=newest_first)
+            return history_store.list_entries(connection, wanted, after, limit, newest_first=newest_first)
 
     def handles(self, host: str) -> list[HandleRow]:
         """The attach handles of the host, as it has told last; with why those are quarantined that are, and who has them."""
@@ -71,7 +76,7 @@ class DeviceHistoryService:
                 HandleRow(
                     handle,
                     state,
-                    _why(connection, host, handle, state),
+                    _quarantine_reason(connection, host, handle, state),
                     devices[part.device_id],
                     part,
                     requests.get(handle),
@@ -81,21 +86,22 @@ class DeviceHistoryService:
             ]
 
 
-def _why(connection: Connection, host: str, handle: str, state: str) -> str:
+def _quarantine_reason(connection: Connection, host: str, handle: str, state: str) -> str:
     if state != HandleState.QUARANTINED:
         return ""
     wanted = HistoryFilter(hostname=host, handle=handle, event=str(DeviceEvent.QUARANTINE))
     return next(
-        (one.record.what.reason for one in history_store.entries(connection, wanted, None, 1, newest_first=True)), ""
+        (one.record.what.reason for one in history_store.list_entries(connection, wanted, None, 1, newest_first=True)),
+        "",
     )
 
 
-def _check(record: HistoryRecord) -> None:
+def _check_record(record: HistoryRecord) -> None:
     what = record.what
     texts = (what.deployable, what.handle, what.who.project_id, what.who.user_id, what.image_id, what.digest)
-    if any(len(text) > LONGEST for text in texts) or len(what.reason) > LONGEST_REASON:
-        raise Invalid(f"record {record.sequence} has a text that is longer than {LONGEST} characters")
+    if any(len(text) > MAX_TEXT_CHARACTERS for text in texts) or len(what.reason) > MAX_REASON_CHARACTERS:
+        raise Invalid(f"record {record.sequence} has a text that is longer than {MAX_TEXT_CHARACTERS} characters")
     if what.who.instance_uuid and not is_uuid(what.who.instance_uuid):
         raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is no UUID")
-    if not 0 < record.sequence <= _LARGEST or record.at.tzinfo is None:
+    if not 0 < record.sequence <= _MAX_SEQUENCE or record.at.tzinfo is None:
         raise Invalid(f"record {record.sequence} has a number or a time that cannot be kept")

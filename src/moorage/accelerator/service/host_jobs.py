@@ -30,12 +30,12 @@ EVENTS_QUEUE = "compute-events"
 
 #: Longer than an agent goes without a sign of life while it programs.
 JOB_LEASE_S = 60.0
-MAX_JOBS_AT_ONCE = 20
+MAX_JOBS_PER_CLAIM = 20
 #: An agent that dies in the same job so often is not asked again; what is bound by halves is undone at its start.
 MAX_ATTEMPTS = 10
 
 #: What must be done in the end, however often a host could not. Before it is asked again, a pause.
-_INSISTENT = frozenset({UNBIND, WISHES})
+_MUST_SUCCEED = frozenset({UNBIND, WISHES})
 RETRY_PAUSE = timedelta(seconds=10)
 #: The same where somebody is just giving back what is wanted.
 SHORT_PAUSE = timedelta(seconds=2)
@@ -93,7 +93,7 @@ class HostJobs:
             def given_up(connection: Connection, job: Job) -> None:
                 told.extend(self._follow(connection, job, JobReport("failed", job.epoch, job.result or {})))
 
-            most = min(limit, MAX_JOBS_AT_ONCE)
+            most = min(limit, MAX_JOBS_PER_CLAIM)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
 
         jobs = self._database.in_transaction(work)
@@ -128,19 +128,19 @@ class HostJobs:
 
     def _pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
         """Before the next attempt; None: the job has ended."""
-        if _is_to_be_repeated(job, report):
+        if _must_be_repeated(job, report):
             return RETRY_PAUSE
         hopeful = self.hopeful.get(job.kind)
         return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
 
     def _follow(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        if _is_to_be_repeated(job, report):  # given up: begin anew
+        if _must_be_repeated(job, report):  # given up: begin anew
             self.enqueue(connection, job.queue, job.kind, job.key, job.payload)
             return [job.queue]
         follower = self.followers.get(job.kind)
         return follower(connection, job, report) if follower is not None else ()
 
 
-def _is_to_be_repeated(job: Job, report: JobReport) -> bool:
+def _must_be_repeated(job: Job, report: JobReport) -> bool:
     """A handle that could not be cleaned is quarantined by its agent; the instance holds it no more."""
-    return job.kind in _INSISTENT and report.error is not None and report.result.get("code") != CleanFailed.code
+    return job.kind in _MUST_SUCCEED and report.error is not None and report.result.get("code") != CleanFailed.code

@@ -14,7 +14,7 @@ from moorage.accelerator.host.bitstream_lookup import find_image
 from moorage.accelerator.model.bitstream import BitstreamTarget
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
 from moorage.accelerator.model.inventory import provider_name
-from moorage.accelerator.model.naming import TraitKind, comparable, parse_trait
+from moorage.accelerator.model.naming import TraitKind, normalized_id, parse_trait
 from moorage.accelerator.model.profile import ProgramRequest
 from moorage.accelerator.model.rows import (
     FUNCTION,
@@ -38,17 +38,17 @@ from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 
 #: Programming is waited for so long, and looked at so often.
-PATIENCE_S = 60.0
+PROGRAM_TIMEOUT_S = 60.0
 
 
-LOOK_EVERY_S = 0.2
+JOB_POLL_S = 0.2
 
 
 TRAIT_KEY = "trait"
 
 
 #: By which images tell for which of the cards with a region of their type they are: what hosts alone can judge.
-_OF_CARDS = ("vendor", "board", "shell_id")
+_CARD_PROPERTIES = ("vendor", "board", "shell_id")
 
 
 T = TypeVar("T")
@@ -71,7 +71,9 @@ class OperatorService:
         def work(connection: Connection) -> str:
             device = _device(connection, uuid)
             if device.status != status:
-                accelerator_store.change(connection, t.devices, device.id, {"status": str(status)}, self._clock.now())
+                accelerator_store.update_row(
+                    connection, t.devices, device.id, {"status": str(status)}, self._clock.now()
+                )
                 self._wish(connection, device.hostname)
             return device.hostname
 
@@ -115,10 +117,10 @@ class OperatorService:
 
         host, job_id = self._database.in_transaction(work)
         self._jobs.hint([host])
-        ended = self._ended(job_id, PATIENCE_S if wait_s is None else wait_s)
+        ended = self._ended(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
-                f"The host has not programmed the device within {PATIENCE_S:.0f} s; look at it again later."
+                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; look at it again later."
             )
         if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
@@ -128,11 +130,11 @@ class OperatorService:
 
     def _ended(self, job_id: str, wait_s: float) -> Job | None:
         """None: not in that time."""
-        for _ in range(1 + round(wait_s / LOOK_EVERY_S)):
+        for _ in range(1 + round(wait_s / JOB_POLL_S)):
             job = self._jobs.get(job_id)
             if job is not None and job.finished_at is not None:
                 return job
-            self._clock.sleep(LOOK_EVERY_S)
+            self._clock.sleep(JOB_POLL_S)
         return None
 
     def _programmed(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
@@ -141,7 +143,7 @@ class OperatorService:
                 # Whose functions the next report tells: until then nobody is told those of the bitstream before.
                 kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
                 carries = {"bitstream_id": report.result.get("bitstream_id"), "attributes": kept}
-                accelerator_store.change(connection, t.deployables, part.id, carries, self._clock.now())
+                accelerator_store.update_row(connection, t.deployables, part.id, carries, self._clock.now())
         return ()
 
     # -------------------------------------------------------------------------------------- attributes
@@ -165,7 +167,7 @@ class OperatorService:
             if part is None:
                 raise NotFound(f"Deployable {deployable_id} could not be found.")
             values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
-            accelerator_store.add(connection, t.attributes, values, self._clock.now())
+            accelerator_store.insert_row(connection, t.attributes, values, self._clock.now())
             host = _host_of(connection, part)
             self._wish(connection, host)
             return host, _attribute(connection, uuid)
@@ -179,7 +181,7 @@ class OperatorService:
             found = _attribute(connection, uuid)
             (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
             host = _host_of(connection, part)
-            accelerator_store.remove(connection, t.attributes, [found.id])
+            accelerator_store.delete_rows(connection, t.attributes, [found.id])
             self._wish(connection, host)
             return host
 
@@ -206,7 +208,7 @@ class OperatorService:
 
 
 @dataclass(frozen=True, slots=True)
-class Loadable:
+class LoadableBitstream:
     """`image` fits regions of that type. One of several, where the card decides which of them."""
 
     image: ImageRecord
@@ -220,14 +222,14 @@ class BitstreamService:
         self._database = database
         self._images = images
 
-    def loadable(self, wanted: ProgramRequest, project_id: str, traits: Collection[str]) -> list[Loadable]:
+    def loadable(self, wanted: ProgramRequest, project_id: str, traits: Collection[str]) -> list[LoadableBitstream]:
         """By type of region, of those that hosts report and that have all of `traits`; traits of other kinds do not count.
 
         Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch` where there is none.
         """
         if self._images is None:
             raise NotFound("this accelerator service knows of no images")
-        found: list[Loadable] = []
+        found: list[LoadableBitstream] = []
         refusals: list[MoorageError] = []
         types = self._region_types(traits)
         for region_type in types:
@@ -236,7 +238,7 @@ class BitstreamService:
             except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
                 refusals.append(error)
             else:
-                found.append(Loadable(image, region_type))
+                found.append(LoadableBitstream(image, region_type))
         if found:
             return found
         if not refusals:
@@ -248,8 +250,8 @@ class BitstreamService:
         try:
             return find_image(images, wanted, target)
         except MultipleBitstreams as error:
-            several = _several(images, target, error)
-            if len({tuple(one.properties.get(name) for name in _OF_CARDS) for one in several}) == 1:
+            several = _get_images(images, target, error)
+            if len({tuple(one.properties.get(name) for name in _CARD_PROPERTIES) for one in several}) == 1:
                 raise
             return several[0]
 
@@ -259,30 +261,32 @@ class BitstreamService:
         with self._database.read() as connection:
             parts = accelerator_store.deployables(connection)
         there = sorted({value for part in parts for key, value in part.attributes if key == REGION_TYPE})
-        return [one for one in there if wanted <= {comparable(one)}]
+        return [one for one in there if wanted <= {normalized_id(one)}]
 
 
-def _several(images: ImageSource, target: BitstreamTarget, error: MultipleBitstreams) -> list[ImageRecord]:
+def _get_images(images: ImageSource, target: BitstreamTarget, error: MultipleBitstreams) -> list[ImageRecord]:
     return [image for one in error.images if (image := images.get(target.view, one)) is not None]
 
 
 def _device(connection: Connection, uuid: str) -> DeviceRecord:
-    return _one(accelerator_store.devices(connection, uuid=uuid), f"Device {uuid}")
+    return _first_or_not_found(accelerator_store.devices(connection, uuid=uuid), f"Device {uuid}")
 
 
 def _deployable(connection: Connection, uuid: str) -> DeployableRecord:
-    return _one(accelerator_store.deployables(connection, uuid=uuid), f"Deployable {uuid}")
+    return _first_or_not_found(accelerator_store.deployables(connection, uuid=uuid), f"Deployable {uuid}")
 
 
 def _attribute(connection: Connection, uuid: str) -> AttributeRecord:
-    return _one(accelerator_store.attributes(connection, uuid=uuid), f"Attribute {uuid}")
+    return _first_or_not_found(accelerator_store.attributes(connection, uuid=uuid), f"Attribute {uuid}")
 
 
 def _host_of(connection: Connection, part: DeployableRecord) -> str:
-    return _one([one for one in accelerator_store.devices(connection) if one.id == part.device_id], "Device").hostname
+    return _first_or_not_found(
+        [one for one in accelerator_store.devices(connection) if one.id == part.device_id], "Device"
+    ).hostname
 
 
-def _one(found: Sequence[T], what: str) -> T:
+def _first_or_not_found(found: Sequence[T], what: str) -> T:
     if not found:
         raise NotFound(f"{what} could not be found.")
     return found[0]

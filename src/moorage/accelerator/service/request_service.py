@@ -14,16 +14,16 @@ from typing import Any
 from sqlalchemy import Connection
 
 from moorage.accelerator.model.binding import (
-    HAVING,
+    HOLDING,
     ON_HOST,
     TRANSITIONS,
     Binding,
     RequestState,
-    amount,
     bind_order,
     handle_states,
     is_hidden,
     state_shown_to_compute,
+    units_of_group,
 )
 from moorage.accelerator.model.devices import HandleState, Health, mdev_of
 from moorage.accelerator.model.errors import NoCapacity
@@ -83,7 +83,7 @@ class RequestService:
         """Those that `caller` may see, the newest first, from behind request `after` on. Raises `Invalid`."""
         project_id = None if caller.is_admin or caller.is_service else caller.project_id
         with self._database.read() as connection:
-            last = accelerator_store.requests_named(connection, [after]) if after else []
+            last = accelerator_store.requests_by_uuid(connection, [after]) if after else []
             if after and not any(project_id in (None, row.project_id) for row in last):
                 raise Invalid(f"after={after!r} is no accelerator request (any more); begin with the first page.")
             before = last[0].id if last else None
@@ -100,14 +100,14 @@ class RequestService:
 
         def work(connection: Connection) -> list[RequestRecord]:
             if self._quota != UNLIMITED:
-                accelerator_store.lock_making(connection)
+                accelerator_store.lock_request_creation(connection)
             profile = accelerator_store.profile(connection, name=profile_name)
             if profile is None:
                 raise NotFound(f"Device profile {profile_name} could not be found.")
-            self._admit(connection, caller.project_id, sum(map(amount, profile.groups)))
+            self._admit(connection, caller.project_id, sum(map(units_of_group, profile.groups)))
             uuids = []
             for number, group in enumerate(profile.groups):
-                for _ in range(amount(group)):
+                for _ in range(units_of_group(group)):
                     uuids.append(self._ids.uuid())
                     values = {
                         "uuid": uuids[-1],
@@ -117,8 +117,8 @@ class RequestService:
                         "device_profile_group_id": number,
                         "profile_group": dict(group),
                     }
-                    accelerator_store.add(connection, t.accelerator_requests, values, self._clock.now())
-            return accelerator_store.requests_named(connection, uuids)
+                    accelerator_store.insert_row(connection, t.accelerator_requests, values, self._clock.now())
+            return accelerator_store.requests_by_uuid(connection, uuids)
 
         return self._database.in_transaction(work)
 
@@ -177,7 +177,7 @@ class RequestService:
                     "instance_uuid": instance,
                     "project_id": project_id,
                 }
-                accelerator_store.change(connection, t.accelerator_requests, row.id, values, self._clock.now())
+                accelerator_store.update_row(connection, t.accelerator_requests, row.id, values, self._clock.now())
             self._jobs.enqueue(connection, host, BIND, f"{host}/{instance}", asdict(order))
         return {host for host, _ in by_place}
 
@@ -185,7 +185,9 @@ class RequestService:
         """Raises `NotFound` or `Conflict` for a device that cannot be given out, by what is known here; its host has the last
         word.
         """
-        known = {place.rp_uuid: place for place in accelerator_store.places(connection, host, providers, HAVING)}
+        known = {
+            place.rp_uuid: place for place in accelerator_store.usable_deployables(connection, host, providers, HOLDING)
+        }
         for provider in set(providers):
             place = known.get(provider)
             if place is None:
@@ -210,8 +212,8 @@ class RequestService:
         """
 
         def work(connection: Connection) -> tuple[set[str], list[str], int]:
-            rows = accelerator_store.requests_named(connection, uuids)
-            rows = [row for row in rows if _may_touch(caller, row) and not is_hidden(row)]
+            rows = accelerator_store.requests_by_uuid(connection, uuids)
+            rows = [row for row in rows if _may_access(caller, row) and not is_hidden(row)]
             if any(row.state in ON_HOST for row in rows):
                 _check_service(caller, "Deleting a bound accelerator request")
             missing = sorted(set(uuids) - {row.uuid for row in rows})
@@ -228,7 +230,7 @@ class RequestService:
 
         def work(connection: Connection) -> set[str]:
             rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
-            return self._let_go(connection, [row for row in rows if _made_here(row)], RequestState.DELETING)
+            return self._let_go(connection, [row for row in rows if _is_made_by_api(row)], RequestState.DELETING)
 
         self._jobs.hint(self._database.in_transaction(work))
 
@@ -238,14 +240,14 @@ class RequestService:
         for row in rows:
             if is_hidden(row) or row.state == after:
                 continue
-            if not _made_here(row):
+            if not _is_made_by_api(row):
                 raise Conflict(f"Accelerator request {row.uuid} was made with its server; delete the server.")
             TRANSITIONS.check(RequestState(row.state), after)
             if row.state in ON_HOST and row.hostname and row.instance_uuid:
                 places.add((row.hostname, row.instance_uuid))
                 self._set(connection, row, after)
             elif after is RequestState.DELETING:
-                accelerator_store.remove(connection, t.accelerator_requests, [row.id])
+                accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id])
             else:
                 self._set(connection, row, after)
         for host, instance in sorted(places):
@@ -256,7 +258,7 @@ class RequestService:
 
     def _let_go_of(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
-        accelerator_store.remove(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
+        accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
         self._note_handles(connection, job.queue, report)
         return ()
 
@@ -273,7 +275,9 @@ class RequestService:
     def _bound(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         uuids: Sequence[str] = sorted(job.payload["requests"])
         rows = [
-            row for row in accelerator_store.requests_named(connection, uuids) if row.state == RequestState.BIND_STARTED
+            row
+            for row in accelerator_store.requests_by_uuid(connection, uuids)
+            if row.state == RequestState.BIND_STARTED
         ]
         if not rows:
             return ()  # deleted meanwhile; the host is told next
@@ -281,8 +285,8 @@ class RequestService:
         reported = accelerator_store.requests(
             connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"]
         )
-        accelerator_store.remove(
-            connection, t.accelerator_requests, [row.id for row in reported if not _made_here(row)]
+        accelerator_store.delete_rows(
+            connection, t.accelerator_requests, [row.id for row in reported if not _is_made_by_api(row)]
         )
         for row in rows:
             if report.error is None and row.uuid in handles:
@@ -303,25 +307,25 @@ class RequestService:
         if after is RequestState.UNBOUND:
             values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
         TRANSITIONS.check(RequestState(row.state), after)
-        accelerator_store.change(
+        accelerator_store.update_row(
             connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self._clock.now()
         )
 
 
 def _visible(connection: Connection, caller: Caller, uuids: Sequence[str]) -> list[RequestRecord]:
     """Raises `NotFound` naming the first that is not there for `caller`."""
-    found = {row.uuid: row for row in accelerator_store.requests_named(connection, uuids)}
+    found = {row.uuid: row for row in accelerator_store.requests_by_uuid(connection, uuids)}
     for uuid in uuids:
-        if uuid not in found or not _may_touch(caller, found[uuid]) or is_hidden(found[uuid]):
+        if uuid not in found or not _may_access(caller, found[uuid]) or is_hidden(found[uuid]):
             raise NotFound(f"AcceleratorRequest {uuid} could not be found.")
     return list(found.values())
 
 
-def _may_touch(caller: Caller, row: RequestRecord) -> bool:
+def _may_access(caller: Caller, row: RequestRecord) -> bool:
     return caller.by_service or caller.may_see(row.project_id)
 
 
-def _made_here(row: RequestRecord) -> bool:
+def _is_made_by_api(row: RequestRecord) -> bool:
     """By this API, and not reported by a host for what was plugged there."""
     return row.device_profile_name is not None
 

@@ -85,7 +85,7 @@ class AcceleratorService:
 
     def device(self, uuid: str) -> DeviceRecord:
         with self._database.read() as connection:
-            return _one(accelerator_store.devices(connection, uuid=uuid), "Device", uuid)
+            return _first_or_not_found(accelerator_store.devices(connection, uuid=uuid), "Device", uuid)
 
     def deployables(self) -> list[DeployableRecord]:
         with self._database.read() as connection:
@@ -93,7 +93,7 @@ class AcceleratorService:
 
     def deployable(self, uuid: str) -> DeployableRecord:
         with self._database.read() as connection:
-            return _one(accelerator_store.deployables(connection, uuid=uuid), "Deployable", uuid)
+            return _first_or_not_found(accelerator_store.deployables(connection, uuid=uuid), "Deployable", uuid)
 
     # ------------------------------------------------------------------------------------ device profiles
 
@@ -113,7 +113,7 @@ class AcceleratorService:
         values = {"uuid": uuid, "name": new.name, "description": new.description, "groups": new.groups}
 
         def work(connection: Connection) -> ProfileRecord:
-            accelerator_store.add(connection, t.device_profiles, values, now)
+            accelerator_store.insert_row(connection, t.device_profiles, values, now)
             return _profile(connection, uuid)
 
         try:
@@ -134,11 +134,11 @@ class AcceleratorService:
         def work(connection: Connection) -> None:
             profiles = [_profile(connection, wanted) for wanted in names_or_uuids]
             for profile in profiles:
-                if request := accelerator_store.a_request_of_profile(connection, profile.name):
+                if request := accelerator_store.find_request_of_profile(connection, profile.name):
                     raise Conflict(
                         f"Device profile {profile.name} has accelerator requests, {request} among them; delete them first."
                     )
-            accelerator_store.remove(connection, t.device_profiles, [profile.id for profile in profiles])
+            accelerator_store.delete_rows(connection, t.device_profiles, [profile.id for profile in profiles])
 
         self._database.in_transaction(work)
 
@@ -174,7 +174,7 @@ class AcceleratorService:
                 if report.instance_uuid not in bound
             }
             gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
-            accelerator_store.remove(connection, t.accelerator_requests, [one.id for one in gone])
+            accelerator_store.delete_rows(connection, t.accelerator_requests, [one.id for one in gone])
             kept = [one for one in known if one not in gone]
             self._sync(
                 connection,
@@ -199,13 +199,13 @@ class AcceleratorService:
         """Make the rows `known` say what is `wanted`: ids stay, and a row that says it already is not written."""
         rows = {key(row): row for row in known}
         now = self._clock.now()
-        accelerator_store.remove(connection, table, [row.id for name, row in rows.items() if name not in wanted])
+        accelerator_store.delete_rows(connection, table, [row.id for name, row in rows.items() if name not in wanted])
         for name, values in wanted.items():
             row = rows.get(name)
             if row is None:
-                accelerator_store.add(connection, table, {"uuid": self._ids.uuid(), **also_new(), **values}, now)
+                accelerator_store.insert_row(connection, table, {"uuid": self._ids.uuid(), **also_new(), **values}, now)
             elif any(getattr(row, column) != value for column, value in values.items()):
-                accelerator_store.change(connection, table, row.id, values, now)
+                accelerator_store.update_row(connection, table, row.id, values, now)
 
 
 def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
@@ -216,7 +216,7 @@ def _profile(connection: Connection, name_or_uuid: str) -> ProfileRecord:
     return found
 
 
-def _one(found: Sequence[R], kind: str, uuid: str) -> R:
+def _first_or_not_found(found: Sequence[R], kind: str, uuid: str) -> R:
     if not found:
         raise NotFound(f"{kind} {uuid} could not be found.")
     return found[0]

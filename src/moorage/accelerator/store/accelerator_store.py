@@ -11,14 +11,14 @@ from moorage.accelerator.model.binding import RequestState
 from moorage.accelerator.model.rows import (
     AttributeRecord,
     DeployableRecord,
+    DeployableUsage,
     DeviceRecord,
-    PlaceRecord,
     ProfileRecord,
     RequestRecord,
 )
 from moorage.accelerator.store import tables as t
 
-R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, PlaceRecord, ProfileRecord, RequestRecord)
+R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, DeployableUsage, ProfileRecord, RequestRecord)
 
 #: What is read of each table: all its columns, oldest first.
 _ALL = {
@@ -83,21 +83,23 @@ _A_REQUEST_OF_PROFILE = (
 
 def devices(connection: Connection, **equal: str | None) -> list[DeviceRecord]:
     """All whose columns have the given values; None does not filter. So do those below that take `equal`."""
-    return _equal(connection, DeviceRecord, t.devices, equal)
+    return _select_equal(connection, DeviceRecord, t.devices, equal)
 
 
 def deployables(connection: Connection, **equal: str | None) -> list[DeployableRecord]:
-    return _equal(connection, DeployableRecord, t.deployables, equal)
+    return _select_equal(connection, DeployableRecord, t.deployables, equal)
 
 
 def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
     return _rows(connection, DeployableRecord, _DEPLOYABLES_OF_HOST, {"host": host})
 
 
-def places(connection: Connection, host: str, providers: Iterable[str], having: Iterable[str]) -> list[PlaceRecord]:
+def usable_deployables(
+    connection: Connection, host: str, providers: Iterable[str], having: Iterable[str]
+) -> list[DeployableUsage]:
     """Those of `providers` that are on `host`; whoever is in one of the states `having` has taken one."""
     values = {"host": host, "rp_uuids": sorted(set(providers)), "having": sorted(having)}
-    return _rows(connection, PlaceRecord, _PLACES, values)
+    return _rows(connection, DeployableUsage, _PLACES, values)
 
 
 def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
@@ -106,7 +108,7 @@ def set_handles(connection: Connection, name: str, handles: Mapping[str, str], n
 
 
 def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]:
-    return _equal(connection, RequestRecord, t.accelerator_requests, equal)
+    return _select_equal(connection, RequestRecord, t.accelerator_requests, equal)
 
 
 def page_of_requests(
@@ -128,20 +130,20 @@ def _page_of_requests(names: tuple[str, ...]) -> Select[Any]:
     return query
 
 
-def requests_named(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
+def requests_by_uuid(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
     """Those that are there, in the order of `uuids`."""
     found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": list(uuids)})}
     return [found[uuid] for uuid in dict.fromkeys(uuids) if uuid in found]
 
 
-def a_request_of_profile(connection: Connection, profile: str) -> str | None:
+def find_request_of_profile(connection: Connection, profile: str) -> str | None:
     """The uuid of one that was made from it, if there is any."""
     uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
     return uuid
 
 
 def attributes(connection: Connection, **equal: str | None) -> list[AttributeRecord]:
-    return _equal(connection, AttributeRecord, t.attributes, equal)
+    return _select_equal(connection, AttributeRecord, t.attributes, equal)
 
 
 def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileRecord]:
@@ -151,11 +153,11 @@ def profiles(connection: Connection, names: Sequence[str] = ()) -> list[ProfileR
 
 
 def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
-    found = _equal(connection, ProfileRecord, t.device_profiles, equal)
+    found = _select_equal(connection, ProfileRecord, t.device_profiles, equal)
     return found[0] if found else None
 
 
-def lock_making(connection: Connection) -> None:
+def lock_request_creation(connection: Connection) -> None:
     """Until this transaction ends nobody else who calls this makes requests: those of a project are counted first.
 
     It locks the oldest profile: without one no request can be made. MariaDB reads what was committed by then only if this
@@ -169,21 +171,21 @@ def count_requests(connection: Connection, project_id: str) -> int:
     return int(connection.execute(_COUNT_REQUESTS, {"of_project": project_id}).scalar() or 0)
 
 
-def add(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:
+def insert_row(connection: Connection, table: Table, values: Mapping[str, Any], now: datetime) -> None:
     connection.execute(_INSERT[table], {"created_at": now, **values})
 
 
-def change(connection: Connection, table: Table, row_id: int, values: Mapping[str, Any], now: datetime) -> None:
+def update_row(connection: Connection, table: Table, row_id: int, values: Mapping[str, Any], now: datetime) -> None:
     connection.execute(_UPDATE[table], {"of_id": row_id, "updated_at": now, **values})
 
 
-def remove(connection: Connection, table: Table, row_ids: Iterable[int]) -> None:
+def delete_rows(connection: Connection, table: Table, row_ids: Iterable[int]) -> None:
     wanted = list(row_ids)
     if wanted:
         connection.execute(_DELETE[table], {"of_ids": wanted})
 
 
-def _equal(connection: Connection, kind: type[R], table: Table, equal: Mapping[str, str | None]) -> list[R]:
+def _select_equal(connection: Connection, kind: type[R], table: Table, equal: Mapping[str, str | None]) -> list[R]:
     values = {name: value for name, value in equal.items() if value is not None}
     return _rows(connection, kind, _where(table, tuple(values)), {f"of_{name}": values[name] for name in values})
 

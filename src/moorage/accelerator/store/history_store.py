@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, insert, or_, select
 
-from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Who
+from moorage.accelerator.model.device_history import DeviceEvent, DeviceTransition, HistoryRecord, Requester
 from moorage.accelerator.model.rows import HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.store.tables import history as h
 
@@ -20,17 +20,17 @@ _OLD = select(h.c.id).where(h.c.at < bindparam("moment")).order_by(h.c.at).limit
 _DELETE = delete(h).where(h.c.id.in_(bindparam("of_ids", expanding=True)))
 
 
-def known(connection: Connection, host: str, sequences: Sequence[int]) -> set[int]:
+def known_sequences(connection: Connection, host: str, sequences: Sequence[int]) -> set[int]:
     """Those of `sequences` that are there."""
     return {row.sequence for row in connection.execute(_KNOWN, {"host": host, "sequences": sequences})}
 
 
-def add(connection: Connection, host: str, records: Sequence[HistoryRecord]) -> None:
+def insert_records(connection: Connection, host: str, records: Sequence[HistoryRecord]) -> None:
     if records:
         connection.execute(_INSERT, [_row(host, record) for record in records])
 
 
-def entries(
+def list_entries(
     connection: Connection,
     wanted: HistoryFilter,
     after: HistoryPosition | None,
@@ -53,7 +53,7 @@ def entries(
                     DeviceEvent(row.event),
                     row.deployable,
                     row.handle,
-                    Who(row.instance_uuid or "", row.project_id, row.user_id),
+                    Requester(row.instance_uuid or "", row.project_id, row.user_id),
                     row.image_id,
                     row.digest,
                     done=row.done,
@@ -84,7 +84,7 @@ def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
     return query
 
 
-def remove_before(connection: Connection, moment: datetime, limit: int) -> int:
+def delete_before(connection: Connection, moment: datetime, limit: int) -> int:
     """How many of the oldest were removed, at most `limit`."""
     old = connection.execute(_OLD, {"moment": moment, "at_most": limit})
     ids = [row.id for row in old]  # MariaDB takes no LIMIT in a subquery of IN

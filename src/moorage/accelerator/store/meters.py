@@ -26,14 +26,16 @@ _FAMILIES = (
 )
 
 
-def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
+def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
     def samples(connection: Connection) -> Iterator[GaugeSample]:
         of_health = select(devices.c.health, func.count().label("number")).group_by(devices.c.health)
-        yield from _counted(_DEVICES, Health, {row.health: row.number for row in connection.execute(of_health)})
+        yield from _samples_with_zeros(
+            _DEVICES, Health, {row.health: row.number for row in connection.execute(of_health)}
+        )
         handles = Counter(
             state for row in connection.execute(select(deployables.c.handles)) for state in row.handles.values()
         )
-        yield from _counted(_HANDLES, HandleState, handles)
+        yield from _samples_with_zeros(_HANDLES, HandleState, handles)
         asked = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
         for state, number in connection.execute(asked):
             yield _REQUESTS, (state,), number
@@ -42,7 +44,7 @@ def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> Non
     DatabaseGauges(registry, engine, _FAMILIES, samples)
 
 
-def _counted(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:
+def _samples_with_zeros(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:
     """0 for a value that nothing has: an alert on what is absent would be silent."""
     for value in dict.fromkeys([*known, *sorted(found)]):
         yield family, (value,), found.get(value, 0)

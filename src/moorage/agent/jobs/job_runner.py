@@ -259,19 +259,19 @@ def _devices_result(built: BuiltServer) -> JobResult:
 class AcceleratorAgentApi(Protocol):
     """The host's accelerator agent."""
 
-    def bind(self, job: Mapping[str, Any]) -> Mapping[str, str]:
+    def bind_requests(self, job: Mapping[str, Any]) -> Mapping[str, str]:
         """By accelerator request the address of what was attached for it."""
         ...
 
-    def unbind(self, instance_uuid: str) -> Mapping[str, Mapping[str, str]]:
+    def unbind_instance(self, instance_uuid: str) -> Mapping[str, Mapping[str, str]]:
         """How the handles of the deployables are that it had something of."""
         ...
 
-    def states(self, pci_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
+    def handle_states(self, pci_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
         """The same of the deployables that have these handles."""
         ...
 
-    def program(self, job: Mapping[str, Any]) -> str | None:
+    def program_region(self, job: Mapping[str, Any]) -> str | None:
         """The image that the region carries now; None: it is blank."""
         ...
 
@@ -286,8 +286,8 @@ class AcceleratorRunner:
         self._period_s = keep_alive_period_s
         self._kinds: dict[str, Callable[[Mapping[str, Any]], JobResult]] = {
             "bind": self._bind,
-            "unbind": lambda payload: {"states": accelerators.unbind(payload["instance_uuid"])},
-            "program": lambda payload: {"bitstream_id": accelerators.program(payload)},
+            "unbind": lambda payload: {"states": accelerators.unbind_instance(payload["instance_uuid"])},
+            "program": lambda payload: {"bitstream_id": accelerators.program_region(payload)},
             "wishes": self._apply_operator_wishes,
         }
 
@@ -301,8 +301,8 @@ class AcceleratorRunner:
         return run_keeping_alive(lambda: self._kinds[kind](payload), keep_alive, self._period_s)
 
     def _bind(self, job: Mapping[str, Any]) -> JobResult:
-        handles = dict(self._accelerators.bind(job))
-        return {"handles": handles, "states": self._accelerators.states(handles.values())}
+        handles = dict(self._accelerators.bind_requests(job))
+        return {"handles": handles, "states": self._accelerators.handle_states(handles.values())}
 
     def _apply_operator_wishes(self, wishes: Mapping[str, Any]) -> JobResult:
         self._accelerators.apply_operator_wishes(wishes)

@@ -28,7 +28,7 @@ class NoSnapshots:
 
 
 class DiskImages(Protocol):
-    """See `moorage.images.for_hosts.DiskImages`."""
+    """See `moorage.images.for_hosts.DiskImageUploads`."""
 
     def upload(
         self,

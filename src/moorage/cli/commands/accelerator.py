@@ -11,8 +11,7 @@ import click
 import orjson
 
 from moorage.accelerator.client import AcceleratorClient
-from moorage.accelerator.host.signatures import is_key_name, require_cryptography
-from moorage.accelerator.host.signatures import sign as signature_of
+from moorage.accelerator.host.signatures import is_key_name, require_cryptography, sign_manifest
 from moorage.accelerator.model.bitstream import (
     FUNCTION_ID,
     FUNCTION_NAME,
@@ -141,7 +140,7 @@ def sign(
     with file.open("rb") as data:
         digest = hashlib.file_digest(data, "sha512").hexdigest()
     text = encode_manifest(Manifest(key_name, digest, described))
-    properties = described | {MANIFEST: text, MANIFEST_SIGNATURE: signature_of(text, _private_key(key_path))}
+    properties = described | {MANIFEST: text, MANIFEST_SIGNATURE: sign_manifest(text, _private_key(key_path))}
     if as_json:
         click.echo(json.dumps(properties, indent=2))
         return

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from moorage.accelerator.client import Deployable, ProgramRequest
+from moorage.accelerator.client import ProgramRequest, RemoteDeployable
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.names import RESERVED_REGION_TRAIT, is_reservation_class
 from moorage.placement.client.placement_client import PlacementClient
@@ -28,7 +28,7 @@ EMPTIED_WITHIN_S = 20.0
 class Programming(Protocol):
     """The accelerator service. What is carried is told by its image's id; None: nothing."""
 
-    def deployables(self) -> Sequence[Deployable]: ...
+    def deployables(self) -> Sequence[RemoteDeployable]: ...
     def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None: ...
     def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None: ...
 
@@ -95,7 +95,7 @@ class RegionSteps:
                 raise
             log.warning("a region keeps its bitstream", extra={"region": step.deployable, "reason": error.message})
 
-    def _found(self, step: Step) -> tuple[Programming, Deployable | None]:
+    def _found(self, step: Step) -> tuple[Programming, RemoteDeployable | None]:
         if self._accelerators is None:
             raise MoorageError(f"there is no accelerator service to have {step.deployable} programmed by")
         parts = self._accelerators.deployables()

@@ -18,7 +18,7 @@ from moorage.accelerator.drivers.nvidia import NvidiaDriver
 from moorage.accelerator.drivers.pci import PciDriver
 from moorage.accelerator.drivers.qat import QatDriver
 from moorage.accelerator.drivers.simulated import (
-    Control,
+    FaultControl,
     FaultKind,
     SimulatedAccelerators,
     SimulatedFault,
@@ -63,7 +63,7 @@ def simulated(directory: Path, clock) -> Bench:
     made = driver()
 
     def order(verb, kind):
-        return lambda: made.order(Control({}, (SimulatedFault(verb, kind),)))
+        return lambda: made.order(FaultControl({}, (SimulatedFault(verb, kind),)))
 
     return Bench(
         made,

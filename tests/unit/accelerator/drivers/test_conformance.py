@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.model.devices import Health, RegionState, check_handle
 from tests.unit.accelerator.drivers import benches, page
 from tests.unit.accelerator.drivers.benches import NOBODY
@@ -131,7 +131,7 @@ def test_a_device_that_has_vanished_is_found_no_more_and_its_health_is_not_good(
 
 
 def test_what_was_vanished_with_an_instance_on_it_stays_known_to_the_fleet(bench):
-    fleet = Fleet([bench.driver])
+    fleet = DeviceRegistry([bench.driver])
     before = fleet.discover((), frozenset())
     bench.vanish()
     after = {device.pci_id: device for device in fleet.discover(before, frozenset({bench.handle}))}

@@ -13,8 +13,8 @@ import pytest
 
 from moorage.accelerator.drivers import fpga
 from moorage.accelerator.drivers.device_spec import VFIO
-from moorage.accelerator.drivers.vendor_cli import Tool
-from moorage.accelerator.model.attach_state import lost_regions
+from moorage.accelerator.drivers.vendor_cli import VendorTool
+from moorage.accelerator.model.attach_state import unknown_regions
 from moorage.accelerator.model.devices import HandleState, mdev_of
 from moorage.accelerator.model.errors import AlreadyPlugged, ChecksumMismatch, ConflictingBitstreams, NoCapacity
 from tests.unit.accelerator.drivers import benches
@@ -101,7 +101,7 @@ class Machine(Rig):
         for handle, record in self.held.handles.items():
             assert record.state is HandleState.QUARANTINED
             self.agent.release_quarantined(handle)
-        for part in lost_regions(self.held):  # of a card that has no blank: an operator loads something
+        for part in unknown_regions(self.held):  # of a card that has no blank: an operator loads something
             order = {"deployable": part, "image_id": self.good[AES], "project_id": PROJECT, "user_id": ""}
             assert self.agent.program(order) == self.good[AES]
         assert self.held.handles == self.held.attachments == {}
@@ -136,7 +136,7 @@ def new_machine(make, tmp_path, clock, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(Tool, "run", watched(Tool.run, "tool"))
+    monkeypatch.setattr(VendorTool, "run", watched(VendorTool.run, "tool"))
     monkeypatch.setattr(fpga, "write_durably", watched(fpga.write_durably, "note"))
     return machine
 
@@ -203,7 +203,7 @@ def step(machine, random, instance):
         image_id = random.choice(list(machine.good.values()))
         order = {"deployable": part, "image_id": image_id, "project_id": PROJECT, "user_id": ""}
         _answered(lambda: machine.agent.program(order))
-    elif instance not in machine.held.attachments and part not in lost_regions(machine.held):
+    elif instance not in machine.held.attachments and part not in unknown_regions(machine.held):
         before = machine.held.regions
         with pytest.raises((ChecksumMismatch, ConflictingBitstreams, NoCapacity)):
             machine.ask(instance, part, f"bitstream:{machine.tampered}")

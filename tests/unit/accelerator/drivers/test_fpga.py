@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.bitstream_headers import gbs_head, xclbin_head
+from moorage.accelerator.drivers.bitstream_headers import read_gbs_header, read_xclbin_header
 from moorage.accelerator.drivers.device_spec import DeviceSpec
-from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver, reconfigure
+from moorage.accelerator.drivers.fpga_dfl import FpgaDflDriver, load_port
 from moorage.accelerator.drivers.fpga_manager import FpgaManagerDriver
 from moorage.accelerator.model.devices import Health, RegionState
 from moorage.core.errors import StartError
@@ -185,9 +185,9 @@ def test_the_real_order_is_refused_by_what_is_no_management_engine(tmp_path):
     bits.write_bytes(b"head" + b"bits" * 2000)
     node.write_bytes(b"")
     with pytest.raises(DriverError, match="Inappropriate ioctl"):
-        reconfigure(node, 0, bits, 4)
+        load_port(node, 0, bits, 4)
     with pytest.raises(DriverError, match="No such file"):
-        reconfigure(tmp_path / "absent", 0, bits, 4)
+        load_port(tmp_path / "absent", 0, bits, 4)
 
 
 def test_notes_that_cannot_be_read_stop_the_start_and_say_which_file(new_driver, tree, tmp_path):
@@ -259,15 +259,15 @@ def test_an_overlay_is_applied_and_looked_at(tmp_path, tree, status):
 def test_heads_are_read_as_they_are_written(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(gbs(REGION_TYPE, AES))
-    assert (gbs_head(path).region_type, gbs_head(path).shown) == (REGION_TYPE, AES)
+    assert (read_gbs_header(path).region_type, read_gbs_header(path).shown) == (REGION_TYPE, AES)
     path.write_bytes(xclbin(SHA))
-    assert xclbin_head(path).shown == SHA
+    assert read_xclbin_header(path).shown == SHA
 
 
 @given(st.binary(max_size=600), st.integers(0, 400), st.booleans())
 def test_no_head_makes_more_than_a_typed_error(tmp_path_factory, noise, at, whole):
     path = tmp_path_factory.getbasetemp() / "hostile"
-    for make, read in ((gbs(REGION_TYPE, AES), gbs_head), (xclbin(AES), xclbin_head)):
+    for make, read in ((gbs(REGION_TYPE, AES), read_gbs_header), (xclbin(AES), read_xclbin_header)):
         path.write_bytes(noise if whole else make[:at] + noise + make[at + len(noise) :])
         with contextlib.suppress(DriverError):  # anything else fails the test
             assert read(path).shown
@@ -288,11 +288,11 @@ def test_a_header_with_another_shape_is_a_typed_error(about, tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"XeonFPGA\xb7GBSv001" + len(header).to_bytes(4, "little") + header + b"bits")
     with pytest.raises(DriverError):
-        gbs_head(path)
+        read_gbs_header(path)
 
 
 def test_a_header_that_claims_to_be_huge_is_not_read(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"XeonFPGA\xb7GBSv001" + b"\xff\xff\xff\xff" + b"{")
     with pytest.raises(DriverError, match="it may be 65536"):
-        gbs_head(path)
+        read_gbs_header(path)

@@ -12,7 +12,7 @@ from moorage.accelerator.drivers import nvidia
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.drivers.device_spec import VFIO, DeviceSpec
 from moorage.accelerator.drivers.nvidia import NvidiaCard, NvidiaDriver
-from moorage.accelerator.model.devices import DeviceType, HandleState, Mdev, mdev_of, plugged
+from moorage.accelerator.model.devices import DeviceType, HandleState, Mdev, mdev_of, plug_answer
 from moorage.accelerator.model.inventory import provider_nodes
 from tests.unit.accelerator.drivers.sysfs_tree import Tree
 
@@ -76,7 +76,7 @@ def test_a_share_is_made_for_a_guest_and_removed_after_it(tree):
     driver.prepare(str(share), "instance")
     assert (tree.mdev_bus / A10 / share.uuid / "mdev_type").readlink().name == "nvidia-592"
     assert driver.discover() == before
-    assert plugged(str(share)) == {"type": "MDEV", "mdev": share.uuid, "parent": A10, "asked_type": "nvidia-592"}
+    assert plug_answer(str(share)) == {"type": "MDEV", "mdev": share.uuid, "parent": A10, "asked_type": "nvidia-592"}
     driver.release(str(share))
     driver.clean(str(share))
     assert not (tree.mdev_bus / A10 / share.uuid).exists()

@@ -6,8 +6,8 @@ import pytest
 
 from moorage.accelerator.drivers import opae, xrt
 from moorage.accelerator.drivers.base import DriverError
-from moorage.accelerator.drivers.vendor_cli import Tool, ToolAnswer, ToolFailed, ToolMissing, ToolTimeout
-from moorage.accelerator.host.device_registry import Fleet
+from moorage.accelerator.drivers.vendor_cli import ToolFailed, ToolMissing, ToolOutputInvalid, ToolTimeout, VendorTool
+from moorage.accelerator.host.device_registry import DeviceRegistry
 from moorage.accelerator.model.devices import Health, RegionState
 from moorage.core.errors import Invalid
 from tests.unit.accelerator.drivers.benches import AES, FACTORY, FPGA, REGION_TYPE, SHA
@@ -82,14 +82,14 @@ def test_an_alveo_is_managed_by_its_first_function_and_given_by_its_second(alveo
 
 @pytest.mark.parametrize(
     ("how", "error"),
-    [("fails", ToolFailed), ("rubbish", ToolAnswer), ("endless", ToolAnswer), ("hangs", ToolTimeout)],
+    [("fails", ToolFailed), ("rubbish", ToolOutputInvalid), ("endless", ToolOutputInvalid), ("hangs", ToolTimeout)],
 )
 @pytest.mark.parametrize("driver", ["pac", "alveo"])
 def test_a_tool_that_goes_wrong_is_a_typed_error(driver, how, error, request, tools):
     driver = request.getfixturevalue(driver)
     for name in ("_fpgainfo", "_xbmgmt"):
         if (tool := getattr(driver, name, None)) and how == "hangs":
-            setattr(driver, name, Tool(tool.name, tool.forms, tool.path, 0.5))
+            setattr(driver, name, VendorTool(tool.name, tool.forms, tool.path, 0.5))
     tools.behave(how)
     with pytest.raises(error) as raised:
         driver.discover()
@@ -113,7 +113,7 @@ def test_a_tool_that_is_not_installed_says_where_it_was_looked_for(tree, tmp_pat
 
 
 def test_a_driver_whose_tool_fails_marks_only_its_own_devices_unknown(pac, alveo, tools):
-    fleet = Fleet([pac, alveo])
+    fleet = DeviceRegistry([pac, alveo])
     before = fleet.discover((), frozenset())
     assert {device.health for device in before} == {Health.OK}
     tools.behave("fails", "fpgainfo")

@@ -140,4 +140,4 @@ def test_a_device_that_is_gone_after_a_restart_does_not_stop_the_host(host, capl
     host.tree.remove(GPU)
     host.restarted()
     assert "a device is not ready for its instance any more" in [record.message for record in caplog.records]
-    assert [one.instance_uuid for one in host.agent.holdings.attachments.values()] == [instance]
+    assert [one.instance_uuid for one in host.agent.attach_state.attachments.values()] == [instance]

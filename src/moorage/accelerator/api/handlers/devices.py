@@ -6,7 +6,7 @@ from typing import Any
 from moorage.accelerator.api.handlers import shapes
 from moorage.accelerator.model.errors import BitstreamNotFound, ChecksumMismatch, MultipleBitstreams
 from moorage.accelerator.model.profile import ProgramRequest, function_id_of
-from moorage.accelerator.service.operator_service import Loadable
+from moorage.accelerator.service.operator_service import LoadableBitstream
 from moorage.accelerator.service.service import AcceleratorService
 from moorage.core.errors import Invalid
 from moorage.wire.http import Request, Response
@@ -19,19 +19,21 @@ STATUS_SINCE = Version(2, 3)
 _ID = re.compile(r"[0-9]{1,18}\Z")
 
 
-_WAYS = ("image_uuid", "function_id", "function_name")
+_BITSTREAM_KEYS = ("image_uuid", "function_id", "function_name")
 
 
 def list_devices(request: Request[AcceleratorService]) -> Response:
     query = request.query
     rows = request.service.devices(query.first("hostname"), query.first("type"), query.first("vendor"))
     with_status = request.version >= STATUS_SINCE
-    return Response(body={"devices": [shapes.device(row, request.base_url, with_status=with_status) for row in rows]})
+    return Response(
+        body={"devices": [shapes.device_document(row, request.base_url, with_status=with_status) for row in rows]}
+    )
 
 
 def show_device(request: Request[AcceleratorService], uuid: str) -> Response:
     row = request.service.device(uuid)
-    return Response(body=shapes.device(row, request.base_url, with_status=request.version >= STATUS_SINCE))
+    return Response(body=shapes.device_document(row, request.base_url, with_status=request.version >= STATUS_SINCE))
 
 
 def list_deployables(request: Request[AcceleratorService]) -> Response:
@@ -39,7 +41,8 @@ def list_deployables(request: Request[AcceleratorService]) -> Response:
     return Response(
         body={
             "deployables": [
-                shapes.deployable(row, request.base_url, private=_sees_private_bitstreams(request)) for row in rows
+                shapes.deployable_document(row, request.base_url, private=_sees_private_bitstreams(request))
+                for row in rows
             ]
         }
     )
@@ -47,7 +50,7 @@ def list_deployables(request: Request[AcceleratorService]) -> Response:
 
 def show_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
     return Response(
-        body=shapes.deployable(
+        body=shapes.deployable_document(
             request.service.deployable(uuid), request.base_url, private=_sees_private_bitstreams(request)
         )
     )
@@ -71,7 +74,7 @@ def program_deployable(request: Request[AcceleratorService], uuid: str) -> Respo
     project_id, empties = value.get("project_id", request.caller.project_id), operation["op"] == "remove"
     wait_s = operation.get("wait_s")
     part = request.service.operator.program(request.caller, uuid, wanted, project_id, empties=empties, wait_s=wait_s)
-    return Response(body=shapes.deployable(part, request.base_url, private=True))
+    return Response(body=shapes.deployable_document(part, request.base_url, private=True))
 
 
 def list_attributes(request: Request[AcceleratorService]) -> Response:
@@ -82,17 +85,17 @@ def list_attributes(request: Request[AcceleratorService]) -> Response:
         )
     number = None if deployable_id is None else int(deployable_id)
     rows = request.service.operator.attributes(number, request.query.first("key"))
-    return Response(body={"attributes": [shapes.attribute(row, request.base_url) for row in rows]})
+    return Response(body={"attributes": [shapes.attribute_document(row, request.base_url) for row in rows]})
 
 
 def show_attribute(request: Request[AcceleratorService], uuid: str) -> Response:
-    return Response(body=shapes.attribute(request.service.operator.attribute(uuid), request.base_url))
+    return Response(body=shapes.attribute_document(request.service.operator.attribute(uuid), request.base_url))
 
 
 def create_attribute(request: Request[AcceleratorService]) -> Response:
     body = request.json.get("attribute", request.json)
     row = request.service.operator.create_attribute(int(body["deployable_id"]), body["key"], body["value"])
-    return Response(201, shapes.attribute(row, request.base_url))
+    return Response(201, shapes.attribute_document(row, request.base_url))
 
 
 def delete_attribute(request: Request[AcceleratorService], uuid: str) -> Response:
@@ -103,14 +106,16 @@ def delete_attribute(request: Request[AcceleratorService], uuid: str) -> Respons
 def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     """That there is none is an answer, with its reason: a 404 is of a service that cannot be asked."""
     query = request.query
-    if unknown := sorted(query.names() - {*_WAYS, "project_id", "trait"}):
-        raise Invalid(f"Bitstreams are not asked by {', '.join(unknown)}; by {', '.join(_WAYS)}, project_id, trait.")
-    image_id, function_id, function_name = (query.first(name) or "" for name in _WAYS)
+    if unknown := sorted(query.names() - {*_BITSTREAM_KEYS, "project_id", "trait"}):
+        raise Invalid(
+            f"Bitstreams are not asked by {', '.join(unknown)}; by {', '.join(_BITSTREAM_KEYS)}, project_id, trait."
+        )
+    image_id, function_id, function_name = (query.first(name) or "" for name in _BITSTREAM_KEYS)
     if sum(map(bool, (image_id, function_id, function_name))) != 1:
-        raise Invalid(f"Name one of {', '.join(_WAYS)}.")
+        raise Invalid(f"Name one of {', '.join(_BITSTREAM_KEYS)}.")
     wanted = ProgramRequest(image_id, function_id_of(function_id), function_name)
     project_id = query.first("project_id") or request.caller.project_id
-    found: list[Loadable] = []
+    found: list[LoadableBitstream] = []
     refusal: dict[str, Any] | None = None
     try:
         found = request.service.bitstreams.loadable(wanted, project_id, query.every("trait"))
@@ -119,7 +124,7 @@ def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     return Response(body={"bitstreams": [_bitstream_document(one) for one in found], "refusal": refusal})
 
 
-def _bitstream_document(one: Loadable) -> dict[str, Any]:
+def _bitstream_document(one: LoadableBitstream) -> dict[str, Any]:
     return {"image_uuid": one.image.id, "name": one.image.name, "region_type": one.region_type}
 
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from moorage.accelerator.api.handlers.shapes import limit_of
+from moorage.accelerator.api.handlers.shapes import decode_limit
 from moorage.accelerator.model.device_history import DeviceEvent
 from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilter, HistoryPosition
 from moorage.accelerator.service.service import AcceleratorService
@@ -52,7 +52,7 @@ def list_history(request: Request[AcceleratorService]) -> Response:
         since=_time(query.first("since"), "since"),
         until=_time(query.first("until"), "until"),
     )
-    most = limit_of(query.first("limit"))
+    most = decode_limit(query.first("limit"))
     found = request.service.history.entries(
         wanted, query.first("device"), _position(query.first("after")), most + 1, newest_first=order == "newest"
     )

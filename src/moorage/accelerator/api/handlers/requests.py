@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from moorage.accelerator.api.handlers import shapes
-from moorage.accelerator.api.handlers.shapes import limit_of
+from moorage.accelerator.api.handlers.shapes import decode_limit
 from moorage.accelerator.model.binding import decode_patch
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.accelerator.model.profile import NewProfile
@@ -19,7 +19,7 @@ NAMES_SINCE = Version(2, 2)
 def list_profiles(request: Request[AcceleratorService]) -> Response:
     names = [name for text in request.query.every("name") for name in text.split(",") if name]
     rows = request.service.profiles(names)
-    return Response(body={"device_profiles": [shapes.profile(row, request.base_url) for row in rows]})
+    return Response(body={"device_profiles": [shapes.profile_document(row, request.base_url) for row in rows]})
 
 
 def show_profile(request: Request[AcceleratorService], name_or_uuid: str) -> Response:
@@ -29,7 +29,7 @@ def show_profile(request: Request[AcceleratorService], name_or_uuid: str) -> Res
             code="moorage.microversion",
         )
     row = request.service.profile(name_or_uuid)
-    return Response(body={"device_profile": shapes.shown_profile(row, request.base_url)})
+    return Response(body={"device_profile": shapes.shown_profile_document(row, request.base_url)})
 
 
 def create_profile(request: Request[AcceleratorService]) -> Response:
@@ -40,7 +40,7 @@ def create_profile(request: Request[AcceleratorService]) -> Response:
         description=document.get("description"),
         uuid=document.get("uuid"),
     )
-    return Response(201, shapes.profile(request.service.create_profile(new), request.base_url))
+    return Response(201, shapes.profile_document(request.service.create_profile(new), request.base_url))
 
 
 def delete_profile(request: Request[AcceleratorService], name_or_uuid: str) -> Response:
@@ -67,7 +67,7 @@ def list_requests(request: Request[AcceleratorService]) -> Response:
     rows = request.service.requests.index(
         request.caller, request.query.first("instance"), resolved=bind_state is not None
     )
-    return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows]})
+    return Response(body={"arqs": [shapes.request_document(row, request.base_url) for row in rows]})
 
 
 def list_requests_page(request: Request[AcceleratorService]) -> Response:
@@ -75,21 +75,23 @@ def list_requests_page(request: Request[AcceleratorService]) -> Response:
     query = request.query
     if unknown := sorted(query.names() - {"after", "limit"}):
         raise Invalid(f"A page of accelerator requests is not asked by {', '.join(unknown)}; it takes after, limit.")
-    after, most = query.first("after"), limit_of(query.first("limit"))
+    after, most = query.first("after"), decode_limit(query.first("limit"))
     if after is not None and not is_uuid(after):
         raise Invalid(f"after={after!r} is no UUID; take `next` of the page before.")
     rows = request.service.requests.page(request.caller, after, most + 1)
     following = rows[most - 1].uuid if len(rows) > most else None
-    return Response(body={"arqs": [shapes.request(row, request.base_url) for row in rows[:most]], "next": following})
+    return Response(
+        body={"arqs": [shapes.request_document(row, request.base_url) for row in rows[:most]], "next": following}
+    )
 
 
 def show_request(request: Request[AcceleratorService], uuid: str) -> Response:
-    return Response(body=shapes.request(request.service.requests.show(request.caller, uuid), request.base_url))
+    return Response(body=shapes.request_document(request.service.requests.show(request.caller, uuid), request.base_url))
 
 
 def create_requests(request: Request[AcceleratorService]) -> Response:
     rows = request.service.requests.create(request.caller, request.json["device_profile_name"])
-    return Response(201, {"arqs": [shapes.request(row, request.base_url) for row in rows]})
+    return Response(201, {"arqs": [shapes.request_document(row, request.base_url) for row in rows]})
 
 
 def patch_requests(request: Request[AcceleratorService]) -> Response:

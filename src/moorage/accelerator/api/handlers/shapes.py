@@ -16,29 +16,29 @@ from moorage.accelerator.model.rows import (
 )
 from moorage.core.errors import Invalid
 
-MOST = 1000
+MAX_PAGE_SIZE = 1000
 
 
-_USUAL = 100
+_DEFAULT_PAGE_SIZE = 100
 
 
-def limit_of(text: str | None) -> int:
+def decode_limit(text: str | None) -> int:
     """Raises `Invalid`."""
     if text is None:
-        return _USUAL
-    if not (text.isdecimal() and len(text) < 5 and 0 < int(text) <= MOST):
-        raise Invalid(f"limit={text!r}; it takes 1 to {MOST}.")
+        return _DEFAULT_PAGE_SIZE
+    if not (text.isdecimal() and len(text) < 5 and 0 < int(text) <= MAX_PAGE_SIZE):
+        raise Invalid(f"limit={text!r}; it takes 1 to {MAX_PAGE_SIZE}.")
     return int(text)
 
 
-def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
+def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, Any]:
     body = {
         "uuid": row.uuid,
         "type": row.type,
         "vendor": row.vendor,
         "model": row.model,
-        "std_board_info": _text(row.std_board_info),
-        "vendor_board_info": _text(row.vendor_board_info),
+        "std_board_info": _json_text(row.std_board_info),
+        "vendor_board_info": _json_text(row.vendor_board_info),
         "hostname": row.hostname,
         "links": _links(base_url, f"devices/{row.uuid}"),
         **_times(row.created_at, row.updated_at),
@@ -46,7 +46,7 @@ def device(row: DeviceRecord, base_url: str, *, with_status: bool) -> dict[str, 
     return body | {"status": row.status} if with_status else body
 
 
-def deployable(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
+def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
     """Without `private` the bitstream is named only where everybody may know what it does (A12)."""
     known = private or any(key == FUNCTION for key, _ in row.attributes)
     return {
@@ -56,7 +56,7 @@ def deployable(row: DeployableRecord, base_url: str, *, private: bool) -> dict[s
         "name": row.name,
         "num_accelerators": row.num_accelerators,
         "device_id": row.device_id,
-        "attributes_list": _text([{key: value} for key, value in row.attributes]),
+        "attributes_list": _json_text([{key: value} for key, value in row.attributes]),
         "rp_uuid": row.rp_uuid,
         "driver_name": row.driver_name,
         "bitstream_id": row.bitstream_id if known else None,
@@ -68,7 +68,7 @@ def deployable(row: DeployableRecord, base_url: str, *, private: bool) -> dict[s
     }
 
 
-def request(row: RequestRecord, base_url: str) -> dict[str, Any]:
+def request_document(row: RequestRecord, base_url: str) -> dict[str, Any]:
     return {
         "uuid": row.uuid,
         "state": row.state,
@@ -102,7 +102,7 @@ def _handle_info(handle: str | None) -> dict[str, str]:
     return {**pci_parts(mdev.parent), "asked_type": mdev.type, "vgpu_mark": f"{mdev.type}_{mdev.slot}"}
 
 
-def attribute(row: AttributeRecord, base_url: str) -> dict[str, Any]:
+def attribute_document(row: AttributeRecord, base_url: str) -> dict[str, Any]:
     return {
         "uuid": row.uuid,
         "deployable_id": row.deployable_id,
@@ -113,7 +113,7 @@ def attribute(row: AttributeRecord, base_url: str) -> dict[str, Any]:
     }
 
 
-def profile(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+def profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
     return {
         "uuid": row.uuid,
         "name": row.name,
@@ -124,10 +124,13 @@ def profile(row: ProfileRecord, base_url: str) -> dict[str, Any]:
     }
 
 
-def shown_profile(row: ProfileRecord, base_url: str) -> dict[str, Any]:
+def shown_profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
     """Cyborg 17 shows one profile with ``str()`` of its moments, "None" included (measured)."""
-    moments = {"created_at": _whole(row.created_at), "updated_at": row.updated_at and _whole(row.updated_at)}
-    return profile(row, base_url) | {name: str(moment) for name, moment in moments.items()}
+    moments = {
+        "created_at": _whole_seconds(row.created_at),
+        "updated_at": row.updated_at and _whole_seconds(row.updated_at),
+    }
+    return profile_document(row, base_url) | {name: str(moment) for name, moment in moments.items()}
 
 
 def _links(base_url: str, path: str) -> list[dict[str, str]]:
@@ -136,14 +139,14 @@ def _links(base_url: str, path: str) -> list[dict[str, str]]:
 
 def _times(created_at: datetime, updated_at: datetime | None) -> dict[str, str | None]:
     return {
-        "created_at": _whole(created_at).isoformat(),
-        "updated_at": _whole(updated_at).isoformat() if updated_at else None,
+        "created_at": _whole_seconds(created_at).isoformat(),
+        "updated_at": _whole_seconds(updated_at).isoformat() if updated_at else None,
     }
 
 
-def _whole(moment: datetime) -> datetime:
+def _whole_seconds(moment: datetime) -> datetime:
     return moment.replace(microsecond=0)
 
 
-def _text(value: Mapping[str, str] | list[dict[str, str]]) -> str:
+def _json_text(value: Mapping[str, str] | list[dict[str, str]]) -> str:
     return json.dumps(value)

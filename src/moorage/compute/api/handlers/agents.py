@@ -20,7 +20,7 @@ from moorage.compute.api.handlers.views import ComputeRequest, amount
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import HostReport
 from moorage.core.errors import Invalid
-from moorage.images.for_hosts import DISK_HEADER, chunks_of
+from moorage.images.for_hosts import DISK_HEADER, read_chunks
 from moorage.jobs.job_api import job_document, report_of
 from moorage.jobs.model import OPEN, Job, JobState
 from moorage.wire.http import Response
@@ -121,7 +121,7 @@ def upload_disk_image(request: ComputeRequest, host: str, image_id: str) -> Resp
     except msgspec.DecodeError as error:
         raise Invalid(f"the header {DISK_HEADER} cannot be read: {error}") from error
     found = ServerDisk(disk.disk_format, disk.properties, int(length))
-    request.service.disk_images.upload_disk_image(host, image_id, found, chunks_of(request))
+    request.service.disk_images.upload_disk_image(host, image_id, found, read_chunks(request))
     return Response(204)
 
 
