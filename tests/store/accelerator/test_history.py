@@ -40,7 +40,7 @@ def record(clock, number, event=DeviceEvent.ATTACH, deployable=R1, handle="0000:
 
 
 def shown(service, wanted=EVERYTHING, after=None, limit=100):
-    return service.history.entries(wanted, None, after, limit)
+    return service.history.list_entries(wanted, None, after, limit)
 
 
 def numbers(service, wanted=EVERYTHING):
@@ -53,16 +53,16 @@ def test_a_record_is_read_as_it_was_told(service, clock):
         record(clock, 1, DeviceEvent.PROGRAM, handle="", who=Requester("", "red", "alice")),
         record(clock, 2, DeviceEvent.QUARANTINE, GPU, GPU, done=False, reason="ßöse " * 400),
     ]
-    service.history.write("h1", told)
+    service.history.write_records("h1", told)
     assert [entry.record for entry in shown(service)] == told
 
 
 @on_every_database
 def test_what_is_told_again_counts_once(service, clock):
     first, second, third = (record(clock, number) for number in (1, 2, 3))
-    service.history.write("h1", [first, second])
-    service.history.write("h1", [first, second, third, third])
-    service.history.write("h2", [first])
+    service.history.write_records("h1", [first, second])
+    service.history.write_records("h1", [first, second, third, third])
+    service.history.write_records("h2", [first])
     assert numbers(service) == [("h1", 1), ("h2", 1), ("h1", 2), ("h1", 3)]
 
 
@@ -73,7 +73,7 @@ def test_the_same_report_twice_at_the_same_moment(service, clock):
 
     def tell():
         gate.wait()
-        service.history.write("h1", records)
+        service.history.write_records("h1", records)
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(tell) for _ in range(4)]:
@@ -92,18 +92,18 @@ def test_a_record_that_cannot_be_kept_is_refused_with_all_of_its_report(service,
         record(clock, 2, reason="r" * 2001),
     ):
         with pytest.raises(Invalid):
-            service.history.write("h1", [good, bad])
+            service.history.write_records("h1", [good, bad])
     assert numbers(service) == []
 
 
 @on_every_database
 def test_what_is_asked_for_and_nothing_else(service, clock):
-    service.history.write(
+    service.history.write_records(
         "h1", [record(clock, 1), record(clock, 2, DeviceEvent.CLEAN, GPU, GPU, Requester("", "blue", "bob"))]
     )
     clock.sleep(60)
     noon = clock.now()
-    service.history.write("h2", [record(clock, 3)])
+    service.history.write_records("h2", [record(clock, 3)])
     for wanted, found in (
         (HistoryFilter(hostname="h1"), [1, 2]),
         (HistoryFilter(device="0000:3b:00.0"), [1, 3]),
@@ -121,7 +121,7 @@ def test_what_is_asked_for_and_nothing_else(service, clock):
 @on_every_database
 def test_pages_join_without_gap_or_repetition(service, clock):
     for host in ("h1", "h2", "h3"):
-        service.history.write(host, [record(clock, number) for number in (5, 7, 9)])
+        service.history.write_records(host, [record(clock, number) for number in (5, 7, 9)])
     seen, after = [], None
     while page := shown(service, after=after, limit=2):
         seen += [(entry.record.sequence, entry.hostname) for entry in page]
@@ -138,7 +138,7 @@ def test_what_is_older_than_the_operator_keeps_goes_a_few_at_a_time(service, eng
             connection, "h1", [record(clock, number) for number in range(1, PRUNE_BATCH_ROWS + 3)]
         )
     clock.sleep(timedelta(days=30).total_seconds())
-    service.history.write("h1", [record(clock, PRUNE_BATCH_ROWS + 3)])
+    service.history.write_records("h1", [record(clock, PRUNE_BATCH_ROWS + 3)])
     assert (task.run_once(), len(shown(service, limit=9999))) == (
         clock.now() + task.pause,
         PRUNE_BATCH_ROWS + 3,

@@ -62,26 +62,26 @@ def service(engine, clock, ids) -> AcceleratorService:
 def test_a_repeated_report_changes_nothing(service, clock):
     """R6: the same uuids, no duplicates, not even a newer updated_at."""
     service.report_devices("h1", [CARD])
-    before = (service.devices(None, None, None), service.deployables())
+    before = (service.list_devices(None, None, None), service.list_deployables())
     clock.sleep(60)
     service.report_devices("h1", [CARD])
-    assert (service.devices(None, None, None), service.deployables()) == before
+    assert (service.list_devices(None, None, None), service.list_deployables()) == before
     assert len(before[0]) == len(before[1]) == 1
 
 
 @on_every_database
 def test_what_changed_is_changed_in_place(service, clock):
     service.report_devices("h1", [CARD])
-    (before,) = service.deployables()
+    (before,) = service.list_deployables()
     clock.sleep(1)
     carrying = replace(PART, bitstream_id="image", functions=(Function("f1"), Function(name="aes")))
     service.report_devices("h1", [replace(CARD, deployables=(carrying,))])
-    (after,) = service.deployables()
+    (after,) = service.list_deployables()
     assert (after.uuid, after.bitstream_id) == (before.uuid, "image")
     assert ["function", "f1"] in after.attributes
     assert ["function", "aes"] in after.attributes
     assert after.updated_at == clock.now()
-    assert service.devices(None, None, None)[0].updated_at is None
+    assert service.list_devices(None, None, None)[0].updated_at is None
 
 
 @on_every_database
@@ -90,8 +90,8 @@ def test_what_is_not_reported_any_more_is_gone_on_that_host_only(service):
     service.report_devices("h1", [CARD, gpu])
     service.report_devices("h2", [CARD])
     service.report_devices("h1", [gpu])
-    assert [(d.hostname, d.type) for d in service.devices(None, None, None)] == [("h1", "GPU"), ("h2", "FPGA")]
-    assert [part.name for part in service.deployables()] == ["h2_0000:3b:00.0_R1"]
+    assert [(d.hostname, d.type) for d in service.list_devices(None, None, None)] == [("h1", "GPU"), ("h2", "FPGA")]
+    assert [part.name for part in service.list_deployables()] == ["h2_0000:3b:00.0_R1"]
 
 
 @on_every_database
@@ -100,32 +100,32 @@ def test_devices_are_filtered_by_host_type_and_vendor(service):
     service.report_devices(
         "h2", [CARD, replace(CARD, address="0000:17:00.0", type="GPU", vendor="10de", deployables=())]
     )
-    assert len(service.devices("h2", None, None)) == 2
-    assert len(service.devices(None, "GPU", "10de")) == 1
-    assert service.devices("h1", "GPU", None) == []
-    (device,) = service.devices("h1", None, None)
-    assert service.device(device.uuid) == device
+    assert len(service.list_devices("h2", None, None)) == 2
+    assert len(service.list_devices(None, "GPU", "10de")) == 1
+    assert service.list_devices("h1", "GPU", None) == []
+    (device,) = service.list_devices("h1", None, None)
+    assert service.get_device(device.uuid) == device
     with pytest.raises(NotFound):
-        service.device(ONE)
+        service.get_device(ONE)
 
 
 @on_every_database
 def test_an_attached_handle_is_a_bound_request_until_it_is_not_reported(service):
     service.report_attachments("h1", [ATTACHED])
     service.report_attachments("h1", [ATTACHED])
-    (row,) = service.requests.index(ADMIN, ONE)
+    (row,) = service.requests.list_requests(ADMIN, ONE)
     assert (row.state, row.hostname, row.device_rp_uuid, row.instance_uuid) == ("Bound", "h1", RP, ONE)
     service.report_attachments("h2", [])
-    assert service.requests.index(ADMIN, ONE) == [row]
+    assert service.requests.list_requests(ADMIN, ONE) == [row]
     service.report_attachments("h1", [])
-    assert service.requests.index(ADMIN, None) == []
+    assert service.requests.list_requests(ADMIN, None) == []
 
 
 def test_the_next_holder_of_a_handle_is_another_request(service):
     service.report_attachments("h1", [ATTACHED])
-    (before,) = service.requests.index(ADMIN, None)
+    (before,) = service.requests.list_requests(ADMIN, None)
     service.report_attachments("h1", [replace(ATTACHED, instance_uuid=TWO)])
-    (after,) = service.requests.index(ADMIN, None)
+    (after,) = service.requests.list_requests(ADMIN, None)
     assert after.uuid != before.uuid
     assert after.instance_uuid == TWO
 
@@ -133,27 +133,29 @@ def test_the_next_holder_of_a_handle_is_another_request(service):
 def test_a_project_sees_its_own_requests_only(service):
     other = replace(ATTACHED, instance_uuid=TWO, project_id="theirs", pci_id="0000:3b:00.2")
     service.report_attachments("h1", [ATTACHED, other])
-    assert [row.instance_uuid for row in service.requests.index(MINE, None)] == [ONE]
-    assert service.requests.index(MINE, TWO) == []
-    theirs = next(row for row in service.requests.index(ADMIN, None) if row.instance_uuid == TWO)
-    assert service.requests.show(ADMIN, theirs.uuid) == theirs
+    assert [row.instance_uuid for row in service.requests.list_requests(MINE, None)] == [ONE]
+    assert service.requests.list_requests(MINE, TWO) == []
+    theirs = next(row for row in service.requests.list_requests(ADMIN, None) if row.instance_uuid == TWO)
+    assert service.requests.get_request(ADMIN, theirs.uuid) == theirs
     with pytest.raises(NotFound):
-        service.requests.show(MINE, theirs.uuid)
+        service.requests.get_request(MINE, theirs.uuid)
 
 
 def test_an_address_that_is_none_is_refused_whole(service):
     with pytest.raises(Invalid):
         service.report_attachments("h1", [ATTACHED, replace(ATTACHED, pci_id="nonsense")])
-    assert service.requests.index(ADMIN, None) == []
+    assert service.requests.list_requests(ADMIN, None) == []
 
 
 @on_every_database
 def test_profiles_are_found_by_name_and_by_uuid(service):
     made = service.create_profile(NewProfile("fp1", [{"resources:FPGA": "1"}], "one FPGA"))
-    assert service.profile("fp1") == service.profile(made.uuid) == service.profile(made.uuid.upper()) == made
+    assert (
+        service.get_profile("fp1") == service.get_profile(made.uuid) == service.get_profile(made.uuid.upper()) == made
+    )
     service.create_profile(NewProfile("fp2", [{"resources:FPGA": "2"}], uuid=TWO))
-    assert [one.name for one in service.profiles([])] == ["fp1", "fp2"]
-    assert [one.uuid for one in service.profiles(["fp2", "nobody"])] == [TWO]
+    assert [one.name for one in service.list_profiles([])] == ["fp1", "fp2"]
+    assert [one.uuid for one in service.list_profiles(["fp2", "nobody"])] == [TWO]
 
 
 @on_every_database
@@ -170,9 +172,9 @@ def test_several_profiles_are_deleted_together_or_not_at_all(service):
         service.create_profile(NewProfile(name, [{"resources:FPGA": "1"}]))
     with pytest.raises(NotFound):
         service.delete_profiles(["fp1", "nobody"])
-    assert len(service.profiles([])) == 2
+    assert len(service.list_profiles([])) == 2
     service.delete_profiles(["fp1", "fp2"])
-    assert service.profiles([]) == []
+    assert service.list_profiles([]) == []
 
 
 @pytest.mark.parametrize(
@@ -213,16 +215,16 @@ def test_requests_made_at_once_are_as_many_as_the_quota_and_no_more(engine, cloc
         together.wait()
         for _ in range(3):
             with suppress(OverQuota, Unavailable):
-                service.requests.create(MINE, name)
+                service.requests.create_requests(MINE, name)
 
     threads = [threading.Thread(target=ask, args=(name,)) for name in ("one", "two") * 3]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(service.requests.index(MINE, None)) == 4
+    assert len(service.requests.list_requests(MINE, None)) == 4
     with pytest.raises(
         OverQuota, match="project mine has 4 of the 5 that it may have, and asks for 2 more; delete some"
     ):
-        service.requests.create(MINE, "one")
-    service.requests.create(replace(MINE, project_id="theirs"), "one")
+        service.requests.create_requests(MINE, "one")
+    service.requests.create_requests(replace(MINE, project_id="theirs"), "one")

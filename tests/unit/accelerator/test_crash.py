@@ -222,7 +222,7 @@ def test_a_checkpoint_of_the_first_version_is_taken_over(tmp_path):
     assert checkpoint.state.rp_uuids == {"0000:17:00.0": "one"}
     checkpoint.step(lambda held: with_providers(held, {"0000:17:00.0": "two"}))
     checkpoint.close()
-    assert Checkpoint(path, HOST).holdings.rp_uuids == {"0000:17:00.0": "two"}
+    assert Checkpoint(path, HOST).state.rp_uuids == {"0000:17:00.0": "two"}
 
 
 def test_the_checkpoint_is_private_and_leaves_no_part_behind(rig):

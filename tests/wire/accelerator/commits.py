@@ -1,4 +1,4 @@
-"""Commits of the accelerator service as points of a `Watch`: ``before commit RequestService.create 1`` and so on.
+"""Commits of the accelerator service as points of a `Watch`: ``before commit RequestService.create_requests 1`` and so on.
 
 Not a test. A commit is called by who wrote what it makes last: the function that is run in the transaction.
 """

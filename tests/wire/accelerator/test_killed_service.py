@@ -38,9 +38,9 @@ ROOT = Path(__file__).parents[3]
 #: What a life commits, by who does it.
 COMMITS = {
     "AcceleratorService.create_profile", "AcceleratorService.delete_profiles", "AcceleratorService.report_devices",
-    "AcceleratorService.report_attachments", "RequestService.create", "RequestService.patch", "RequestService.delete",
-    "RequestService.delete_of", "HostJobs.claim", "HostJobs.report", "HistoryService._write", "EventsTask._claim",
-    "EventsTask.run_once", "OperatorService.program", "OperatorService.offer",
+    "AcceleratorService.report_attachments", "RequestService.create_requests", "RequestService.bind_or_unbind", "RequestService.delete_requests",
+    "RequestService.delete_requests_of_instance", "HostJobs.claim_jobs", "HostJobs.report_job", "DeviceHistoryService._write_once", "EventsTask._claim",
+    "EventsTask.run_once", "OperatorService.program_deployable", "OperatorService.set_device_enabled",
 }  # fmt: skip
 
 

@@ -65,7 +65,7 @@ class DeviceSpec:
             and (not self.address or fnmatch.fnmatchcase(function.address, self.address))
         )
 
-    def in_parts(self, function: PciFunction) -> bool:
+    def uses_virtual_functions(self, function: PciFunction) -> bool:
         """Whether the virtual functions of `function` are what is given out."""
         if self.functions == Functions.ANY:
             return bool(function.virtual_functions)

@@ -67,10 +67,10 @@ class RegionNotes:
         self._lock = threading.Lock()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def of(self, deployable: str) -> RegionNote | None:
+    def get_note(self, deployable: str) -> RegionNote | None:
         return self._read().regions.get(deployable)
 
-    def change(self, deployable: str, change: Callable[[RegionNote | None], RegionNote]) -> None:
+    def change_note(self, deployable: str, change: Callable[[RegionNote | None], RegionNote]) -> None:
         """Durable when it returns; one that changes nothing is not written."""
         with self._lock:
             notes = self._read()
@@ -102,62 +102,64 @@ class FpgaDriver(PciDriver):
         self._notes = RegionNotes(directory / "loaded.json")
 
     @abstractmethod
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+    def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         """What the card shows; nothing for one that is no FPGA of this driver's, or is in a guest's hands."""
 
     @abstractmethod
-    def _shown(self, region: FpgaRegion) -> str:
+    def _loaded_id(self, region: FpgaRegion) -> str:
         """What tells what `region` carries (an id, as a rule); empty where it shows nothing now."""
 
     @abstractmethod
-    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None: ...
+    def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None: ...
 
-    def _head(self, path: Path) -> BitstreamHeader | None:
+    def _read_header(self, path: Path) -> BitstreamHeader | None:
         """None where the format has none: then what it is made for is known by the image's properties only."""
         return None
 
     def identify(self, deployable: str) -> RegionContent:
-        note = self._notes.of(deployable)
+        note = self._notes.get_note(deployable)
         if note is not None and note.loading:
             return RegionContent(RegionState.UNKNOWN)
         card, spec = self._card_of(deployable)
-        region = next((one for one in self._seen(card, spec) if one.name == deployable), None)
+        region = next((one for one in self._current_regions(card, spec) if one.name == deployable), None)
         if region is None:
             raise DeviceGone(f"{card.address} has no region {deployable} any more")
-        shown = self._shown(region)
+        shown = self._loaded_id(region)
         if note is not None and note.seen and shown in ("", note.seen):
             shown = note.seen
             if note.blank or note.bitstream is not None:
                 return RegionContent(RegionState.IDLE, note.bitstream)
-        return RegionContent(RegionState.IDLE, self._factory(shown))
+        return RegionContent(RegionState.IDLE, self._foreign_bitstream(shown))
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
         card, spec = self._card_of(deployable)
-        region = next((one for one in self._regions(card, spec) if one.name == deployable), None)
+        region = next((one for one in self._discover_regions(card, spec) if one.name == deployable), None)
         if region is None:
             raise DriverError(f"{deployable} cannot be programmed: its card does not show it now")
-        with self._file(region, spec, bitstream, data) as path:
-            head = self._head(path)
+        with self._bitstream_file(region, spec, bitstream, data) as path:
+            head = self._read_header(path)
             if head is not None and head.region_type and not same_id(head.region_type, region.region_type):
                 raise DriverError(
                     f"the image is made for region type {head.region_type}, {deployable} is {region.region_type}"
                 )
-            self._notes.change(deployable, lambda note: replace(_note_of(region, "", None), loading=True))
-            self._load(region, path, head)
-            shown = self._shown(region)
+            self._notes.change_note(deployable, lambda note: replace(_note_of(region, "", None), loading=True))
+            self._load_file(region, path, head)
+            shown = self._loaded_id(region)
             if head is not None and not same_id(shown, head.shown):
                 raise DriverError(f"{deployable} shows {shown or 'nothing'} after programming and not {head.shown}")
-        self._notes.change(deployable, lambda note: _note_of(region, shown, bitstream))
+        self._notes.change_note(deployable, lambda note: _note_of(region, shown, bitstream))
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
         """A card that a guest has as a whole shows nothing: what it shows now is remembered first."""
-        function, spec = self._known(handle)
+        function, spec = self._find_function(handle)
         card = self._card_behind(function)
-        for region in self._regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
-            self._notes.change(region.name, partial(_note_with_shown_id, region=region, shown=self._shown(region)))
+        for region in self._discover_regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
+            self._notes.change_note(
+                region.name, partial(_note_with_shown_id, region=region, shown=self._loaded_id(region))
+            )
         super().prepare(handle, instance_uuid)
 
-    def _file(
+    def _bitstream_file(
         self, region: FpgaRegion, spec: DeviceSpec, bitstream: Bitstream | None, data: BinaryIO | None
     ) -> AbstractContextManager[Path]:
         if bitstream is not None:
@@ -170,31 +172,31 @@ class FpgaDriver(PciDriver):
             raise DriverError(f"the blank bitstream {spec.blank} is not there")
         return nullcontext(blank)
 
-    def _factory(self, shown: str) -> Bitstream | None:
+    def _foreign_bitstream(self, shown: str) -> Bitstream | None:
         """What the card had from the start, or what somebody else has loaded: its data is known to nobody."""
         return Bitstream(digest="", functions=(Function(canonical_id(shown)),)) if shown else None
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
         device = super()._device(function, spec)
-        regions = self._seen(function, spec)
+        regions = self._current_regions(function, spec)
         if device is None or not regions:
             return None
         parts = tuple(Deployable(one.name, one.handles, one.region_type) for one in regions)
         return replace(device, deployables=parts, shell_id=regions[0].region_type)
 
-    def _seen(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+    def _current_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         """What the card shows, or, while a guest has the whole of it, what it last showed."""
-        return self._remembered(card) if card.driver == VFIO else self._regions(card, spec)
+        return self._remembered(card) if card.driver == VFIO else self._discover_regions(card, spec)
 
     def _remembered(self, card: PciFunction) -> Sequence[FpgaRegion]:
         found: list[FpgaRegion] = []
-        while (note := self._notes.of(f"{card.address}_R{len(found) + 1}")) is not None:
+        while (note := self._notes.get_note(f"{card.address}_R{len(found) + 1}")) is not None:
             found.append(FpgaRegion(card.address, len(found) + 1, note.region_type, note.handles))
         return found
 
     def _card_of(self, deployable: str) -> tuple[PciFunction, DeviceSpec]:
         address = deployable.rpartition("_R")[0]
-        function = self._sysfs.function(address)
+        function = self._sysfs.pci_function(address)
         if function is None:
             raise DeviceGone(f"there is no PCI device {address} on this host any more")
         spec = find_spec(function, self._specs)

@@ -72,11 +72,11 @@ class FpgaDflDriver(FpgaDriver):
         self._dev = dev
         self._reconfigure = load
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+    def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         engine = self._engine(card.address)
         if engine is None:
             return ()
-        ports = self._sysfs.text(engine / "ports_num") or "0"
+        ports = self._sysfs.read_text(engine / "ports_num") or "0"
         if not ports.isdecimal():
             raise DriverError(f"{engine}/ports_num is {ports!r}; it should be a number")
         region_type = self._region_type(engine) or spec.region_type
@@ -85,35 +85,36 @@ class FpgaDflDriver(FpgaDriver):
             for port in range(int(ports))
         ]
 
-    def _shown(self, region: FpgaRegion) -> str:
+    def _loaded_id(self, region: FpgaRegion) -> str:
         """A port that was given to a virtual function is seen there, while a driver of the host has that."""
         for address in (region.address, *region.handles):
-            for port in self._sysfs.below(address, "fpga_region/region*/dfl-port.*"):
-                is_it = address != region.address or self._sysfs.text(port / "id") == str(region.number - 1)
-                if is_it and (afu_id := self._sysfs.text(port / "afu_id")):
+            for port in self._sysfs.paths_below(address, "fpga_region/region*/dfl-port.*"):
+                is_it = address != region.address or self._sysfs.read_text(port / "id") == str(region.number - 1)
+                if is_it and (afu_id := self._sysfs.read_text(port / "afu_id")):
                     return canonical_id(afu_id)
         return ""
 
-    def _head(self, path: Path) -> BitstreamHeader:
+    def _read_header(self, path: Path) -> BitstreamHeader:
         return read_gbs_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
+    def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         engine = self._engine(region.address)
         if engine is None:
             raise DriverError(f"{region.address} shows no management engine now")
         self._reconfigure(self._dev / engine.name, region.number - 1, path, head.offset if head else 0)
 
     def _engine(self, address: str) -> Path | None:
-        return next(iter(self._sysfs.below(address, "fpga_region/region*/dfl-fme.*")), None)
+        return next(iter(self._sysfs.paths_below(address, "fpga_region/region*/dfl-fme.*")), None)
 
     def _region_type(self, engine: Path) -> str:
         """All regions of a card have one type: its static part decides."""
         found: Iterator[str | None] = (
-            self._sysfs.text(path) for path in sorted(engine.glob("dfl-fme-region.*/fpga_region/region*/compat_id"))
+            self._sysfs.read_text(path)
+            for path in sorted(engine.glob("dfl-fme-region.*/fpga_region/region*/compat_id"))
         )
         return next((canonical_id(text) for text in found if text), "")
 
     def _handles_of(self, card: PciFunction, spec: DeviceSpec, port: int) -> tuple[str, ...]:
-        if spec.in_parts(card):
+        if spec.uses_virtual_functions(card):
             return card.virtual_functions[port : port + 1]
         return (card.address,) if port == 0 else ()

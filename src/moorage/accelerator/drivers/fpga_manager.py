@@ -49,25 +49,25 @@ class FpgaManagerDriver(FpgaDriver):
         self._boot_id = boot_id
         self._overlays = self._sysfs.root / "kernel/config/device-tree/overlays"
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+    def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
         manager = self._manager(card.address)
         if manager is None:
             return ()
-        compatible = self._sysfs.text_of_first(card.address, "**/fpga_region/region*/compat_id")
+        compatible = self._sysfs.read_first(card.address, "**/fpga_region/region*/compat_id")
         region_type = canonical_id(compatible or "")
         return [FpgaRegion(card.address, 1, region_type if is_uuid(region_type) else spec.region_type, (card.address,))]
 
-    def _shown(self, region: FpgaRegion) -> str:
+    def _loaded_id(self, region: FpgaRegion) -> str:
         manager = self._manager(region.address)
-        state = self._sysfs.text(manager / "state") if manager else None
-        return f"{state} since boot {self._sysfs.text(self._boot_id)}" if state else ""
+        state = self._sysfs.read_text(manager / "state") if manager else None
+        return f"{state} since boot {self._sysfs.read_text(self._boot_id)}" if state else ""
 
-    def _factory(self, shown: str) -> Bitstream | None:
+    def _foreign_bitstream(self, shown: str) -> Bitstream | None:
         return None  # what is shown tells no function
 
-    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
+    def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         manager = self._manager(region.address)
-        function = self._sysfs.function(region.address)
+        function = self._sysfs.pci_function(region.address)
         spec = find_spec(function, self._specs) if function else None
         if manager is None or spec is None:
             raise DriverError(f"{region.address} shows no FPGA manager now")
@@ -81,7 +81,7 @@ class FpgaManagerDriver(FpgaDriver):
             if spec.overlay:
                 self._apply(spec.overlay, region)
             elif (manager / "firmware").exists():
-                self._sysfs.put(manager / "firmware", f"{FIRMWARE}/{file.name}\n")
+                self._sysfs.write_text(manager / "firmware", f"{FIRMWARE}/{file.name}\n")
             else:
                 raise DriverError(
                     f"{manager} has no file to load by; name the device-tree overlay that does in the card's spec (overlay)"
@@ -99,16 +99,16 @@ class FpgaManagerDriver(FpgaDriver):
             place.mkdir()
         except OSError as error:
             raise DriverError(f"{place} cannot be made: {error.strerror}; is configfs mounted?") from error
-        self._sysfs.put(place / "path", overlay)
-        if (status := self._sysfs.text(place / "status")) != "applied":
+        self._sysfs.write_text(place / "path", overlay)
+        if (status := self._sysfs.read_text(place / "status")) != "applied":
             raise DriverError(f"the overlay {overlay} is {status or 'of no status'} after it was applied")
 
     def _check(self, manager: Path) -> None:
-        state, status = self._sysfs.text(manager / "state"), self._sysfs.text(manager / "status")
+        state, status = self._sysfs.read_text(manager / "state"), self._sysfs.read_text(manager / "status")
         if state != "operating" or status:
             raise DriverError(f"{manager.name} is {state!r} after programming, its status is {status!r}")
 
     def _manager(self, address: str) -> Path | None:
         """The one whose device is the card or a part of it; one of a DFL's management engine is `fpga_dfl`'s."""
-        found = self._sysfs.below(address, "**/fpga_manager/fpga*")
+        found = self._sysfs.paths_below(address, "**/fpga_manager/fpga*")
         return next((path for path in found if "dfl-fme" not in str(path)), None)

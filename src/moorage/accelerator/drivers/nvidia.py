@@ -53,7 +53,7 @@ class NvidiaCard:
         return self.mig not in ("", "off")
 
 
-def _cards() -> Mapping[str, NvidiaCard]:
+def _installed_cards() -> Mapping[str, NvidiaCard]:
     bindings = nvml_bindings()
     return {} if bindings is None else nvml_cards(bindings)
 
@@ -69,7 +69,7 @@ class NvidiaDriver(PciDriver):
         self,
         specs: Sequence[DeviceSpec] = (),
         sysfs: Sysfs | None = None,
-        cards: Callable[[], Mapping[str, NvidiaCard]] = _cards,
+        cards: Callable[[], Mapping[str, NvidiaCard]] = _installed_cards,
     ) -> None:
         super().__init__(specs, sysfs)
         self._cards_now = cards

@@ -53,22 +53,22 @@ class OpaeDriver(FpgaDriver):
         self._fpgainfo = look or fpgainfo()
         self._fpgaconf = load or fpgaconf()
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
-        handles = card.virtual_functions[:1] if spec.in_parts(card) else (card.address,)
+    def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+        handles = card.virtual_functions[:1] if spec.uses_virtual_functions(card) else (card.address,)
         region_type = _uuid_named("Pr Interface Id", self._fpgainfo, "fme", card.address)
         return [FpgaRegion(card.address, 1, region_type, handles)]
 
-    def _shown(self, region: FpgaRegion) -> str:
+    def _loaded_id(self, region: FpgaRegion) -> str:
         """Its port is the virtual function's where it has one; nothing is seen there while a guest has it."""
-        function = self._sysfs.function(region.handles[0])
+        function = self._sysfs.pci_function(region.handles[0])
         if function is None or function.driver == VFIO:
             return ""
         return _uuid_named("Accelerator Id", self._fpgainfo, "port", region.handles[0])
 
-    def _head(self, path: Path) -> BitstreamHeader:
+    def _read_header(self, path: Path) -> BitstreamHeader:
         return read_gbs_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
+    def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         self._fpgaconf.run("load", bdf=region.address, file=path)
 
 

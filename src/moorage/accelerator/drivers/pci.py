@@ -42,11 +42,11 @@ class PciDriver:
 
     def discover(self) -> Sequence[Device]:
         """Virtual functions whose card is given out by them are no devices of their own."""
-        found = (self._device(function, spec) for function, spec in self._cards())
+        found = (self._device(function, spec) for function, spec in self._matching_cards())
         return [device for device in found if device is not None]
 
     def identify(self, deployable: str) -> RegionContent:
-        self._known(deployable)
+        self._find_function(deployable)
         return RegionContent(RegionState.IDLE)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
@@ -54,14 +54,14 @@ class PciDriver:
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
         if (mdev := mdev_of(handle)) is not None:
-            self._known_share(mdev)
+            self._check_mdev(mdev)
             self._mediated.create(mdev.parent, mdev.type, mdev.uuid)
             return
-        function, spec = self._known(handle)
+        function, spec = self._find_function(handle)
         if spec.bind == "none" or function.driver == VFIO:
             return
         self._bind(function, VFIO)
-        if (now := self._known(handle)[0].driver) != VFIO:
+        if (now := self._find_function(handle)[0].driver) != VFIO:
             raise DriverError(
                 f"{handle} is bound to {now or 'no driver'} and not to {VFIO}; is the module vfio_pci loaded, "
                 "and the IOMMU on?"
@@ -69,71 +69,71 @@ class PciDriver:
 
     def release(self, handle: str) -> None:
         if (mdev := mdev_of(handle)) is not None:
-            self._known_share(mdev)
+            self._check_mdev(mdev)
             self._mediated.remove(mdev.parent, mdev.uuid)
             return
-        function, spec = self._known(handle)
+        function, spec = self._find_function(handle)
         if spec.bind == "none" or function.driver != VFIO:
             return
         self._bind(function, "")
-        if self._known(handle)[0].driver == VFIO:
+        if self._find_function(handle)[0].driver == VFIO:
             raise DriverError(f"{handle} is still bound to {VFIO}: something of its guest may hold it")
 
     def clean(self, handle: str) -> None:
         """A share is gone with its guest's data once it is removed: that it is, is what is looked at."""
         if (mdev := mdev_of(handle)) is not None:
-            self._known_share(mdev)
+            self._check_mdev(mdev)
             if self._mediated.exists(mdev.parent, mdev.uuid):
                 raise DriverError(f"the mediated device {mdev.uuid} on {mdev.parent} is still there")
             return
-        _, spec = self._known(handle)
+        _, spec = self._find_function(handle)
         if spec.reset == "none":
             return
-        if not self._sysfs.has(handle, "reset"):
+        if not self._sysfs.has_attribute(handle, "reset"):
             raise DriverError(
                 f"the kernel cannot reset {handle}; where nothing of a tenant can stay in it, say so in its spec: "
                 '"reset": "none"'
             )
-        self._sysfs.write(handle, "reset", "1")
-        if self._answers(handle) is not Health.OK:
+        self._sysfs.write_attribute(handle, "reset", "1")
+        if self._config_space_health(handle) is not Health.OK:
             raise DriverError(f"{handle} does not answer after its reset")
 
     def health(self, pci_id: str) -> Health:
-        return self._answers(pci_id)
+        return self._config_space_health(pci_id)
 
-    def _answers(self, pci_id: str) -> Health:
+    def _config_space_health(self, pci_id: str) -> Health:
         """A card that has fallen off its bus reads as all ones."""
-        function = self._sysfs.function(pci_id)
+        function = self._sysfs.pci_function(pci_id)
         if function is None:
             return Health.GONE
-        config = self._sysfs.config(pci_id)
+        config = self._sysfs.config_space(pci_id)
         return Health.FAILED if config == b"\xff" * len(config) else Health.OK
 
     def _bind(self, function: PciFunction, driver: str) -> None:
         """To `driver`; empty: to the one that the kernel would choose."""
-        self._sysfs.write(function.address, "driver_override", f"{driver}\n")
+        self._sysfs.write_attribute(function.address, "driver_override", f"{driver}\n")
         if function.driver is not None:
             self._sysfs.unbind(function.address, function.driver)
         self._sysfs.probe(function.address)
 
-    def _cards(self) -> list[tuple[PciFunction, DeviceSpec]]:
-        functions = {function.address: function for function in self._sysfs.functions()}
+    def _matching_cards(self) -> list[tuple[PciFunction, DeviceSpec]]:
+        functions = {function.address: function for function in self._sysfs.pci_functions()}
         return [
             (function, spec)
             for function in functions.values()
             if (spec := find_spec(function, self._specs)) is not None
-            and not self._is_given_by_parts(functions.get(function.physical_function or ""))
+            and not self._is_split(functions.get(function.physical_function or ""))
         ]
 
-    def _is_given_by_parts(self, card: PciFunction | None) -> bool:
+    def _is_split(self, card: PciFunction | None) -> bool:
         if card is None:
             return False
         spec = find_spec(card, self._specs)
-        return spec is not None and (spec.in_parts(card) or spec.functions == Functions.MDEV)
+        return spec is not None and (spec.uses_virtual_functions(card) or spec.functions == Functions.MDEV)
 
-    def _known(self, handle: str) -> tuple[PciFunction, DeviceSpec]:
+    def _find_function(self, handle: str) -> tuple[PciFunction, DeviceSpec]:
         """With the spec of its card."""
-        function = self._sysfs.function(handle)
+        function = self._sysfs.pci_function(handle)
         if function is None:
             raise DeviceGone(f"there is no PCI device {handle} on this host any more")
         spec = find_spec(self._card_behind(function), self._specs)
@@ -143,19 +143,21 @@ class PciDriver:
 
     def _card_behind(self, function: PciFunction) -> PciFunction:
         """The card that a handle is of, which is the one that specs name: often the handle itself."""
-        card = self._sysfs.function(function.physical_function) if function.physical_function else None
-        return card if card is not None and self._is_given_by_parts(card) else function
+        card = self._sysfs.pci_function(function.physical_function) if function.physical_function else None
+        return card if card is not None and self._is_split(card) else function
 
-    def _known_share(self, mdev: Mdev) -> None:
-        if self._known(mdev.parent)[1].mdev_type != mdev.type:
+    def _check_mdev(self, mdev: Mdev) -> None:
+        if self._find_function(mdev.parent)[1].mdev_type != mdev.type:
             raise DriverError(f"no device spec of this host gives out shares of type {mdev.type} of {mdev.parent}")
 
-    def _handles(self, function: PciFunction, spec: DeviceSpec) -> tuple[str, ...]:
+    def _attach_handles(self, function: PciFunction, spec: DeviceSpec) -> tuple[str, ...]:
         if spec.functions == Functions.MDEV:
             # Newer cards offer their shares on their virtual functions, one each, older ones on themselves.
             parents = function.virtual_functions or (function.address,)
-            return tuple(str(mdev) for parent in parents for mdev in self._mediated.shares(parent, spec.mdev_type))
-        return function.virtual_functions if spec.in_parts(function) else (function.address,)
+            return tuple(
+                str(mdev) for parent in parents for mdev in self._mediated.available_mdevs(parent, spec.mdev_type)
+            )
+        return function.virtual_functions if spec.uses_virtual_functions(function) else (function.address,)
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
         vendor = VENDORS.get(function.vendor, function.vendor)
@@ -168,7 +170,7 @@ class PciDriver:
             product_id=function.product,
             model=f"{vendor} {function.product}",
             numa_node=max(function.numa_node, 0),
-            deployables=(Deployable(function.address, self._handles(function, spec)),),
+            deployables=(Deployable(function.address, self._attach_handles(function, spec)),),
             details=(("iommu_group", function.iommu_group),) if function.iommu_group else (),
             traits=frozenset(spec.traits) | {f"CUSTOM_PCI_{function.vendor}_{function.product}".upper()} | shares,
         )
@@ -179,13 +181,13 @@ class MediatedDevices:
         self._sysfs = sysfs
         self._parents = sysfs.root / "class" / "mdev_bus"
 
-    def shares(self, parent: str, kind: str) -> Iterator[Mdev]:
+    def available_mdevs(self, parent: str, kind: str) -> Iterator[Mdev]:
         """All of `kind` that `parent` can have and that are ours to give: those made by us, and room for more.
 
         What others have made is theirs. A parent that offers no such type, now, has none.
         """
         directory = self._type(parent, kind)
-        room = self._sysfs.text(directory / "available_instances")
+        room = self._sysfs.read_text(directory / "available_instances")
         if room is None:
             return
         if not room.isdecimal():
@@ -204,13 +206,13 @@ class MediatedDevices:
         """One that is there already is left as it is: it is ours, by its uuid."""
         if self.exists(parent, uuid):
             return
-        self._sysfs.put(self._type(parent, kind) / "create", uuid)
+        self._sysfs.write_text(self._type(parent, kind) / "create", uuid)
         if not self.exists(parent, uuid):
             raise DriverError(f"the kernel was told to make the mediated device {uuid} on {parent} and it is not there")
 
     def remove(self, parent: str, uuid: str) -> None:
         if self.exists(parent, uuid):
-            self._sysfs.put(self._parents / parent / uuid / "remove", "1")
+            self._sysfs.write_text(self._parents / parent / uuid / "remove", "1")
 
     def exists(self, parent: str, uuid: str) -> bool:
         return (self._parents / parent / uuid).exists()

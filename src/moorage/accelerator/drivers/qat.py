@@ -37,14 +37,14 @@ class QatDriver(PciDriver):
     def health(self, pci_id: str) -> Health:
         """A card that somebody has put down serves nobody, and neither do its functions."""
         answers = super().health(pci_id)
-        down = self._sysfs.read(pci_id, "qat/state") == "down"
+        down = self._sysfs.read_attribute(pci_id, "qat/state") == "down"
         return Health.FAILED if answers is Health.OK and down else answers
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
         device = super()._device(function, spec)
         if device is None:
             return None
-        services = self._sysfs.read(function.address, "qat/cfg_services")
+        services = self._sysfs.read_attribute(function.address, "qat/cfg_services")
         return replace(
             device,
             model=f"QuickAssist {MODELS.get(function.product, function.product)}",

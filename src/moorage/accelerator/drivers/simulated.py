@@ -89,12 +89,14 @@ class SimulatedAccelerators:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def discover(self) -> Sequence[Device]:
-        self._strike("discover", "", FaultKind.FAILS)
-        self._pass_time("discover")
-        return [device for device in self._devices if not self._strikes("discover", device.pci_id, FaultKind.VANISHES)]
+        self._fail_if_ordered("discover", "", FaultKind.FAILS)
+        self._sleep_latency("discover")
+        return [
+            device for device in self._devices if not self._is_struck("discover", device.pci_id, FaultKind.VANISHES)
+        ]
 
     def identify(self, deployable: str) -> RegionContent:
-        self._strike("identify", deployable, FaultKind.FAILS)
+        self._fail_if_ordered("identify", deployable, FaultKind.FAILS)
         region = self._read().regions.get(deployable)
         if region is None and deployable in self._deployables:
             return RegionContent(RegionState.IDLE, self._deployables[deployable].bitstream)
@@ -104,37 +106,37 @@ class SimulatedAccelerators:
         return region if region.state is RegionState.IDLE else RegionContent(RegionState.UNKNOWN)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
-        self._card(deployable)
+        self._card_of(deployable)
         if deployable not in self._deployables or not self._deployables[deployable].programmable:
             raise DriverError(f"{deployable} cannot be programmed")
         if bitstream is not None:
             _check_digest(deployable, bitstream, data)
-        self._strike("program", deployable, FaultKind.FAILS)
+        self._fail_if_ordered("program", deployable, FaultKind.FAILS)
         self._set_region(deployable, RegionContent(RegionState.PROGRAMMING))
-        self._pass_time("program")
-        if self._strikes("program", deployable, FaultKind.DIES):
+        self._sleep_latency("program")
+        if self._is_struck("program", deployable, FaultKind.DIES):
             raise DriverError(f"{deployable} died half-way through programming")
         self._set_region(deployable, RegionContent(RegionState.IDLE, bitstream))
 
     def prepare(self, pci_id: str, instance_uuid: str) -> None:
-        self._strike("prepare", pci_id, FaultKind.FAILS)
-        self._pass_time("prepare")
+        self._fail_if_ordered("prepare", pci_id, FaultKind.FAILS)
+        self._sleep_latency("prepare")
         self._set_handle(pci_id, _Handle(prepared_for=instance_uuid, dirty=True))
 
     def release(self, pci_id: str) -> None:
-        self._strike("release", pci_id, FaultKind.FAILS)
-        self._pass_time("release")
+        self._fail_if_ordered("release", pci_id, FaultKind.FAILS)
+        self._sleep_latency("release")
         self._set_handle(pci_id, _Handle(dirty=True))
 
     def clean(self, pci_id: str) -> None:
-        self._strike("clean", pci_id, FaultKind.FAILS)
-        self._pass_time("clean")
+        self._fail_if_ordered("clean", pci_id, FaultKind.FAILS)
+        self._sleep_latency("clean")
         self._set_handle(pci_id, _Handle())
 
     def health(self, pci_id: str) -> Health:
-        if self._strikes("discover", self._card(pci_id), FaultKind.VANISHES):
+        if self._is_struck("discover", self._card_of(pci_id), FaultKind.VANISHES):
             return Health.GONE
-        return Health.FAILED if self._strikes("health", pci_id, FaultKind.SICK) else Health.OK
+        return Health.FAILED if self._is_struck("health", pci_id, FaultKind.SICK) else Health.OK
 
     def is_dirty(self, pci_id: str) -> bool:
         """Whether a guest could find something of the last one: for rehearsals and tests."""
@@ -144,24 +146,24 @@ class SimulatedAccelerators:
         """Write the control file."""
         write_durably(self._control_path, msgspec.json.encode(control))
 
-    def _pass_time(self, verb: str) -> None:
+    def _sleep_latency(self, verb: str) -> None:
         seconds = self._control().latency_s.get(verb, DEFAULT_LATENCY_S.get(verb, 0.0))
         if seconds > 0:
             self._clock.sleep(seconds)
 
-    def _strike(self, verb: str, at: str, kind: FaultKind) -> None:
-        if at and self._strikes("discover", self._card(at), FaultKind.VANISHES):
+    def _fail_if_ordered(self, verb: str, at: str, kind: FaultKind) -> None:
+        if at and self._is_struck("discover", self._card_of(at), FaultKind.VANISHES):
             raise DriverError(f"{verb} of {at} failed: its card is not there any more")
-        if self._strikes(verb, at, kind):
+        if self._is_struck(verb, at, kind):
             raise DriverError(f"{verb} of {at or 'the host'} failed, as ordered by {self._control_path.name}")
 
-    def _strikes(self, verb: str, at: str, kind: FaultKind) -> bool:
+    def _is_struck(self, verb: str, at: str, kind: FaultKind) -> bool:
         for fault in self._control().faults:
-            if fault.verb == verb and fault.kind is kind and fault.at in ("*", at) and self._still_strikes(fault):
+            if fault.verb == verb and fault.kind is kind and fault.at in ("*", at) and self._count_strike(fault):
                 return True
         return False
 
-    def _still_strikes(self, fault: SimulatedFault) -> bool:
+    def _count_strike(self, fault: SimulatedFault) -> bool:
         if fault.times == 0:
             return True
         # Written anew, even with the same words, the control file counts from the start.
@@ -175,7 +177,7 @@ class SimulatedAccelerators:
             self._write(replace(state, struck={**struck, key: struck.get(key, 0) + 1}))
             return True
 
-    def _card(self, name: str) -> str:
+    def _card_of(self, name: str) -> str:
         if name not in self._cards:
             raise DriverError(f"there is no {name} on this host")
         return self._cards[name]

@@ -37,7 +37,7 @@ class Sysfs:
         self._drivers = root / "bus" / "pci" / "drivers"
         self._probe = root / "bus" / "pci" / "drivers_probe"
 
-    def functions(self) -> Iterator[PciFunction]:
+    def pci_functions(self) -> Iterator[PciFunction]:
         """All of the machine, by address. One that goes away meanwhile is left out."""
         try:
             addresses = sorted(path.name for path in self._devices.iterdir() if PCI_ADDRESS.match(path.name))
@@ -46,11 +46,11 @@ class Sysfs:
         except OSError as error:
             raise DriverError(f"{self._devices} cannot be read: {error.strerror}") from error
         for address in addresses:
-            if (function := self.function(address)) is not None:
+            if (function := self.pci_function(address)) is not None:
                 yield function
 
-    def function(self, address: str) -> PciFunction | None:
-        vendor, product, kind = (self.read(address, name) for name in ("vendor", "device", "class"))
+    def pci_function(self, address: str) -> PciFunction | None:
+        vendor, product, kind = (self.read_attribute(address, name) for name in ("vendor", "device", "class"))
         if vendor is None or product is None or kind is None:
             return None
         return PciFunction(
@@ -58,17 +58,17 @@ class Sysfs:
             vendor=vendor.removeprefix("0x"),
             product=product.removeprefix("0x"),
             kind=kind.removeprefix("0x"),
-            numa_node=int(self.read(address, "numa_node") or -1),
+            numa_node=int(self.read_attribute(address, "numa_node") or -1),
             driver=self._link(address, "driver"),
             physical_function=self._link(address, "physfn"),
             virtual_functions=self._virtual_functions(address),
             iommu_group=self._link(address, "iommu_group"),
         )
 
-    def read(self, address: str, name: str) -> str | None:
-        return self.text(self._devices / address / name)
+    def read_attribute(self, address: str, name: str) -> str | None:
+        return self.read_text(self._devices / address / name)
 
-    def config(self, address: str) -> bytes:
+    def config_space(self, address: str) -> bytes:
         """The first words of the configuration space: vendor, product, command, status."""
         path = self._devices / address / "config"
         try:
@@ -77,28 +77,28 @@ class Sysfs:
         except OSError as error:
             raise DriverError(f"{path} cannot be read: {error.strerror}") from error
 
-    def has(self, address: str, name: str = "") -> bool:
+    def has_attribute(self, address: str, name: str = "") -> bool:
         return (self._devices / address / name).exists()
 
-    def write(self, address: str, name: str, value: str) -> None:
-        self.put(self._devices / address / name, value)
+    def write_attribute(self, address: str, name: str, value: str) -> None:
+        self.write_text(self._devices / address / name, value)
 
     def unbind(self, address: str, driver: str) -> None:
-        self.put(self._drivers / driver / "unbind", address)
+        self.write_text(self._drivers / driver / "unbind", address)
 
     def probe(self, address: str) -> None:
         """Let the kernel choose a driver, or take the one of ``driver_override``."""
-        self.put(self._probe, address)
+        self.write_text(self._probe, address)
 
-    def below(self, address: str, pattern: str) -> list[Path]:
+    def paths_below(self, address: str, pattern: str) -> list[Path]:
         """What matches below the device, by name. Links are not followed: they lead to other devices."""
         return sorted((self._devices / address).resolve().glob(pattern))
 
-    def text_of_first(self, address: str, pattern: str) -> str | None:
+    def read_first(self, address: str, pattern: str) -> str | None:
         """Of the first file that matches `below` and can be read."""
-        return next((text for path in self.below(address, pattern) if (text := self.text(path))), None)
+        return next((text for path in self.paths_below(address, pattern) if (text := self.read_text(path))), None)
 
-    def text(self, path: Path) -> str | None:
+    def read_text(self, path: Path) -> str | None:
         """What the kernel shows there, without white space around it."""
         try:
             return path.read_text().strip()
@@ -107,7 +107,7 @@ class Sysfs:
         except (OSError, UnicodeDecodeError) as error:
             raise DriverError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
 
-    def put(self, path: Path, value: str) -> None:
+    def write_text(self, path: Path, value: str) -> None:
         """An attribute that is not there is not made: then the kernel does not know it."""
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)

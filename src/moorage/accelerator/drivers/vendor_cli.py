@@ -61,7 +61,7 @@ class VendorTool:
 
     def run(self, form: str, *, bdf: str = "", file: Path | None = None, output: Path | None = None) -> str:
         """What it printed. Raises one of the errors above, or `Invalid` for what is no PCI address."""
-        words = self._words(form, bdf, {"file": file, "output": output})
+        words = self._arguments(form, bdf, {"file": file, "output": output})
         program = shutil.which(self.name, path=self.path)
         if program is None:
             raise ToolMissing(
@@ -77,7 +77,7 @@ class VendorTool:
         ) as process:
             ends_at = time.monotonic() + self.timeout_s
             try:
-                out, err = self._collect(process, ends_at)
+                out, err = self._read_output(process, ends_at)
                 self._await_end(process, ends_at)
             finally:
                 _kill(process)
@@ -86,7 +86,7 @@ class VendorTool:
             raise ToolFailed(f"{self.name} {' '.join(words)} ended with {code}: {_last_line(err or out)}")
         return out.decode(errors="replace")
 
-    def _words(self, form: str, bdf: str, files: Mapping[str, Path | None]) -> list[str]:
+    def _arguments(self, form: str, bdf: str, files: Mapping[str, Path | None]) -> list[str]:
         values: dict[str, str] = {}
         if bdf:
             parts = pci_parts(bdf)
@@ -100,7 +100,7 @@ class VendorTool:
             values[name] = str(path)
         return [word.format(**values) for word in self.forms[form]]
 
-    def _collect(self, process: "subprocess.Popen[bytes]", ends_at: float) -> tuple[bytes, bytes]:
+    def _read_output(self, process: "subprocess.Popen[bytes]", ends_at: float) -> tuple[bytes, bytes]:
         """Both outputs, until both are closed."""
         pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
         found = {pipe: bytearray() for pipe in pipes}
@@ -109,7 +109,7 @@ class VendorTool:
                 selector.register(pipe, selectors.EVENT_READ)
             while selector.get_map():
                 if not (ready := selector.select(max(ends_at - time.monotonic(), 0))):
-                    raise self._too_late()
+                    raise self._timeout_error()
                 for key, _ in ready:
                     chunk = os.read(key.fd, 1 << 16)
                     if not chunk:
@@ -127,11 +127,11 @@ class VendorTool:
             with selectors.DefaultSelector() as selector:  # select() takes no number above 1023
                 selector.register(descriptor, selectors.EVENT_READ)
                 if not selector.select(max(ends_at - time.monotonic(), 0)):
-                    raise self._too_late()
+                    raise self._timeout_error()
         finally:
             os.close(descriptor)
 
-    def _too_late(self) -> ToolTimeout:
+    def _timeout_error(self) -> ToolTimeout:
         return ToolTimeout(f"{self.name} did not end within {self.timeout_s:g} s and was ended")
 
 

@@ -87,8 +87,8 @@ class XrtDriver(FpgaDriver):
         self._xbmgmt = manage or xbmgmt()
         self._xbutil = use or xbutil()
 
-    def _regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
-        if self._sysfs.function(user := _user_of(card.address)) is None:
+    def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
+        if self._sysfs.pci_function(user := _user_of(card.address)) is None:
             return ()
         report = self._report(self._xbmgmt, "platform", card.address, _ManagedReport)
         shells = [platform.static_region.logic_uuid for one in report.devices for platform in one.platforms]
@@ -99,23 +99,23 @@ class XrtDriver(FpgaDriver):
             )
         return [FpgaRegion(card.address, 1, region_type, (user,))]
 
-    def _shown(self, region: FpgaRegion) -> str:
+    def _loaded_id(self, region: FpgaRegion) -> str:
         """An all-zero UUID is how the tool says that nothing is loaded."""
-        user = self._sysfs.function(region.handles[0])
+        user = self._sysfs.pci_function(region.handles[0])
         if user is None or user.driver == VFIO:
             return ""
         report = self._report(self._xbutil, "regions", user.address, _UsedReport)
         loaded = [canonical_id(part.xclbin_uuid) for one in report.devices for part in one.dynamic_regions]
         return next((one for one in loaded if is_uuid(one) and one.strip("0-")), "")
 
-    def _head(self, path: Path) -> BitstreamHeader:
+    def _read_header(self, path: Path) -> BitstreamHeader:
         return read_xclbin_header(path)
 
-    def _load(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
+    def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         self._xbutil.run("load", bdf=region.handles[0], file=path)
 
     def _card_behind(self, function: PciFunction) -> PciFunction:
-        return self._sysfs.function(f"{function.address[:-1]}0") or function
+        return self._sysfs.pci_function(f"{function.address[:-1]}0") or function
 
     def _report(self, tool: VendorTool, form: str, bdf: str, kind: type[R]) -> R:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)

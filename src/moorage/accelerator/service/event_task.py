@@ -49,7 +49,7 @@ class EventsTask:
     def run_once(self) -> datetime:
         """Two transactions, however many there are to tell: claims with what they are about, and what became of them."""
         claimed = self._database.in_transaction(self._claim)
-        ends = [self._work(job, rows) for job, rows in claimed]
+        ends = [self._send_events_of(job, rows) for job, rows in claimed]
 
         def settle(connection: Connection) -> datetime | None:
             for end in ends:
@@ -65,10 +65,10 @@ class EventsTask:
         jobs = JOBS.claim(connection, EVENTS_QUEUE, self._worker, now, JOB_LEASE_S, MAX_JOBS_PER_RUN)
         return [(job, _requests_of_job(connection, job)) for job in jobs]
 
-    def _work(self, job: Job, rows: Sequence[RequestRecord]) -> Callable[[Connection], object]:
+    def _send_events_of(self, job: Job, rows: Sequence[RequestRecord]) -> Callable[[Connection], object]:
         """What is to be written about the job: done twice, compute is told twice."""
         is_over = self._clock.now() - job.created_at >= NOVA_BIND_TIMEOUT
-        heard = not rows or self._tell(job.payload["instance_uuid"], rows)
+        heard = not rows or self._send_to_compute(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         now = self._clock.now()
         if rows and not is_over and (failed or not heard):
@@ -76,7 +76,7 @@ class EventsTask:
             return lambda connection: JOBS.release(connection, job.id, job.epoch, again)
         return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
 
-    def _tell(self, instance_uuid: str, rows: Sequence[RequestRecord]) -> bool:
+    def _send_to_compute(self, instance_uuid: str, rows: Sequence[RequestRecord]) -> bool:
         """Whether compute took it."""
         events = [
             {

@@ -29,16 +29,16 @@ class DeviceHistoryService:
     def __init__(self, database: PreparedDatabase) -> None:
         self._database = database
 
-    def write(self, host: str, records: Sequence[HistoryRecord]) -> None:
+    def write_records(self, host: str, records: Sequence[HistoryRecord]) -> None:
         """Those that are not known yet. Raises `Invalid`: nothing is written then."""
         for record in records:
             _check_record(record)
         try:
-            self._write(host, records)
+            self._write_once(host, records)
         except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
-            self._write(host, records)
+            self._write_once(host, records)
 
-    def _write(self, host: str, records: Sequence[HistoryRecord]) -> None:
+    def _write_once(self, host: str, records: Sequence[HistoryRecord]) -> None:
         def work(connection: Connection) -> None:
             known = history_store.known_sequences(connection, host, [record.sequence for record in records])
             new = {record.sequence: record for record in records if record.sequence not in known}
@@ -46,7 +46,7 @@ class DeviceHistoryService:
 
         self._database.in_transaction(work)
 
-    def entries(
+    def list_entries(
         self,
         wanted: HistoryFilter,
         device_uuid: str | None,
@@ -67,7 +67,7 @@ class DeviceHistoryService:
                 wanted = wanted.of(devices[0])
             return history_store.list_entries(connection, wanted, after, limit, newest_first=newest_first)
 
-    def handles(self, host: str) -> list[HandleRow]:
+    def list_handles(self, host: str) -> list[HandleRow]:
         """The attach handles of the host, as it has told last; with why those are quarantined that are, and who has them."""
         with self._database.read() as connection:
             devices = {device.id: device for device in accelerator_store.devices(connection, hostname=host)}

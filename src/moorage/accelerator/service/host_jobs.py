@@ -41,7 +41,7 @@ RETRY_PAUSE = timedelta(seconds=10)
 SHORT_PAUSE = timedelta(seconds=2)
 
 #: The queues to hint at after the commit.
-Follower = Callable[[Connection, Job, JobReport], Sequence[str]]
+FollowUp = Callable[[Connection, Job, JobReport], Sequence[str]]
 
 
 def jobs_topic(host: str) -> str:
@@ -56,9 +56,9 @@ class HostJobs:
         self._ids = ids
         self._hints = hints
         self._store = JobStore(t.jobs, max_attempts=MAX_ATTEMPTS)
-        self.followers: dict[str, Follower] = {}
+        self.follow_ups: dict[str, FollowUp] = {}
         #: By kind of job: whether one that failed is worth another attempt soon.
-        self.hopeful: dict[str, Callable[[Connection, Job, JobReport], bool]] = {}
+        self.worth_retrying: dict[str, Callable[[Connection, Job, JobReport], bool]] = {}
 
     def enqueue(self, connection: Connection, queue: str, kind: str, key: str, payload: Mapping[str, Any]) -> str:
         """Its id. Jobs of one key go one after the other: name the host in it, so that one that is down holds up no
@@ -68,21 +68,21 @@ class HostJobs:
         self._store.enqueue(connection, job, self._clock.now())
         return job.id
 
-    def hint(self, queues: Iterable[str]) -> None:
+    def wake_hosts(self, queues: Iterable[str]) -> None:
         for queue in queues:
             self._hints.send(queue if queue == EVENTS_QUEUE else jobs_topic(queue))
 
-    def get(self, job_id: str) -> Job | None:
+    def get_job(self, job_id: str) -> Job | None:
         with self._database.read() as connection:
             return self._store.get(connection, job_id)
 
-    def has_work_of(self, host: str, project_id: str) -> bool:
+    def has_open_job_for(self, host: str, project_id: str) -> bool:
         """Whether a job of the host that is not finished is for the project."""
         with self._database.read() as connection:
             jobs = self._store.open_in(connection, host)
         return any(job.payload.get("project_id") == project_id for job in jobs)
 
-    def claim(self, host: str, worker: str, limit: int) -> list[Job]:
+    def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
         check_not_queue_name(host)
         told: list[str] = []
@@ -91,16 +91,16 @@ class HostJobs:
             told.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                told.extend(self._follow(connection, job, JobReport("failed", job.epoch, job.result or {})))
+                told.extend(self._run_follow_up(connection, job, JobReport("failed", job.epoch, job.result or {})))
 
             most = min(limit, MAX_JOBS_PER_CLAIM)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
 
         jobs = self._database.in_transaction(work)
-        self.hint(told)
+        self.wake_hosts(told)
         return jobs
 
-    def report(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
+    def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
         """Whether the host may have more to do. Once however often it is reported. `host`: whose agent reports; None: a
         service does. Raises `Conflict` ``jobs.fenced`` when somebody else has the job, `NotFound` for another host's.
         """
@@ -113,31 +113,31 @@ class HostJobs:
             if report.state == "running":
                 self._store.extend(connection, job_id, report.epoch, now + timedelta(seconds=JOB_LEASE_S))
                 return (), True
-            if pause := self._pause(connection, job, report):
+            if pause := self._retry_pause(connection, job, report):
                 self._store.release(connection, job_id, report.epoch, now + pause)
                 return (), True
             final = JobState.FAILED if report.error else JobState.DONE
             if not self._store.finish(connection, job_id, report.epoch, final, dict(report.result), now):
                 return (), True
-            queues = self._follow(connection, job, report)
+            queues = self._run_follow_up(connection, job, report)
             return queues, bool(connection.execute(self._store.any_open, {"of_queue": job.queue}).all())
 
         queues, has_more = self._database.in_transaction(work)
-        self.hint(queues)
+        self.wake_hosts(queues)
         return has_more
 
-    def _pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
+    def _retry_pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
         """Before the next attempt; None: the job has ended."""
         if _must_be_repeated(job, report):
             return RETRY_PAUSE
-        hopeful = self.hopeful.get(job.kind)
+        hopeful = self.worth_retrying.get(job.kind)
         return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
 
-    def _follow(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+    def _run_follow_up(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         if _must_be_repeated(job, report):  # given up: begin anew
             self.enqueue(connection, job.queue, job.kind, job.key, job.payload)
             return [job.queue]
-        follower = self.followers.get(job.kind)
+        follower = self.follow_ups.get(job.kind)
         return follower(connection, job, report) if follower is not None else ()
 
 

@@ -60,11 +60,11 @@ class OperatorService:
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
-        jobs.followers[PROGRAM] = self._programmed
+        jobs.follow_ups[PROGRAM] = self._after_program
 
     # ----------------------------------------------------------------------------------------- devices
 
-    def offer(self, uuid: str, *, offered: bool) -> None:
+    def set_device_enabled(self, uuid: str, *, offered: bool) -> None:
         """Or withdraw: its units are reserved in Placement, who has some keeps them."""
         status = DeviceStatus.ENABLED if offered else DeviceStatus.MAINTAINING
 
@@ -74,14 +74,14 @@ class OperatorService:
                 accelerator_store.update_row(
                     connection, t.devices, device.id, {"status": str(status)}, self._clock.now()
                 )
-                self._wish(connection, device.hostname)
+                self._enqueue_settings(connection, device.hostname)
             return device.hostname
 
-        self._jobs.hint([self._database.in_transaction(work)])
+        self._jobs.wake_hosts([self._database.in_transaction(work)])
 
     # ------------------------------------------------------------------------------------- programming
 
-    def program(
+    def program_deployable(
         self,
         caller: Caller,
         uuid: str,
@@ -116,8 +116,8 @@ class OperatorService:
             return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
 
         host, job_id = self._database.in_transaction(work)
-        self._jobs.hint([host])
-        ended = self._ended(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
+        self._jobs.wake_hosts([host])
+        ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
                 f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; look at it again later."
@@ -128,16 +128,16 @@ class OperatorService:
         with self._database.read() as connection:
             return _deployable(connection, uuid)
 
-    def _ended(self, job_id: str, wait_s: float) -> Job | None:
+    def _wait_for_job(self, job_id: str, wait_s: float) -> Job | None:
         """None: not in that time."""
         for _ in range(1 + round(wait_s / JOB_POLL_S)):
-            job = self._jobs.get(job_id)
+            job = self._jobs.get_job(job_id)
             if job is not None and job.finished_at is not None:
                 return job
             self._clock.sleep(JOB_POLL_S)
         return None
 
-    def _programmed(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+    def _after_program(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         for part in accelerator_store.deployables(connection, uuid=job.payload["uuid"]):
             if report.error is None:
                 # Whose functions the next report tells: until then nobody is told those of the bitstream before.
@@ -148,12 +148,12 @@ class OperatorService:
 
     # -------------------------------------------------------------------------------------- attributes
 
-    def attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
+    def list_attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
         with self._database.read() as connection:
             found = accelerator_store.attributes(connection, key=key)
         return [one for one in found if deployable_id in (None, one.deployable_id)]
 
-    def attribute(self, uuid: str) -> AttributeRecord:
+    def get_attribute(self, uuid: str) -> AttributeRecord:
         with self._database.read() as connection:
             return _attribute(connection, uuid)
 
@@ -169,11 +169,11 @@ class OperatorService:
             values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
             accelerator_store.insert_row(connection, t.attributes, values, self._clock.now())
             host = _host_of(connection, part)
-            self._wish(connection, host)
+            self._enqueue_settings(connection, host)
             return host, _attribute(connection, uuid)
 
         host, made = self._database.in_transaction(work)
-        self._jobs.hint([host])
+        self._jobs.wake_hosts([host])
         return made
 
     def delete_attribute(self, uuid: str) -> None:
@@ -182,18 +182,18 @@ class OperatorService:
             (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
             host = _host_of(connection, part)
             accelerator_store.delete_rows(connection, t.attributes, [found.id])
-            self._wish(connection, host)
+            self._enqueue_settings(connection, host)
             return host
 
-        self._jobs.hint([self._database.in_transaction(work)])
+        self._jobs.wake_hosts([self._database.in_transaction(work)])
 
     # ---------------------------------------------------------------------------------------------------
 
-    def _wish(self, connection: Connection, host: str) -> None:
+    def _enqueue_settings(self, connection: Connection, host: str) -> None:
         """The host is told all that is wished of it as of this transaction."""
-        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._wishes(connection, host))
+        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._operator_settings(connection, host))
 
-    def _wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
+    def _operator_settings(self, connection: Connection, host: str) -> Mapping[str, object]:
         devices = accelerator_store.devices(connection, hostname=host)
         parts = {
             part.id: part.name.removeprefix(provider_name(host, ""))
@@ -222,7 +222,9 @@ class BitstreamService:
         self._database = database
         self._images = images
 
-    def loadable(self, wanted: ProgramRequest, project_id: str, traits: Collection[str]) -> list[LoadableBitstream]:
+    def find_loadable(
+        self, wanted: ProgramRequest, project_id: str, traits: Collection[str]
+    ) -> list[LoadableBitstream]:
         """By type of region, of those that hosts report and that have all of `traits`; traits of other kinds do not count.
 
         Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch` where there is none.
@@ -234,7 +236,7 @@ class BitstreamService:
         types = self._region_types(traits)
         for region_type in types:
             try:
-                image = self._image(self._images, wanted, BitstreamTarget(region_type, project_id))
+                image = self._find_image(self._images, wanted, BitstreamTarget(region_type, project_id))
             except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
                 refusals.append(error)
             else:
@@ -246,7 +248,7 @@ class BitstreamService:
         # Where one type has too many images, that there is none for the others is beside the point.
         raise min(refusals, key=lambda error: isinstance(error, BitstreamNotFound))
 
-    def _image(self, images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
+    def _find_image(self, images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
         try:
             return find_image(images, wanted, target)
         except MultipleBitstreams as error:

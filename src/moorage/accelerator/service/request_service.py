@@ -55,12 +55,14 @@ class RequestService:
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
-        jobs.followers |= {BIND: self._bound, UNBIND: self._let_go_of}
-        jobs.hopeful[BIND] = self._is_given_back
+        jobs.follow_ups |= {BIND: self._after_bind, UNBIND: self._after_unbind}
+        jobs.worth_retrying[BIND] = self._is_being_released
 
     # ---------------------------------------------------------------------------------------- reading
 
-    def index(self, caller: Caller, instance_uuid: str | None, *, resolved: bool = False) -> list[RequestRecord]:
+    def list_requests(
+        self, caller: Caller, instance_uuid: str | None, *, resolved: bool = False
+    ) -> list[RequestRecord]:
         """Those that `caller` may see. With `resolved`, raises `Locked` while one of them is on its way.
 
         A service that asks for a user has reason to name an instance; of whose the others are, it is told no more
@@ -79,7 +81,7 @@ class RequestService:
             raise Locked(f"Accelerator requests {', '.join(open_ones)} are not resolved yet.")
         return rows
 
-    def page(self, caller: Caller, after: str | None, limit: int) -> list[RequestRecord]:
+    def list_requests_page(self, caller: Caller, after: str | None, limit: int) -> list[RequestRecord]:
         """Those that `caller` may see, the newest first, from behind request `after` on. Raises `Invalid`."""
         project_id = None if caller.is_admin or caller.is_service else caller.project_id
         with self._database.read() as connection:
@@ -89,13 +91,13 @@ class RequestService:
             before = last[0].id if last else None
             return accelerator_store.page_of_requests(connection, project_id, before, limit)
 
-    def show(self, caller: Caller, uuid: str) -> RequestRecord:
+    def get_request(self, caller: Caller, uuid: str) -> RequestRecord:
         with self._database.read() as connection:
             return _visible(connection, caller, [uuid])[0]
 
     # --------------------------------------------------------------------------------- making, binding
 
-    def create(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
+    def create_requests(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
         """One for each unit of each group of the profile. Raises `OverQuota`."""
 
         def work(connection: Connection) -> list[RequestRecord]:
@@ -104,7 +106,7 @@ class RequestService:
             profile = accelerator_store.profile(connection, name=profile_name)
             if profile is None:
                 raise NotFound(f"Device profile {profile_name} could not be found.")
-            self._admit(connection, caller.project_id, sum(map(units_of_group, profile.groups)))
+            self._check_quota(connection, caller.project_id, sum(map(units_of_group, profile.groups)))
             uuids = []
             for number, group in enumerate(profile.groups):
                 for _ in range(units_of_group(group)):
@@ -122,7 +124,7 @@ class RequestService:
 
         return self._database.in_transaction(work)
 
-    def _admit(self, connection: Connection, project_id: str, wanted: int) -> None:
+    def _check_quota(self, connection: Connection, project_id: str, wanted: int) -> None:
         if self._quota == UNLIMITED:
             return
         there = accelerator_store.count_requests(connection, project_id)
@@ -133,7 +135,7 @@ class RequestService:
                 "quota_requests."
             )
 
-    def patch(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
+    def bind_or_unbind(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
         """Begin to bind, or to unbind, all of `wanted`, or none."""
         _check_service(caller, "Binding accelerator requests")
         bindings = {uuid: binding for uuid, binding in wanted.items() if binding is not None}
@@ -143,10 +145,10 @@ class RequestService:
         def work(connection: Connection) -> set[str]:
             rows = _visible(connection, caller, list(wanted))
             if not bindings:
-                return self._let_go(connection, rows, RequestState.UNBOUND)
+                return self._release_requests(connection, rows, RequestState.UNBOUND)
             return self._begin_binding(connection, caller, rows, bindings)
 
-        self._jobs.hint(self._database.in_transaction(work))
+        self._jobs.wake_hosts(self._database.in_transaction(work))
 
     def _begin_binding(
         self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
@@ -166,7 +168,7 @@ class RequestService:
                 raise Invalid(
                     f"Instance {instance} already has accelerator requests: {held[0].uuid}; delete them first."
                 )
-            self._check_places(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
+            self._check_devices(connection, host, [bindings[one.uuid].device_rp_uuid for one in together])
             project_id = bindings[together[0].uuid].project_id or together[0].project_id
             order = replace(bind_order(together, bindings, project_id), user_id=caller.user_id)
             for row in together:
@@ -181,7 +183,7 @@ class RequestService:
             self._jobs.enqueue(connection, host, BIND, f"{host}/{instance}", asdict(order))
         return {host for host, _ in by_place}
 
-    def _check_places(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
+    def _check_devices(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
         """Raises `NotFound` or `Conflict` for a device that cannot be given out, by what is known here; its host has the last
         word.
         """
@@ -206,7 +208,7 @@ class RequestService:
 
     # ---------------------------------------------------------------------------------------- deleting
 
-    def delete(self, caller: Caller, uuids: Sequence[str]) -> None:
+    def delete_requests(self, caller: Caller, uuids: Sequence[str]) -> None:
         """Those that are there are deleted; raises `NotFound` naming the others after that, with the number of those that
         were there in the field `deleted`.
         """
@@ -217,24 +219,26 @@ class RequestService:
             if any(row.state in ON_HOST for row in rows):
                 _check_service(caller, "Deleting a bound accelerator request")
             missing = sorted(set(uuids) - {row.uuid for row in rows})
-            return self._let_go(connection, rows, RequestState.DELETING), missing, len(rows)
+            return self._release_requests(connection, rows, RequestState.DELETING), missing, len(rows)
 
         hosts, missing, deleted = self._database.in_transaction(work)
-        self._jobs.hint(hosts)
+        self._jobs.wake_hosts(hosts)
         if missing:
             raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
 
-    def delete_of(self, caller: Caller, instance_uuid: str) -> None:
+    def delete_requests_of_instance(self, caller: Caller, instance_uuid: str) -> None:
         """All of an instance; none is fine."""
         _check_service(caller, "Deleting an instance's accelerator requests")
 
         def work(connection: Connection) -> set[str]:
             rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
-            return self._let_go(connection, [row for row in rows if _is_made_by_api(row)], RequestState.DELETING)
+            return self._release_requests(
+                connection, [row for row in rows if _is_made_by_api(row)], RequestState.DELETING
+            )
 
-        self._jobs.hint(self._database.in_transaction(work))
+        self._jobs.wake_hosts(self._database.in_transaction(work))
 
-    def _let_go(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
+    def _release_requests(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
         """The hosts to be told. What no host has is gone (or unbound) at once."""
         places: set[tuple[str, str]] = set()
         for row in rows:
@@ -245,34 +249,34 @@ class RequestService:
             TRANSITIONS.check(RequestState(row.state), after)
             if row.state in ON_HOST and row.hostname and row.instance_uuid:
                 places.add((row.hostname, row.instance_uuid))
-                self._set(connection, row, after)
+                self._set_state(connection, row, after)
             elif after is RequestState.DELETING:
                 accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id])
             else:
-                self._set(connection, row, after)
+                self._set_state(connection, row, after)
         for host, instance in sorted(places):
             self._jobs.enqueue(connection, host, UNBIND, f"{host}/{instance}", {"instance_uuid": instance})
         return {host for host, _ in places}
 
     # ------------------------------------------------------------------------- what follows on the host
 
-    def _let_go_of(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+    def _after_unbind(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])
         accelerator_store.delete_rows(connection, t.accelerator_requests, [row.id for row in rows if is_hidden(row)])
-        self._note_handles(connection, job.queue, report)
+        self._store_handle_states(connection, job.queue, report)
         return ()
 
-    def _note_handles(self, connection: Connection, host: str, report: JobReport) -> None:
+    def _store_handle_states(self, connection: Connection, host: str, report: JobReport) -> None:
         for deployable, states in handle_states(report.result).items():
             accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
-    def _is_given_back(self, connection: Connection, job: Job, report: JobReport) -> bool:
+    def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
         """Nova places the next server as soon as it has deleted the last one, whose device may still be being cleaned."""
         places = set(job.payload["providers"].values())
         leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
         return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
 
-    def _bound(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
+    def _after_bind(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         uuids: Sequence[str] = sorted(job.payload["requests"])
         rows = [
             row
@@ -292,18 +296,18 @@ class RequestService:
             if report.error is None and row.uuid in handles:
                 mdev = mdev_of(handles[row.uuid])
                 handle = {"pci_id": handles[row.uuid], "attach_handle_uuid": mdev.uuid if mdev else self._ids.uuid()}
-                self._set(connection, row, RequestState.BOUND, **handle)
+                self._set_state(connection, row, RequestState.BOUND, **handle)
             else:
-                self._set(connection, row, RequestState.BIND_FAILED)
+                self._set_state(connection, row, RequestState.BIND_FAILED)
         if report.error is not None:
             why = {"instance": job.payload["instance_uuid"], "host": job.queue, "why": report.result.get("error", "")}
             log.warning("accelerator requests could not be bound", extra=why)
-        self._note_handles(connection, job.queue, report)
+        self._store_handle_states(connection, job.queue, report)
         payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
         self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)
         return [EVENTS_QUEUE]
 
-    def _set(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:
+    def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:
         if after is RequestState.UNBOUND:
             values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
         TRANSITIONS.check(RequestState(row.state), after)

@@ -75,33 +75,33 @@ class AcceleratorService:
             rows = accelerator_store.requests(connection, hostname=host, project_id=project_id)
         # What a host reports by itself may name any project.
         has_work = any(row.device_profile_name is not None for row in rows)
-        return frozenset() if has_work or self.jobs.has_work_of(host, project_id) else None
+        return frozenset() if has_work or self.jobs.has_open_job_for(host, project_id) else None
 
     # ----------------------------------------------------------------------------- devices, deployables
 
-    def devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
+    def list_devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
         with self._database.read() as connection:
             return accelerator_store.devices(connection, hostname=hostname, type=kind, vendor=vendor)
 
-    def device(self, uuid: str) -> DeviceRecord:
+    def get_device(self, uuid: str) -> DeviceRecord:
         with self._database.read() as connection:
             return _first_or_not_found(accelerator_store.devices(connection, uuid=uuid), "Device", uuid)
 
-    def deployables(self) -> list[DeployableRecord]:
+    def list_deployables(self) -> list[DeployableRecord]:
         with self._database.read() as connection:
             return accelerator_store.deployables(connection)
 
-    def deployable(self, uuid: str) -> DeployableRecord:
+    def get_deployable(self, uuid: str) -> DeployableRecord:
         with self._database.read() as connection:
             return _first_or_not_found(accelerator_store.deployables(connection, uuid=uuid), "Deployable", uuid)
 
     # ------------------------------------------------------------------------------------ device profiles
 
-    def profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
+    def list_profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
         with self._database.read() as connection:
             return accelerator_store.profiles(connection, names)
 
-    def profile(self, name_or_uuid: str) -> ProfileRecord:
+    def get_profile(self, name_or_uuid: str) -> ProfileRecord:
         with self._database.read() as connection:
             return _profile(connection, name_or_uuid)
 
@@ -149,7 +149,9 @@ class AcceleratorService:
             wanted = {report.address: _device_values(host, report) for report in reports}
             known_devices = accelerator_store.devices(connection, hostname=host)
             enabled = {"status": str(DeviceStatus.ENABLED)}
-            self._sync(connection, t.devices, known_devices, lambda one: one.address, wanted, also_new=lambda: enabled)
+            self._sync_rows(
+                connection, t.devices, known_devices, lambda one: one.address, wanted, also_new=lambda: enabled
+            )
             ids = {device.address: device.id for device in accelerator_store.devices(connection, hostname=host)}
             parts = {
                 provider_name(host, part.name): _deployable_values(host, ids[report.address], report, part)
@@ -157,7 +159,7 @@ class AcceleratorService:
                 for part in report.deployables
             }
             known = accelerator_store.deployables_of(connection, host)
-            self._sync(connection, t.deployables, known, lambda part: part.name, parts)
+            self._sync_rows(connection, t.deployables, known, lambda part: part.name, parts)
 
         self._database.in_transaction(work)
 
@@ -176,7 +178,7 @@ class AcceleratorService:
             gone = [one for one in known if (one.pci_id, one.instance_uuid) not in wanted]
             accelerator_store.delete_rows(connection, t.accelerator_requests, [one.id for one in gone])
             kept = [one for one in known if one not in gone]
-            self._sync(
+            self._sync_rows(
                 connection,
                 t.accelerator_requests,
                 kept,
@@ -187,7 +189,7 @@ class AcceleratorService:
 
         self._database.in_transaction(work)
 
-    def _sync(
+    def _sync_rows(
         self,
         connection: Connection,
         table: Table,

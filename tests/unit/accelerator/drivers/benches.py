@@ -89,7 +89,7 @@ def of_tree(tree: Tree, make, card, handle) -> Bench:
         handle,
         vanish=lambda: [tree.remove(address) for address in dict.fromkeys((card, handle))],
         resist_cleaning=lambda: tree.deaf.add(handle),
-        is_attachable=lambda: tree.sysfs().function(handle).driver == VFIO,
+        is_attachable=lambda: tree.sysfs().pci_function(handle).driver == VFIO,
         snapshot=tree.snapshot,
         again=make,
         tree=tree,
@@ -143,10 +143,10 @@ class _Sticky(KernelSysfs):
         super().__init__(tree)
         self._stuck = stuck
 
-    def put(self, path, value):
+    def write_text(self, path, value):
         if path.name == "remove" and path.parts[-2] in self._stuck:
             return
-        super().put(path, value)
+        super().write_text(path, value)
 
 
 # ------------------------------------------------------------------------------------------------ FPGAs
@@ -234,8 +234,8 @@ def fpga_dfl_virtual(directory: Path, clock) -> Bench:
 class _Hiding(KernelSysfs):
     """A kernel in which a function shows its FPGA parts only while its own driver has it."""
 
-    def below(self, address, pattern):
-        return [] if self._link(address, "driver") == VFIO else super().below(address, pattern)
+    def paths_below(self, address, pattern):
+        return [] if self._link(address, "driver") == VFIO else super().paths_below(address, pattern)
 
 
 def fpga_manager(directory: Path, clock) -> Bench:

@@ -114,7 +114,7 @@ class KernelSysfs(Sysfs):
         self._tree = tree
         self.written = []
 
-    def put(self, path, value):
+    def write_text(self, path, value):
         name = "/".join(path.relative_to(self._tree.root).parts).removeprefix("bus/pci/")
         self.written.append((name, value))
         with self._tree.around("kernel", name):
@@ -131,7 +131,7 @@ class KernelSysfs(Sysfs):
         elif path.name == "remove":
             self._tree.remove_mdev(path.parts[-3], path.parts[-2])
         elif path.name == "reset":
-            super().put(path, value)
+            super().write_text(path, value)
             if address in self._tree.deaf:
                 (path.parent / "config").write_bytes(b"\xff" * 64)
             self._tree.left_by_guests.discard(address)
@@ -140,7 +140,7 @@ class KernelSysfs(Sysfs):
                 if str(path).endswith(end):
                     effect(path, value)
                     return
-            super().put(path, value)
+            super().write_text(path, value)
 
     def _probe_now(self, address):
         wanted = (self._tree.devices / address / "driver_override").read_text().strip()

@@ -65,7 +65,7 @@ class Machine(Rig):
         tree = self.bench.tree
         if (mdev := mdev_of(handle)) is not None:
             return (tree.mdev_bus / mdev.parent / mdev.uuid).exists()
-        return tree.sysfs().function(handle).driver == VFIO
+        return tree.sysfs().pci_function(handle).driver == VFIO
 
     def ask(self, instance, part, wish=""):
         """Plug one, with a function or not; its guest leaves something in it."""

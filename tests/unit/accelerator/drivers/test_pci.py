@@ -100,7 +100,7 @@ def test_it_is_bound_for_the_guest_and_given_back_to_its_driver(tree):
     driver = PciDriver([QAT], sysfs)
     for _ in range(2):  # jobs come twice
         driver.prepare("0000:3d:01.0", "instance")
-        assert sysfs.function("0000:3d:01.0").driver == VFIO
+        assert sysfs.pci_function("0000:3d:01.0").driver == VFIO
     assert sysfs.written == [
         ("devices/0000:3d:01.0/driver_override", "vfio-pci\n"),
         ("drivers/c6xxvf/unbind", "0000:3d:01.0"),
@@ -108,16 +108,16 @@ def test_it_is_bound_for_the_guest_and_given_back_to_its_driver(tree):
     ]
     for _ in range(2):
         driver.release("0000:3d:01.0")
-        assert sysfs.function("0000:3d:01.0").driver == "c6xxvf"
-    assert sysfs.read("0000:3d:01.0", "driver_override") == ""
+        assert sysfs.pci_function("0000:3d:01.0").driver == "c6xxvf"
+    assert sysfs.read_attribute("0000:3d:01.0", "driver_override") == ""
 
 
 def test_a_device_without_a_driver_can_be_bound_too(tree):
     driver = driver_of(tree, CARD)
     driver.prepare("0000:5e:00.0", "instance")
-    assert tree.sysfs().function("0000:5e:00.0").driver == VFIO
+    assert tree.sysfs().pci_function("0000:5e:00.0").driver == VFIO
     driver.release("0000:5e:00.0")
-    assert tree.sysfs().function("0000:5e:00.0").driver is None
+    assert tree.sysfs().pci_function("0000:5e:00.0").driver is None
 
 
 def test_where_the_pass_through_driver_is_absent_nothing_is_handed_over(tree):
@@ -202,7 +202,7 @@ def test_a_spec_that_cannot_be_meant_is_refused_at_the_start(text, fault):
 
 def test_this_machine_is_read_as_its_kernel_shows_it():
     sysfs = Sysfs()
-    for function in sysfs.functions():
+    for function in sysfs.pci_functions():
         assert PCI_ADDRESS.match(function.address)
         whole = PciDriver([DeviceSpec(address=function.address)], sysfs)
         (device,) = whole.discover()

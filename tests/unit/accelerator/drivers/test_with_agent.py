@@ -85,7 +85,7 @@ def test_a_function_is_loaded_into_a_real_region_and_known_after_a_restart(host)
     assert host.plug(instance, fpga(function=AES), region) == [{"pci_id": "0000:3b:00.1"}]
     assert host.agent.unplug({"uuid": instance, "name": "vm"}) == 1
     assert len(host.kernel.orders) == 1  # it stays loaded for the next one
-    assert host.tree.sysfs().function("0000:3b:00.1").driver == "dfl-pci"
+    assert host.tree.sysfs().pci_function("0000:3b:00.1").driver == "dfl-pci"
 
 
 def test_a_card_that_lies_gives_no_accelerator_and_is_withheld(host):
@@ -127,7 +127,7 @@ def test_after_a_restart_of_the_host_a_guests_devices_are_made_and_bound_again(h
     host.tree.bind("0000:3b:00.1", "dfl-pci")
     host.restarted()
     assert (host.tree.mdev_bus / GPU / answer[0]["mdev"]).exists()
-    assert host.tree.sysfs().function("0000:3b:00.1").driver == "vfio-pci"
+    assert host.tree.sysfs().pci_function("0000:3b:00.1").driver == "vfio-pci"
     assert host.plug(share, {"resources:CUSTOM_ACCELERATOR_VGPU": "1"}, GPU) == answer
     for instance in (function, share):
         assert host.agent.unplug({"uuid": instance, "name": "vm"}) == 1

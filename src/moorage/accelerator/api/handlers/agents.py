@@ -29,18 +29,18 @@ def post_history(request: Request[AcceleratorService], host: str) -> Response:
         records = msgspec.convert(request.json["records"], list[HistoryRecord])
     except msgspec.ValidationError as error:
         raise Invalid(f"the records cannot be read: {error}") from error
-    request.service.history.write(host, records)
+    request.service.history.write_records(host, records)
     return Response(204)
 
 
 def claim_jobs(request: Request[AcceleratorService], host: str) -> Response:
-    jobs = request.service.jobs.claim(host, request.json["worker"], request.json.get("limit", 1))
+    jobs = request.service.jobs.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
     return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
 def report_job(request: Request[AcceleratorService], job_id: str) -> Response:
     return Response(
-        body={"more": request.service.jobs.report(job_id, report_of(request.json), host=request.caller.host)}
+        body={"more": request.service.jobs.report_job(job_id, report_of(request.json), host=request.caller.host)}
     )
 
 

@@ -24,7 +24,7 @@ _BITSTREAM_KEYS = ("image_uuid", "function_id", "function_name")
 
 def list_devices(request: Request[AcceleratorService]) -> Response:
     query = request.query
-    rows = request.service.devices(query.first("hostname"), query.first("type"), query.first("vendor"))
+    rows = request.service.list_devices(query.first("hostname"), query.first("type"), query.first("vendor"))
     with_status = request.version >= STATUS_SINCE
     return Response(
         body={"devices": [shapes.device_document(row, request.base_url, with_status=with_status) for row in rows]}
@@ -32,12 +32,12 @@ def list_devices(request: Request[AcceleratorService]) -> Response:
 
 
 def show_device(request: Request[AcceleratorService], uuid: str) -> Response:
-    row = request.service.device(uuid)
+    row = request.service.get_device(uuid)
     return Response(body=shapes.device_document(row, request.base_url, with_status=request.version >= STATUS_SINCE))
 
 
 def list_deployables(request: Request[AcceleratorService]) -> Response:
-    rows = request.service.deployables()
+    rows = request.service.list_deployables()
     return Response(
         body={
             "deployables": [
@@ -51,18 +51,18 @@ def list_deployables(request: Request[AcceleratorService]) -> Response:
 def show_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
     return Response(
         body=shapes.deployable_document(
-            request.service.deployable(uuid), request.base_url, private=_sees_private_bitstreams(request)
+            request.service.get_deployable(uuid), request.base_url, private=_sees_private_bitstreams(request)
         )
     )
 
 
 def enable_device(request: Request[AcceleratorService], uuid: str) -> Response:
-    request.service.operator.offer(uuid, offered=True)
+    request.service.operator.set_device_enabled(uuid, offered=True)
     return Response(204)
 
 
 def disable_device(request: Request[AcceleratorService], uuid: str) -> Response:
-    request.service.operator.offer(uuid, offered=False)
+    request.service.operator.set_device_enabled(uuid, offered=False)
     return Response(204)
 
 
@@ -73,7 +73,9 @@ def program_deployable(request: Request[AcceleratorService], uuid: str) -> Respo
     wanted = ProgramRequest(value.get("image_uuid", ""), value.get("function_id", ""), value.get("function_name", ""))
     project_id, empties = value.get("project_id", request.caller.project_id), operation["op"] == "remove"
     wait_s = operation.get("wait_s")
-    part = request.service.operator.program(request.caller, uuid, wanted, project_id, empties=empties, wait_s=wait_s)
+    part = request.service.operator.program_deployable(
+        request.caller, uuid, wanted, project_id, empties=empties, wait_s=wait_s
+    )
     return Response(body=shapes.deployable_document(part, request.base_url, private=True))
 
 
@@ -84,12 +86,12 @@ def list_attributes(request: Request[AcceleratorService]) -> Response:
             f"deployable_id is {deployable_id[:255]!r}; it takes the number that a deployable has as root_id."
         )
     number = None if deployable_id is None else int(deployable_id)
-    rows = request.service.operator.attributes(number, request.query.first("key"))
+    rows = request.service.operator.list_attributes(number, request.query.first("key"))
     return Response(body={"attributes": [shapes.attribute_document(row, request.base_url) for row in rows]})
 
 
 def show_attribute(request: Request[AcceleratorService], uuid: str) -> Response:
-    return Response(body=shapes.attribute_document(request.service.operator.attribute(uuid), request.base_url))
+    return Response(body=shapes.attribute_document(request.service.operator.get_attribute(uuid), request.base_url))
 
 
 def create_attribute(request: Request[AcceleratorService]) -> Response:
@@ -118,7 +120,7 @@ def list_bitstreams(request: Request[AcceleratorService]) -> Response:
     found: list[LoadableBitstream] = []
     refusal: dict[str, Any] | None = None
     try:
-        found = request.service.bitstreams.loadable(wanted, project_id, query.every("trait"))
+        found = request.service.bitstreams.find_loadable(wanted, project_id, query.every("trait"))
     except (BitstreamNotFound, MultipleBitstreams, ChecksumMismatch) as error:
         refusal = {"message": error.message, "is_ambiguous": isinstance(error, MultipleBitstreams)}
     return Response(body={"bitstreams": [_bitstream_document(one) for one in found], "refusal": refusal})

@@ -53,7 +53,7 @@ def list_history(request: Request[AcceleratorService]) -> Response:
         until=_time(query.first("until"), "until"),
     )
     most = decode_limit(query.first("limit"))
-    found = request.service.history.entries(
+    found = request.service.history.list_entries(
         wanted, query.first("device"), _position(query.first("after")), most + 1, newest_first=order == "newest"
     )
     following = str(found[most - 1].place) if len(found) > most else None
@@ -65,7 +65,7 @@ def list_handles(request: Request[AcceleratorService]) -> Response:
     host = request.query.first("host")
     if not host:
         raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
-    return Response(body={"handles": [_handle_document(row) for row in request.service.history.handles(host)]})
+    return Response(body={"handles": [_handle_document(row) for row in request.service.history.list_handles(host)]})
 
 
 def _handle_document(row: HandleRow) -> dict[str, Any]:

@@ -18,7 +18,7 @@ NAMES_SINCE = Version(2, 2)
 
 def list_profiles(request: Request[AcceleratorService]) -> Response:
     names = [name for text in request.query.every("name") for name in text.split(",") if name]
-    rows = request.service.profiles(names)
+    rows = request.service.list_profiles(names)
     return Response(body={"device_profiles": [shapes.profile_document(row, request.base_url) for row in rows]})
 
 
@@ -28,7 +28,7 @@ def show_profile(request: Request[AcceleratorService], name_or_uuid: str) -> Res
             f"A device profile can be asked for by name from microversion {NAMES_SINCE} on; this is {request.version}.",
             code="moorage.microversion",
         )
-    row = request.service.profile(name_or_uuid)
+    row = request.service.get_profile(name_or_uuid)
     return Response(body={"device_profile": shapes.shown_profile_document(row, request.base_url)})
 
 
@@ -64,7 +64,7 @@ def list_requests(request: Request[AcceleratorService]) -> Response:
         raise Invalid(
             f"Accelerator requests with bind_state {bind_state} cannot be listed; use resolved.", code=UNCHECKED
         )
-    rows = request.service.requests.index(
+    rows = request.service.requests.list_requests(
         request.caller, request.query.first("instance"), resolved=bind_state is not None
     )
     return Response(body={"arqs": [shapes.request_document(row, request.base_url) for row in rows]})
@@ -78,7 +78,7 @@ def list_requests_page(request: Request[AcceleratorService]) -> Response:
     after, most = query.first("after"), decode_limit(query.first("limit"))
     if after is not None and not is_uuid(after):
         raise Invalid(f"after={after!r} is no UUID; take `next` of the page before.")
-    rows = request.service.requests.page(request.caller, after, most + 1)
+    rows = request.service.requests.list_requests_page(request.caller, after, most + 1)
     following = rows[most - 1].uuid if len(rows) > most else None
     return Response(
         body={"arqs": [shapes.request_document(row, request.base_url) for row in rows[:most]], "next": following}
@@ -86,16 +86,18 @@ def list_requests_page(request: Request[AcceleratorService]) -> Response:
 
 
 def show_request(request: Request[AcceleratorService], uuid: str) -> Response:
-    return Response(body=shapes.request_document(request.service.requests.show(request.caller, uuid), request.base_url))
+    return Response(
+        body=shapes.request_document(request.service.requests.get_request(request.caller, uuid), request.base_url)
+    )
 
 
 def create_requests(request: Request[AcceleratorService]) -> Response:
-    rows = request.service.requests.create(request.caller, request.json["device_profile_name"])
+    rows = request.service.requests.create_requests(request.caller, request.json["device_profile_name"])
     return Response(201, {"arqs": [shapes.request_document(row, request.base_url) for row in rows]})
 
 
 def patch_requests(request: Request[AcceleratorService]) -> Response:
-    request.service.requests.patch(request.caller, decode_patch(request.json))
+    request.service.requests.bind_or_unbind(request.caller, decode_patch(request.json))
     return Response(202)
 
 
@@ -114,7 +116,7 @@ def delete_requests(request: Request[AcceleratorService]) -> Response:
             code=UNCHECKED,
         )
     if instance is not None:
-        request.service.requests.delete_of(request.caller, instance)
+        request.service.requests.delete_requests_of_instance(request.caller, instance)
     else:
         _delete_requests(request, [uuid for uuid in (several or "").split(",") if uuid])
     return Response(204)
@@ -127,7 +129,7 @@ def delete_request(request: Request[AcceleratorService], uuid: str) -> Response:
 
 def _delete_requests(request: Request[AcceleratorService], uuids: Sequence[str]) -> None:
     try:
-        request.service.requests.delete(request.caller, uuids)
+        request.service.requests.delete_requests(request.caller, uuids)
     except NotFound as error:
         if request.change is not None and error.fields["deleted"]:
             request.change.status = 204  # the peer's answer is 404; the audit trail must not say that nothing was done
