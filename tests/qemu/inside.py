@@ -19,7 +19,7 @@ EDUCATIONAL = DeviceSpec(vendor="1234", product="11e8", type="PCI")
 
 
 def card() -> str:
-    return next(one.address for one in SYSFS.functions() if one.product == "0010" and not one.physical_function)
+    return next(one.address for one in SYSFS.pci_functions() if one.product == "0010" and not one.physical_function)
 
 
 def handles(driver: PciDriver) -> tuple[str, ...]:
@@ -31,10 +31,10 @@ def sriov() -> str:
     """The operator sets how many; the driver finds that many, each in an IOMMU group of its own."""
     driver = PciDriver([CONTROLLER])
     assert handles(driver) == ()
-    SYSFS.write(card(), "sriov_numvfs", "2")
+    SYSFS.write_attribute(card(), "sriov_numvfs", "2")
     found = handles(driver)
     assert len(found) == 2
-    groups = {SYSFS.function(one).iommu_group for one in found}
+    groups = {SYSFS.pci_function(one).iommu_group for one in found}
     assert len(groups - {None}) == 2
     return " ".join(found)
 
@@ -43,16 +43,16 @@ def binding() -> str:
     """prepare: the kernel has bound it to vfio-pci and made the group's file; release: it has taken that away."""
     driver = PciDriver([CONTROLLER])
     handle = handles(driver)[0]
-    group = Path("/dev/vfio") / SYSFS.function(handle).iommu_group
+    group = Path("/dev/vfio") / SYSFS.pci_function(handle).iommu_group
     for _ in range(2):
         driver.prepare(handle, "instance")
-        assert SYSFS.function(handle).driver == VFIO
+        assert SYSFS.pci_function(handle).driver == VFIO
         assert group.exists()
     assert handles(driver)[0] == handle
     assert PciDriver([CONTROLLER]).health(handle) is Health.OK
     for _ in range(2):
         driver.release(handle)
-        assert SYSFS.function(handle).driver != VFIO
+        assert SYSFS.pci_function(handle).driver != VFIO
         assert not group.exists()
     return group.name
 
@@ -63,7 +63,7 @@ def cleaning() -> str:
     handle = next(one.deployables[0].handles[0] for one in driver.discover() if one.product_id == "0010")
     driver.clean(handle)
     plain = next(one.pci_id for one in driver.discover() if one.product_id == "11e8")
-    if SYSFS.has(plain, "reset"):
+    if SYSFS.has_attribute(plain, "reset"):
         driver.clean(plain)
         return f"{handle} {plain}"
     try:
@@ -77,9 +77,9 @@ def whole() -> str:
     driver = PciDriver([EDUCATIONAL])
     (device,) = driver.discover()
     driver.prepare(device.pci_id, "instance")
-    assert SYSFS.function(device.pci_id).driver == VFIO
+    assert SYSFS.pci_function(device.pci_id).driver == VFIO
     driver.release(device.pci_id)
-    assert SYSFS.function(device.pci_id).driver is None
+    assert SYSFS.pci_function(device.pci_id).driver is None
     return device.pci_id
 
 
@@ -87,13 +87,13 @@ def vanishing() -> str:
     """Pulled out and put back, as by hot plug."""
     driver = PciDriver([EDUCATIONAL])
     (device,) = driver.discover()
-    SYSFS.write(device.pci_id, "remove", "1")
+    SYSFS.write_attribute(device.pci_id, "remove", "1")
     assert driver.discover() == []
     assert driver.health(device.pci_id) is Health.GONE
     try:
         driver.prepare(device.pci_id, "instance")
     except DeviceGone:
-        SYSFS.put(Path("/sys/bus/pci/rescan"), "1")
+        SYSFS.write_text(Path("/sys/bus/pci/rescan"), "1")
         assert driver.discover() == [device]
         return device.pci_id
     raise AssertionError("a device that is not there was prepared")
@@ -106,15 +106,15 @@ def mediated() -> str:
         return "no mtty here"
     devices = MediatedDevices(SYSFS)
     kind = max(path.name for path in (bus / "mtty" / "mdev_supported_types").iterdir())
-    before = [share.uuid for share in devices.shares("mtty", kind)]
+    before = [share.uuid for share in devices.available_mdevs("mtty", kind)]
     for _ in range(2):
         devices.create("mtty", kind, before[0])
         assert devices.exists("mtty", before[0])
-        assert [share.uuid for share in devices.shares("mtty", kind)] == before
+        assert [share.uuid for share in devices.available_mdevs("mtty", kind)] == before
     for _ in range(2):
         devices.remove("mtty", before[0])
         assert not devices.exists("mtty", before[0])
-    assert [share.uuid for share in devices.shares("mtty", kind)] == before
+    assert [share.uuid for share in devices.available_mdevs("mtty", kind)] == before
     return f"{kind} x {len(before)}"
 
 

@@ -123,7 +123,7 @@ def tried(host, selected, specs):
         assert host.client.unplug(INSTANCE) == len(answer)
         for name in regions:
             host.simulated.program(name, None, None)
-            host.agent._programmer.recover(name)
+            host.agent._programmer.recover_region(name)
     else:
         assert type(answer) is not exception.OsAccException, f"no type for {answer}"
         assert [event for event in host.watch.events if event[0] != "checkpoint"] == [], "a device was touched"

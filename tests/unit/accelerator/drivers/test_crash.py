@@ -103,7 +103,7 @@ class Machine(Rig):
             self.agent.release_quarantined(handle)
         for part in unknown_regions(self.held):  # of a card that has no blank: an operator loads something
             order = {"deployable": part, "image_id": self.good[AES], "project_id": PROJECT, "user_id": ""}
-            assert self.agent.program(order) == self.good[AES]
+            assert self.agent.program_region(order) == self.good[AES]
         assert self.held.handles == self.held.attachments == {}
         self.check()
         for part in self.card.deployables:
@@ -202,7 +202,7 @@ def step(machine, random, instance):
     elif what == "order":
         image_id = random.choice(list(machine.good.values()))
         order = {"deployable": part, "image_id": image_id, "project_id": PROJECT, "user_id": ""}
-        _answered(lambda: machine.agent.program(order))
+        _answered(lambda: machine.agent.program_region(order))
     elif instance not in machine.held.attachments and part not in unknown_regions(machine.held):
         before = machine.held.regions
         with pytest.raises((ChecksumMismatch, ConflictingBitstreams, NoCapacity)):
