@@ -74,7 +74,7 @@ class OperatorService:
                 accelerator_store.update_row(
                     connection, t.devices, device.id, {"status": str(status)}, self._clock.now()
                 )
-                self._enqueue_settings(connection, device.hostname)
+                self._enqueue_wishes(connection, device.hostname)
             return device.hostname
 
         self._jobs.wake_hosts([self._database.in_transaction(work)])
@@ -169,7 +169,7 @@ class OperatorService:
             values = {"uuid": uuid, "deployable_id": part.id, "key": key, "value": value}
             accelerator_store.insert_row(connection, t.attributes, values, self._clock.now())
             host = _host_of(connection, part)
-            self._enqueue_settings(connection, host)
+            self._enqueue_wishes(connection, host)
             return host, _attribute(connection, uuid)
 
         host, made = self._database.in_transaction(work)
@@ -182,18 +182,18 @@ class OperatorService:
             (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
             host = _host_of(connection, part)
             accelerator_store.delete_rows(connection, t.attributes, [found.id])
-            self._enqueue_settings(connection, host)
+            self._enqueue_wishes(connection, host)
             return host
 
         self._jobs.wake_hosts([self._database.in_transaction(work)])
 
     # ---------------------------------------------------------------------------------------------------
 
-    def _enqueue_settings(self, connection: Connection, host: str) -> None:
+    def _enqueue_wishes(self, connection: Connection, host: str) -> None:
         """The host is told all that is wished of it as of this transaction."""
-        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._operator_settings(connection, host))
+        self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._operator_wishes(connection, host))
 
-    def _operator_settings(self, connection: Connection, host: str) -> Mapping[str, object]:
+    def _operator_wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
         devices = accelerator_store.devices(connection, hostname=host)
         parts = {
             part.id: part.name.removeprefix(provider_name(host, ""))
