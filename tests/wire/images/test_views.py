@@ -213,7 +213,7 @@ def test_a_service_that_ignores_filters_shows_nobody_what_is_not_theirs(shelf, v
     http = shelf.http
 
     class Careless(ServiceClient):
-        def rows(self, path, key, params=(), **options):
+        def paged_rows(self, path, key, params=(), **options):
             return http.paged_rows(path, key, [("visibility", "all"), ("limit", "100")], more="next")
 
     careless = GlanceImages(Careless(shelf.plane.transport("/image"), service_type="image"))
