@@ -140,7 +140,7 @@ def test_none_listens_beyond_this_machine_only_when_told(tmp_path, address):
     plane = a_plane(tmp_path / "refused", "none", address=address)
     with plane.launch():
         assert plane.process.wait(30) == 1
-    assert plane.err.startswith("moorage: identity mode 'none' makes everybody admin")
+    assert plane.err.startswith("moorage: identity mode 'none' makes every caller admin")
     assert "allow_none_beyond_loopback" in plane.err
     with a_plane(tmp_path / "told", "none", address=address, allow_none_beyond_loopback=True) as told:
         answer = SocketTransport(f"{told.url}/placement").send("GET", "/resource_providers", {})

@@ -119,7 +119,7 @@ def test_with_the_system_clock_nothing_can_move_it(running):
     assert done.returncode != 0
     done = moorage("clock", "--config", running.config, "advance", "1h")
     assert done.returncode == 1
-    assert "nothing is served at /moorage" in done.stderr
+    assert "no service at /moorage" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

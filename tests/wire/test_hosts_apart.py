@@ -322,7 +322,7 @@ def test_no_agent_is_given_the_jobs_of_a_queue(cloud, service, queue):
         answer = cloud.plane.send(
             "POST", f"/{service}/agent/v1/hosts/{queue}/jobs", {"worker": "w"}, who=None, roles=None, headers=headers
         )
-        assert (answer.status, "is the name of a queue" in str(answer.body)) == (400, True)
+        assert (answer.status, "is the name of a job queue" in str(answer.body)) == (400, True)
 
 
 def test_the_queues_that_no_host_is_called_after_are_all_there_are():

@@ -1,6 +1,7 @@
-"""A thread that is going to wait for somebody else says so, and whoever depends on it can let another one take over.
+"""The hook that a thread calls before it blocks, so that another thread can take over its role.
 
-The server lets one thread at a time take requests up (`moorage.wire.server.leader_followers`); in threads of other kinds nothing happens.
+The server lets only one thread at a time take up requests (`moorage.wire.server.leader_followers`); its threads set a
+callback. In threads without a callback, the hook does nothing.
 """
 
 import threading
@@ -15,11 +16,11 @@ _local = _Local()
 
 
 def about_to_block() -> None:
-    """To be called before this thread waits for a database, another thread or a network: once or often."""
+    """Call this before the thread waits for a database, another thread or a network. More calls than one are harmless."""
     if (on_wait := _local.on_wait) is not None:
         on_wait()
 
 
 def set_callback(on_wait: Callable[[], None] | None) -> None:
-    """Of this thread, from now on; None: nobody wants to know."""
+    """Set this thread's callback; None removes it."""
     _local.on_wait = on_wait

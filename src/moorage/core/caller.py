@@ -1,4 +1,4 @@
-"""Who is calling, as the identity edge found out and everybody else believes."""
+"""The authenticated caller of a request. `moorage.identity` creates it; every service relies on it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """One authenticated user in one project. `roles` are names, lower case."""
+    """An authenticated user in one project. `roles` are lower-case names."""
 
     user_id: str
     project_id: str
     roles: frozenset[str]
     user_name: str = ""
     project_name: str = ""
-    #: A token scoped to the whole system instead of a project.
+    #: Whether the token is scoped to the whole system instead of a project.
     system_scope: bool = False
-    #: A service sent the request for this user: it came with a service's token beside the user's.
+    #: Whether a service sent the request for this user, with a service token beside the user's token.
     by_service: bool = False
-    #: The agent of this host: it has no roles and no project, and reaches only what is this host's.
+    #: The host whose agent this is. An agent has no roles and no project, and has access only to its host's resources.
     host: str | None = None
-    #: The headers that the user proved it by, for requests to other services in the user's name; empty where nobody
-    #: asks for any. They are secret, and go no further than the request that they came with.
+    #: The headers that authenticated the user, for requests to other services in the user's name; empty in identity mode
+    #: none. They are secret and are kept no longer than the request.
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property

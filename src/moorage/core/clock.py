@@ -1,6 +1,6 @@
-"""Time as an argument. Nothing below the wiring reads the machine's clock by itself.
+"""Clocks, which are passed as arguments. Code below the wiring never reads the machine's clock itself.
 
-Time is aware UTC; periods are half-open ``[start, end)``.
+Times are timezone-aware UTC; periods are half-open ``[start, end)``.
 """
 
 import threading
@@ -13,20 +13,20 @@ from moorage.core.errors import Invalid
 
 
 class Clock(Protocol):
-    """What the rest of the house knows of time."""
+    """The source of time for all services."""
 
     def now(self) -> datetime:
         """Aware UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let that much of *this clock's* time pass."""
+        """Return after `seconds` of this clock's time."""
         ...
 
 
 def boot_time() -> float:
-    """Seconds since the machine was started. Nobody can set them, and they pass while the machine is suspended, where
-    the system counts that (Linux).
+    """Seconds since the machine was started. They cannot be set, and on Linux they also count while the machine is
+    suspended.
     """
     return time.clock_gettime(_BOOT)
 
@@ -44,15 +44,15 @@ class SystemClock:
         time.sleep(seconds)
 
 
-#: So far at most does an adjustable clock go. What is reckoned from it, the end of a lease of ten years, is still in the calendar.
+#: The latest time of an adjustable clock. It leaves room for times calculated from it, such as the end of a ten-year lease.
 LATEST = datetime(8900, 1, 1, tzinfo=UTC)
 
 
 class AdjustableClock:
-    """The machine's clock plus an offset that may only grow: rehearsals jump to the end of a lease with it.
+    """The machine's clock plus an offset that can only grow. Rehearsals use it to jump to the end of a lease.
 
-    `on_advance` callbacks run after each jump, so that whoever waits for a due time looks again, and whoever keeps
-    `offset` over a restart writes it down: a plane whose time went back would wait for what was already due.
+    `on_advance` callbacks run after each jump. They wake tasks that wait for a due time, and persist `offset`: if the time
+    went back at a restart, the plane would wait again for events that were already due.
     """
 
     def __init__(self, offset: timedelta = timedelta(0)) -> None:
@@ -73,11 +73,11 @@ class AdjustableClock:
     def advance(self, seconds: float) -> None:
         """Raises `Invalid` for a jump beyond `LATEST`."""
         if seconds < 0:
-            raise ValueError("a clock is only ever moved forwards")
+            raise ValueError("a clock can only be moved forwards")
         with self._lock:
             if seconds > (LATEST - self.now()).total_seconds():
                 raise Invalid(
-                    f"the clock is at {self.now():%Y-%m-%d} and goes to {LATEST:%Y-%m-%d} at most; move it by less, or "
+                    f"the clock is at {self.now():%Y-%m-%d} and cannot go beyond {LATEST:%Y-%m-%d}; move it by less, or "
                     "rehearse with a new plane"
                 )
             self._offset += timedelta(seconds=seconds)
@@ -86,7 +86,7 @@ class AdjustableClock:
 
 
 class VirtualClock:
-    """Time that passes only when told: whole planes run under it, deterministically and fast."""
+    """A clock that moves only when it is told to. Whole planes run under it, deterministically and fast."""
 
     def __init__(self, start: datetime) -> None:
         self._now = start
@@ -98,5 +98,5 @@ class VirtualClock:
         self._now += timedelta(seconds=seconds)
 
     def advance_to(self, moment: datetime) -> None:
-        """Earlier moments are ignored: somebody slept past them."""
+        """Earlier times are ignored: a `sleep` has already gone past them."""
         self._now = max(self._now, moment)

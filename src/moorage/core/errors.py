@@ -1,13 +1,13 @@
 """The one tree of errors.
 
-Raised at the lowest place that knows the cause, translated once, at the edge: `moorage.wire.errors` gives
-them a status, the CLI a line of text. A message says what is wrong, where, and what to do.
+Code raises an error at the lowest place that knows the cause. It is translated once, at the edge: `moorage.wire.errors`
+maps it to a status, the CLI to a line of text. A message says what is wrong, where, and what to do.
 
-What a request to another service came to has its name in `fields["peer"]`, or where it was sent in `fields["url"]`, and
-the service's own sentence in `fields["detail"]`: addresses and requests inside the cloud are no business of tenants, see
+An error about a request to another service names it in `fields["peer"]`, or has the address in `fields["url"]`;
+`fields["detail"]` is that service's own message. Tenants must not see addresses and requests inside the cloud; see
 `message_for_tenants`.
 
-Not here: "no candidates" and "host rejected", which are results with reasons and not exceptions.
+Not here: "no candidates" and "host rejected", which are results with reasons, not exceptions.
 """
 
 import re
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class MoorageError(Exception):
-    """Base of all. `code` is stable and meant for programs; `fields` hold the facts behind the message."""
+    """The base class. `code` is stable and meant for programs; `fields` hold the facts behind the message."""
 
     code: ClassVar[str] = "moorage.error"
 
@@ -27,19 +27,19 @@ class MoorageError(Exception):
 
 
 class Invalid(MoorageError):
-    """The request cannot be right, whatever the state of the system."""
+    """The request is invalid in every state of the system."""
 
     code = "moorage.invalid"
 
 
 class Unauthorized(MoorageError):
-    """We do not know who is calling."""
+    """The caller is not authenticated."""
 
     code = "moorage.unauthorized"
 
 
 class Forbidden(MoorageError):
-    """We know who is calling; a policy rule says no."""
+    """The caller is authenticated, but a policy rule denies the request."""
 
     code = "moorage.forbidden"
 
@@ -51,85 +51,85 @@ class OverQuota(Forbidden):
 
 
 class NotFound(MoorageError):
-    """It does not exist, or the caller may not know that it does."""
+    """The resource does not exist, or the caller may not know that it exists."""
 
     code = "moorage.not_found"
 
 
 class Gone(MoorageError):
-    """It was kept for a while, and no longer is. The message says what still is."""
+    """The data was kept for a limited time, which is over. The message says which data is still there."""
 
     code = "moorage.gone"
 
 
 class MethodNotAllowed(MoorageError):
-    """The resource exists, the verb does not. `fields["allowed"]` lists the verbs that do."""
+    """The resource does not support this method. `fields["allowed"]` lists the methods that it supports."""
 
     code = "moorage.method_not_allowed"
 
 
 class NotAcceptable(MoorageError):
-    """No answer in the wanted version or media type. `fields` may hold `min_version`, `max_version`."""
+    """The requested version or media type is not available. `fields` may hold `min_version` and `max_version`."""
 
     code = "moorage.not_acceptable"
 
 
 class UnsupportedMedia(MoorageError):
-    """The body is of a type that this route does not read."""
+    """This route does not accept the body's media type."""
 
     code = "moorage.unsupported_media"
 
 
 class TooLarge(MoorageError):
-    """The body is over its bound."""
+    """The body exceeds its bound."""
 
     code = "moorage.too_large"
 
 
 class Conflict(MoorageError):
-    """Right in itself, but the state of the system forbids it now."""
+    """The request is valid, but the current state of the system does not allow it."""
 
     code = "moorage.conflict"
 
 
 class ConcurrentUpdate(Conflict):
-    """Somebody else changed it in between: read again and repeat."""
+    """Another request changed the resource in the meantime: read it again and repeat."""
 
     code = "moorage.concurrent_update"
 
 
 class Locked(MoorageError):
-    """What was asked for is not settled yet; ask again."""
+    """The requested state is not final yet; repeat the request later."""
 
     code = "moorage.locked"
 
 
 class TooManyRequests(MoorageError):
-    """The caller goes too fast. `fields["retry_after_s"]` is how long it must wait."""
+    """The caller sends too many requests. It must wait for `fields["retry_after_s"]` seconds."""
 
     code = "moorage.too_many_requests"
 
 
 class NotBuilt(MoorageError):
-    """The peer has it, this service honestly has not."""
+    """Upstream has this feature; this service does not."""
 
     code = "moorage.not_built"
 
 
 class Unavailable(MoorageError):
-    """A service, host or database that is needed does not answer. Worth repeating later."""
+    """A service, host or database that is needed does not answer. The request may succeed later."""
 
     code = "moorage.unavailable"
 
 
 class RetryableConflict(Unavailable):
-    """The database gave up this transaction (serialisation failure, deadlock, locked file): run it again."""
+    """The database aborted this transaction (serialisation failure, deadlock, locked file): run it again."""
 
     code = "moorage.retryable_conflict"
 
 
 class RemoteError(MoorageError):
-    """Another service refused. `status` is its HTTP status, `error_code` its own code where it sends one."""
+    """Another service rejected a request. `status` is its HTTP status, `error_code` its own code if it sends one."""
 
     code = "moorage.remote"
 
@@ -139,25 +139,25 @@ class RemoteError(MoorageError):
 
 
 class StartError(MoorageError):
-    """A process must not start like this: the message names file, place and remedy."""
+    """A process cannot start with this configuration or state. The message names the file, the place and the remedy."""
 
     code = "moorage.start"
 
 
 def message_for_tenants(error: MoorageError) -> str:
-    """The message without what it says of requests to other services, and of their addresses: only which service failed.
+    """The message of `error` without requests to other services and their addresses; it only names the failed service.
 
-    Those are the failures of services that `error` is, or that led to it and are quoted in its message.
+    Applies to `error` itself and to all errors that led to it and whose message it quotes.
     """
-    told = error.message
+    message = error.message
     seen: BaseException | None = error
     passed: set[int] = set()
     while seen is not None and id(seen) not in passed:  # an error that is raised again can be in its own context
         passed.add(id(seen))
         if isinstance(seen, MoorageError) and seen.message and ("peer" in seen.fields or "url" in seen.fields):
-            told = told.replace(seen.message, _peer_failure(seen, error))
+            message = message.replace(seen.message, _peer_failure(seen, error))
         seen = seen.__cause__ or seen.__context__
-    return told
+    return message
 
 
 def _peer_failure(of_peer: MoorageError, error: MoorageError) -> str:
@@ -166,12 +166,12 @@ def _peer_failure(of_peer: MoorageError, error: MoorageError) -> str:
     if isinstance(of_peer, Unavailable):
         return f"{service} does not answer; try again later"
     detail = str(of_peer.fields.get("detail") or "")
-    # What a service refused for a reason that is the tenant's has become another error than that of a service.
+    # If the tenant caused the rejection, the service has turned it into an error of another class.
     if isinstance(error, Unavailable | RemoteError) or not detail or _QUOTED_REQUEST.search(detail):
         failed = isinstance(of_peer, RemoteError) and of_peer.status >= 500
         return f"{service} {'failed' if failed else 'refused a request'}; an administrator can read why"
     return f"{service} refused: {detail}"
 
 
-#: A service's sentence that quotes a third one.
+#: Matches a service's message that quotes its own request to a third service.
 _QUOTED_REQUEST = re.compile(r"://| answered \d{3} to ")

@@ -1,4 +1,4 @@
-"""Ids and randomness as an argument, so that a run can be repeated from its seed."""
+"""Sources of ids, which are passed as arguments so that a run can be repeated from its seed."""
 
 import os
 import random
@@ -17,24 +17,24 @@ class Ids(Protocol):
 
 
 class RandomIds:
-    """From the operating system's randomness."""
+    """Random ids from the operating system."""
 
     def uuid(self) -> str:
         return str(uuid.uuid4())
 
     def request_id(self) -> str:
-        # A third of what uuid.UUID takes, once per request.
+        # Takes a third of the time of uuid.UUID; called once per request.
         digits = f"{int.from_bytes(os.urandom(16)) & _NOT_VERSION | _VERSION_4:032x}"
         return f"req-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
-#: Where RFC 9562 has the version (4) and the variant (binary 10) of a random UUID.
+#: Bits of the version (4) and the variant (binary 10) of a random UUID (RFC 9562).
 _NOT_VERSION = ~(0xF000 << 64 | 0xC000 << 48)
 _VERSION_4 = 0x4000 << 64 | 0x8000 << 48
 
 
 class SeededIds:
-    """The same sequence for the same seed; for tests and replays only."""
+    """Gives the same sequence for the same seed; for tests and replays only."""
 
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)

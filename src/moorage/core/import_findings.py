@@ -1,4 +1,4 @@
-"""What an import finds odd in another system's database, and what becomes of it."""
+"""Findings of an import: anomalies in another system's database, and what the import does about each."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ class ImportOutcome(StrEnum):
 
 
 class FindingKind(StrEnum):
-    """What can be odd about a row. Members, in the order in which people are told: value, outcome, meaning."""
+    """A kind of anomaly. Subclasses define the members as (value, outcome, meaning), in the order of the report."""
 
     outcome: ImportOutcome
     meaning: str
@@ -36,7 +36,7 @@ class ImportFinding:
         return self.kind.outcome
 
 
-#: Findings of each kind that are remembered; all are counted, and all go into the file where one is asked for.
+#: Findings of each kind that are kept in memory. All are counted, and all go into the report file if there is one.
 MAX_REMEMBERED = 1000
 
 

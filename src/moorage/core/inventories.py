@@ -1,6 +1,6 @@
-"""What a resource provider has of one class, as Placement's wire has it, and what makes that impossible.
+"""An inventory with Placement's fields, and the checks of its fields against each other.
 
-The peer's schema checks no field against another, and old clients even less.
+Upstream's schema checks each field alone, so peers and old clients may send contradictory ones.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ class Inventory:
     allocation_ratio: float = 1.0
 
     def fully_reserved(self) -> Self:
-        """The same, with no room for anything new."""
+        """The same inventory with everything reserved, so that nothing new can be allocated."""
         return replace(self, reserved=self.total)
 
 
 def inventory_faults(inventory: Inventory) -> Iterator[str]:
-    """Why nobody can have meant it: ``reserved 9 is more than total 8``."""
+    """Contradictions between its fields, as text: ``reserved 9 is more than total 8``."""
     if inventory.total < 1:
         yield f"total {inventory.total} is less than 1"
     if inventory.reserved < 0:

@@ -1,4 +1,4 @@
-"""The rules for names of custom resource classes and traits, the same in all four specs.
+"""Rules for names of hosts, queues, custom resource classes and traits, which are the same in all four specs.
 
 Source: placement API reference; `os_resource_classes.normalize_name` for the form that Nova gives Ironic's classes.
 """
@@ -10,14 +10,14 @@ from moorage.core.errors import Invalid
 CUSTOM_PREFIX = "CUSTOM_"
 MAX_NAME_LENGTH = 255
 
-#: On the root provider of a host that reservations use: who holds no reservation is kept off it.
+#: Trait of the root provider of a reservable host. It keeps servers without a reservation off the host.
 RESERVED_HOST_TRAIT = "CUSTOM_RESERVATION_HOST"
-#: On a region of an FPGA that carries what some reservation wants: servers of other reservations are kept off it.
+#: Trait of an FPGA region that is programmed for a reservation. It keeps servers of other reservations off the region.
 RESERVED_REGION_TRAIT = "CUSTOM_RESERVATION_REGION"
-#: On the root provider of a host whose compute service is disabled (a standard trait, as Nova sets it).
+#: Standard trait that Nova sets on the root provider of a host whose compute service is disabled.
 DISABLED_HOST_TRAIT = "COMPUTE_STATUS_DISABLED"
 
-#: Queues of jobs that belong to no host. An agent of a host with such a name would be given their jobs.
+#: Job queues that belong to no host. The agent of a host with such a name would receive their jobs.
 QUEUES = frozenset({"audit", "compute-build", "compute-events", "compute-moves"})
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
@@ -27,13 +27,13 @@ _OTHER = re.compile(r"[^A-Z0-9_]+")
 
 
 def check_not_queue_name(host: str) -> None:
-    """Raises `Invalid` for a host that is called as a queue."""
+    """Raises `Invalid` if `host` is the name of a queue."""
     if host in QUEUES:
-        raise Invalid(f"{host} is the name of a queue; call the host something else")
+        raise Invalid(f"{host} is the name of a job queue; give the host another name")
 
 
 def check_host_name(name: str) -> None:
-    """Raises `Invalid` for what cannot be the name of a host."""
+    """Raises `Invalid` if `name` cannot be the name of a host."""
     check_not_queue_name(name)
     if not _HOST.match(name):
         raise Invalid(
@@ -43,7 +43,7 @@ def check_host_name(name: str) -> None:
 
 
 def is_custom(name: str) -> bool:
-    """``CUSTOM_`` and at least one more of A-Z, 0-9, ``_``; 255 characters at most."""
+    """Whether `name` is ``CUSTOM_`` and at least one more of A-Z, 0-9, ``_``, with at most 255 characters."""
     return (
         name.startswith(CUSTOM_PREFIX)
         and len(CUSTOM_PREFIX) < len(name) <= MAX_NAME_LENGTH
@@ -52,7 +52,7 @@ def is_custom(name: str) -> bool:
 
 
 def custom_name(text: str) -> str:
-    """`text` as a custom class or trait: upper case, every run of other characters one ``_``, prefixed.
+    """`text` as a custom class or trait: the prefix, then upper case, with each run of other characters replaced by ``_``.
 
     >>> custom("baremetal.gold-2")
     'CUSTOM_BAREMETAL_GOLD_2'
@@ -61,7 +61,7 @@ def custom_name(text: str) -> str:
 
 
 def reservation_provider(hypervisor_hostname: str) -> str:
-    """The resource provider below a host's own that has the slots of reservations there."""
+    """The name of the child provider of a host that holds the inventories of its reservations."""
     return f"blazar_{hypervisor_hostname}"
 
 
@@ -71,7 +71,7 @@ def reservation_flavor(reservation_id: str) -> str:
 
 
 def reservation_zone(reservation_id: str) -> str:
-    """The availability zone of the aggregate of a reservation of hosts, as an older system has it."""
+    """The availability zone that an older system (Blazar) gives the aggregate of a host reservation."""
     return f"blazar_{reservation_id}"
 
 
@@ -85,7 +85,7 @@ def reservation_class(reservation_id: str) -> str:
 
 
 def reservation_trait(reservation_id: str) -> str:
-    """Of the regions of FPGAs that carry what one reservation wants. Traits and classes are named apart.
+    """The trait of the FPGA regions programmed for one reservation. Traits and classes have separate namespaces.
 
     >>> reservation_trait("4d17d41a-830d-47b2-91c7-4f9fc0ae611e")
     'CUSTOM_RESERVATION_4D17D41A_830D_47B2_91C7_4F9FC0AE611E'
@@ -102,5 +102,5 @@ def is_accelerator_class(name: str) -> bool:
 
 
 def is_bitstream_trait(name: str) -> bool:
-    """Of a region or a function of an FPGA, in any of the forms that are published: these come and go with bitstreams."""
+    """Whether the trait names an FPGA's region or function. These traits come and go with bitstreams."""
     return _BITSTREAM_TRAIT.match(name) is not None

@@ -1,4 +1,4 @@
-"""Transition tables: the only way a status changes, and what the docs print."""
+"""Transition tables. A status changes only through its table, and the docs print it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ S = TypeVar("S", bound=StrEnum)
 
 @dataclass(frozen=True)
 class Transitions(Generic[S]):
-    """`allowed[a]` are the states that may follow `a`; a state without an entry is final."""
+    """A transition table. `allowed[a]` is the set of states that may follow `a`; a state without an entry is final."""
 
     subject: str
     allowed: Mapping[S, frozenset[S]]
 
     def check(self, before: S, after: S) -> S:
-        """`after`, if it may follow `before`; else `Conflict` naming what could."""
+        """Returns `after` if it may follow `before`. Raises `Conflict` with the allowed states otherwise."""
         if after in self.allowed.get(before, frozenset()):
             return after
         following = ", ".join(sorted(self.allowed.get(before, frozenset()))) or "nothing"
@@ -28,7 +28,7 @@ class Transitions(Generic[S]):
         )
 
     def states_before(self, after: S) -> frozenset[S]:
-        """The states from which `after` can be reached: what a conditional UPDATE names in its WHERE."""
+        """The states from which `after` can be reached, for the WHERE of a conditional UPDATE."""
         return frozenset(state for state, following in self.allowed.items() if after in following)
 
 

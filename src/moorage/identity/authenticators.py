@@ -1,14 +1,14 @@
-"""The ways to recognise a caller, one class each (Keystone's is in `keystone`).
+"""The ways to authenticate a request, one class each (Keystone's is in `keystone`).
 
 | mode | class | reads |
 |---|---|---|
 | embedded | `EmbeddedTokens` | ``X-Auth-Token``, and ``X-Service-Token`` beside it |
 | http_basic | `TokensOrBasic` (`EmbeddedTokens`, `HttpBasic`) | as above, or ``Authorization: Basic`` |
-| none | `NoAuth` | nothing: everybody on this machine is admin |
-| tests | `TestTokens` | the convention of the peers' own test suites |
+| none | `NoAuth` | nothing: every caller on this machine is admin |
+| tests | `TestTokens` | the convention of upstream's own test suites |
 
-A request that carries both a token and Basic credentials is judged by the token alone, also when it is bad: nobody
-gets two tries in one request, and an audit trail names the credential that counted.
+If a request carries both a token and Basic credentials, only the token counts, even if it is invalid: a request is one
+attempt, and the audit trail names the credential that was checked.
 """
 
 import base64
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
     from moorage.identity.keys import RandomBytes
 
-#: The peers' sentence, which clients print.
+#: Upstream's message, which clients print.
 REQUIRED = "The request you have made requires authentication."
 
 _MAX_CACHED = 1024
 
 
 class EmbeddedTokens:
-    """Tokens of our own identity."""
+    """Authenticates the tokens of our own identity service."""
 
     def __init__(self, identity: "EmbeddedIdentity") -> None:
         self._identity = identity
@@ -58,16 +58,16 @@ class EmbeddedTokens:
             return replace(self._identity.identify(token).caller, credentials=proof)
         if "service" not in self._identity.identify(service_token).roles:
             raise Unauthorized("the service token's user has no role 'service'", code="identity.service_token")
-        # A service that works on for a user (a long upload) may do so after the user's token is over.
+        # A service may continue to work for a user (a long upload) after the user's token has expired.
         caller = self._identity.identify(token, grace=SERVICE_TOKEN_GRACE).caller
         return replace(caller, by_service=True, credentials=proof)
 
 
 class HttpBasic:
-    """User name and password of the users file on every request; the project is the user's default one.
+    """Authenticates each request with a user name and password of the users file, in the user's default project.
 
-    bcrypt takes tens of milliseconds by design, so what was right stays right for `cache_s`. Kept is a keyed hash of
-    the credentials, never a password, and a new password of the user takes effect with the file.
+    bcrypt takes tens of milliseconds by design, so correct credentials are cached for `cache_s`. The cache holds a keyed
+    hash, never a password; it includes the user's fingerprint, so a new password takes effect when the file is reread.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class HttpBasic:
         self._cache_period = timedelta(seconds=cache_s)
         self._cache_key = random_bytes(32)
         self._lock = threading.Lock()
-        #: keyed hash of user name, password and the password's fingerprint -> until when it counts as right
+        #: {keyed hash of user name, password and the password's fingerprint: end of its validity}
         self._verified: dict[bytes, datetime] = {}
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
@@ -101,7 +101,7 @@ class HttpBasic:
         project = accounts.default_project(user)
         if project is None:
             raise Unauthorized(
-                f"{name} has no default project; the users file can name one (default_project)",
+                f"{name} has no default project; set default_project in the users file",
                 code="identity.no_project",
             )
         return replace(caller_for(user, project), credentials={"authorization": headers["authorization"]})
@@ -118,7 +118,7 @@ class HttpBasic:
 
 
 class TokensOrBasic:
-    """The token where one is sent, else Basic."""
+    """Authenticates by the token if there is one, else by Basic credentials."""
 
     def __init__(self, tokens: Authenticator, basic: Authenticator) -> None:
         self._tokens = tokens
@@ -131,12 +131,12 @@ class TokensOrBasic:
 
 
 class NoAuth:
-    """Everybody who calls from this machine may do everything, in one project. Credentials are not looked at.
+    """Every caller on this machine may do everything, in one project. Credentials are ignored.
 
-    A browser here calls for whatever page is open in it, and a page from elsewhere can have its own name lead to this
-    machine (DNS rebinding). So of names only ``localhost`` and `names` are answered; None: all are. And what changes
-    something is refused to pages of other sites, which browsers name in each such request (Fetch: ``Origin``; Fetch Metadata:
-    ``Sec-Fetch-Site``); programs that are no browsers send neither.
+    A browser on this machine sends requests for any page open in it, and a page from elsewhere can make its own name
+    resolve to this machine (DNS rebinding). Therefore requests by name are answered only for ``localhost`` and `names`;
+    None allows all names. Requests that change something are rejected if they come from a page of another site, which
+    browsers name in each such request (Fetch: ``Origin``; Fetch Metadata: ``Sec-Fetch-Site``); other programs send neither.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class NoAuth:
         names: Collection[str] | None = None,
         origins: Collection[str] = (),
     ) -> None:
-        """`origins`: those whose pages may change something too, as browsers send them: ``https://console.example.org``."""
+        """`origins` whose pages may change something too, as browsers send them: ``https://console.example.org``."""
         roles = frozenset({"admin", "member", "reader", "service"})
         self._caller = Caller(user_id, project_id, roles, user_name=user_id, project_name=project_id)
         self._beyond_loopback = beyond_loopback
@@ -158,27 +158,30 @@ class NoAuth:
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         address = str(environ.get("REMOTE_ADDR") or "")
         if not self._beyond_loopback and address and not _is_loopback(address):
-            raise Unauthorized(f"without authentication only this machine is served, not {address}")
+            raise Unauthorized(
+                f"without authentication, only requests from this machine are served, not from {address}"
+            )
         if not (self._beyond_loopback or forwarded.FORWARDING_HEADERS.isdisjoint(environ)):
             raise Unauthorized(
-                "without authentication only this machine is served, and this came through a proxy; "
-                "[identity] allow_none_beyond_loopback lets everybody in who reaches it"
+                "without authentication, only requests from this machine are served, and this one came through a proxy; "
+                "[identity] allow_none_beyond_loopback = true serves everyone who can reach this address"
             )
         host = headers.get("host", "")
         if not (self._beyond_loopback or self._names is None or _is_local_name(host, self._names)):
             raise Unauthorized(
-                f"without authentication this machine is not served as {host}: a page from elsewhere could have given it "
-                "that name. Call it by its address or localhost, or let [server] public_url name it"
+                f"without authentication, requests to the name {host} are not served: a web page from elsewhere could have "
+                "made that name point here. Use an IP address or localhost, or set the name in [server] public_url"
             )
         if environ.get("REQUEST_METHOD") not in _SAFE_METHODS and (page := self._foreign_page(headers)):
             raise Forbidden(
-                f"without authentication a page of {page} may change nothing here; [server] cors_origins can name its origin",
+                f"without authentication, a page of {page} may not change anything; to allow it, add its origin to [server] "
+                "cors_origins",
                 code="identity.origin",
             )
         return self._caller
 
     def _foreign_page(self, headers: Mapping[str, str]) -> str | None:
-        """The origin of the page that sent the request; None where that is no page, ours, or one that may."""
+        """The origin of the page that sent the request; None if no page sent it, or the page is ours or allowed."""
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is None:
             return None if site in ("none", "same-origin") else "another site"
@@ -188,37 +191,37 @@ class NoAuth:
 
 
 def _netloc(origin: str) -> str:
-    """Without the scheme, which may differ from ours: a proxy in front speaks https."""
+    """Host and port of `origin`. The scheme may differ from ours, since a proxy in front may speak https."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
         return ""
 
 
-#: They change nothing, and what they answer a page of another site cannot read.
+#: Methods that change nothing. Browsers do not let a page of another site read their responses.
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RejectEveryone:
-    """For a process that serves no API and keeps no users, such as a host agent of its own."""
+    """Rejects every request: for a process without users that serves no API, such as a separate host agent."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         raise Unauthorized("this process has no users")
 
 
 def refuse_beyond_loopback(address: str) -> None:
-    """Raises `StartError` when a server without authentication would listen on `address`."""
+    """Raises `StartError` if `address`, on which a server without authentication would listen, is no loopback address."""
     if not _is_loopback(address):
         raise StartError(
-            f"identity mode 'none' makes everybody admin, and {address} can be reached from other machines; listen on "
+            f"identity mode 'none' makes every caller admin, and {address} can be reached from other machines; listen on "
             f"127.0.0.1, choose another [identity] mode, or set allow_none_beyond_loopback = true"
         )
 
 
 class TestTokens:
-    """What the peers' test suites send: ``X-Auth-Token: USER[:PROJECT]``, roles in ``X-Roles``. Checks nothing.
+    """The convention of upstream's test suites: ``X-Auth-Token: USER[:PROJECT]``, roles in ``X-Roles``. Checks nothing.
 
-    And of ours: ``X-Moorage-Host: HOST`` beside the token is the agent of that host.
+    Our addition: a token with ``X-Moorage-Host: HOST`` is the agent of that host.
 
     Source: Placement's ``noauth2`` (reference/placement.md, section 4).
     """
@@ -252,15 +255,15 @@ def _basic_credentials(header: str) -> tuple[str, str]:
     try:
         name, colon, password = base64.b64decode(encoded, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise Unauthorized("the Authorization header cannot be read", code="identity.bad_header") from error
+        raise Unauthorized("the Authorization header is malformed", code="identity.bad_header") from error
     if not colon:
-        raise Unauthorized("the Authorization header holds no password", code="identity.bad_header")
+        raise Unauthorized("the Authorization header contains no password", code="identity.bad_header")
     return name, password
 
 
 @lru_cache(maxsize=_MAX_CACHED)
 def _is_local_name(host: str, names: frozenset[str]) -> bool:
-    """Of a Host header: an address, which nobody can have lead elsewhere, or a name that is known."""
+    """Whether a Host header is an IP address, which no DNS record can redirect, or one of `names`."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
         if name not in ("", "localhost") and name not in names:

@@ -1,4 +1,4 @@
-"""How a service of this plane, or the command line, gets tokens: from any Keystone v3, ours or a real one."""
+"""Token sources for the services of this plane and the CLI: they log in at any Keystone v3, ours or a real one."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -14,8 +14,8 @@ from moorage.core.errors import NotFound, RemoteError, Unauthorized, Unavailable
 from moorage.wire.client import decode_body, error_of_response, naming_peer
 from moorage.wire.transports import Transport
 
-#: A token is renewed this long before its time is over, so that no request carries one that ends on its way; a
-#: short-lived one at half its time.
+#: A token is renewed this long before it expires, so that none expires during a request; a short-lived one at half of
+#: its lifetime.
 RENEWAL_MARGIN = timedelta(seconds=120)
 
 _DEFAULT_DOMAIN = "default"
@@ -37,7 +37,7 @@ class Token:
 
 
 class RenewedTokens(ABC):
-    """A `TokenSource` that renews its token in time. Thread-safe; one token for all threads."""
+    """A `TokenSource` that renews its token before it expires. Thread-safe; all threads share one token."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -47,18 +47,18 @@ class RenewedTokens(ABC):
 
     @abstractmethod
     def _fetch(self) -> Token:
-        """A new token. Raises `Unauthorized` when it is refused, `Unavailable` when identity does not answer."""
+        """Get a new token. Raises `Unauthorized` if identity rejects the login, `Unavailable` if it does not answer."""
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """``X-Auth-Token``. `renew` asks for another token than the one this thread was given last."""
+        """``X-Auth-Token``. With `renew`, a token other than the last one this thread received."""
         token = self.token(refused=getattr(self._shown, "text", None) if renew else None)
         self._shown.text = token.text
         return {"x-auth-token": token.text}
 
     def token(self, *, refused: str | None = None) -> Token:
-        """The token in force; fetched where there is none, it is nearly over, or it is the one that was `refused`.
+        """The current token. Fetches one if there is none, if it is about to expire, or if it is `refused`.
 
-        Several threads whose token was refused at once fetch one new token together. Raises as `_fetch`.
+        If the token of several threads is rejected at the same time, they fetch one new token. Raises as `_fetch`.
         """
         token = self._token
         if token is not None and token.text != refused and self._clock.now() < token.renew_at:
@@ -73,7 +73,7 @@ class RenewedTokens(ABC):
 class PasswordTokens(RenewedTokens):
     """Logs in with a password.
 
-    `transport` leads to what ``OS_AUTH_URL`` names: ``http://host/identity``, without ``/v3``.
+    `transport` leads to ``OS_AUTH_URL`` without ``/v3``: ``http://host/identity``.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PasswordTokens(RenewedTokens):
         )
 
     def endpoint(self, service_type: str, interface: str = "public", region: str | None = None) -> str:
-        """The URL that the catalogue names. Raises `NotFound` listing the types that it does name."""
+        """The URL in the catalogue. Raises `NotFound` with the service types that the catalogue has."""
         endpoints = self.token().endpoints
         for (kind, offered, at), url in endpoints.items():
             if kind == service_type and offered == interface and region in (None, at):
@@ -131,7 +131,7 @@ class PasswordTokens(RenewedTokens):
 
 
 def renew_at(expires_at: datetime, now: datetime) -> datetime:
-    """When a token that is issued `now` is to be replaced."""
+    """The time to renew a token that was issued at `now`."""
     return max(expires_at - RENEWAL_MARGIN, now + (expires_at - now) / 2)
 
 

@@ -1,9 +1,9 @@
-"""Our own identity: the users file, the key of the tokens, and what both together say about a caller.
+"""Our own identity service: checks passwords against the users file, and issues and verifies signed tokens.
 
-In the state directory, made at the first start: ``users.yaml`` (or wherever the file was put), ``token.key`` and
-``credentials.json``, the passwords of the first users in plain text for `moorage env` and for the services among
-themselves. All three are 0600; whoever can read them is admin. Beside them are ``token.key.others`` (`keys`) and
-``revoked_tokens`` (`revocations`).
+Files in the state directory, made at the first start: ``users.yaml`` (unless configured elsewhere), ``token.key``, and
+``credentials.json`` with the plain-text passwords of the first users, for `moorage env` and for the services among
+themselves. All three have mode 0600; everyone who can read them is admin. Beside them are ``token.key.others`` (see
+`keys`) and ``revoked_tokens`` (see `revocations`).
 """
 
 import base64
@@ -47,19 +47,19 @@ FIRST_USERS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 _HEADER = """\
-# Who may use this plane. It is read again within a second after a change; a faulty change is logged and ignored.
-# A password is a bcrypt hash: `htpasswd -nBC 10 NAME` prints one. The user moorage is the services among themselves.
+# The users of this plane. The file is read again within a second after a change; a faulty change is logged and ignored.
+# A password is a bcrypt hash: `htpasswd -nBC 10 NAME` prints one. The services of the plane log in as the user moorage.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedCaller:
-    """A caller with proof: the claims of a token that is in force now."""
+    """The holder of a valid token, with the token's claims."""
 
     claims: Claims
     user: User
     project: Project | None
-    host: str | None = None  #: whose agent it is; then `user` stands for it, with no role anywhere
+    host: str | None = None  #: set for the agent of a host; `user` then represents the host and has no roles
 
     @property
     def roles(self) -> frozenset[str]:
@@ -71,7 +71,7 @@ class AuthenticatedCaller:
 
 
 class EmbeddedIdentity:
-    """Passwords in, tokens out; tokens in, callers out."""
+    """Issues tokens for passwords, and identifies callers by their tokens."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class EmbeddedIdentity:
         bcrypt_rounds: int = BCRYPT_ROUNDS,
         service_user: str | None = None,
     ) -> None:
-        """`service_user`: whose password the services of the plane have, and nobody may change alone."""
+        """`service_user`: the user that the services log in as. Its password cannot be changed over the API."""
         self._state = state
         self._users = users
         self._rounds = bcrypt_rounds
@@ -107,9 +107,9 @@ class EmbeddedIdentity:
         return self._users.accounts()
 
     def check_password(self, user: User | None, password: str, *, named: str, address: str) -> User:
-        """The user, whose password it is. Raises `Unauthorized`, the same for every cause, and `TooManyRequests`.
+        """Returns the user if the password is right. Raises `Unauthorized`, identical for every cause, or `TooManyRequests`.
 
-        `named` is what the caller called a user who is None; `address` is the caller's.
+        `named` is the name given by the caller, for an unknown user (None); `address` is the caller's.
         """
         account = user.id if user else f"?{named}"
         self._failed_logins.check(account, address)
@@ -120,17 +120,18 @@ class EmbeddedIdentity:
         return user
 
     def change_password(self, user: User | None, original: str, new: str, *, named: str, address: str) -> None:
-        """All tokens of the user are over then. Durable when this returns; other processes know within `RELOAD_PERIOD`.
+        """Changes a password and thereby ends all tokens of the user. Durable when this returns; other processes see it
+        within `RELOAD_PERIOD`.
 
-        Raises what `check_password` raises, `Invalid` for a password that cannot be one, `Forbidden` for the user that the
-        services call each other as, and what `UsersFile.set_password` raises.
+        Raises as `check_password` and `UsersFile.set_password`, `Invalid` for an unacceptable password, and `Forbidden` for
+        `service_user`.
         """
         user = self.check_password(user, original, named=named, address=address)
         check_new_password(new)
         if user.name == self._service_user:
             raise Forbidden(
-                f"The services of this cloud call each other as {user.name}, with a password that each of them knows; an "
-                "administrator changes it for all of them.",
+                f"The services of this cloud log in as {user.name} with a password that each of them has; an administrator "
+                "can change it for all of them.",
                 code="identity.service_user",
             )
         changed = hash_password(new, self._rounds)
@@ -142,17 +143,17 @@ class EmbeddedIdentity:
     def issue_token(
         self, user: User, project: Project | None, methods: tuple[str, ...]
     ) -> tuple[str, AuthenticatedCaller]:
-        """A token for the user in that project. Raises `Unauthorized` where the user has no role there."""
+        """A token for the user in that project. Raises `Unauthorized` if the user has no role in it."""
         now = self._clock.now().replace(microsecond=0)
         return self._sign(user, project, methods, expires_at=now + self._lifetime)
 
     def issue_for_host(self, name: str, host: HostIdentity) -> tuple[str, AuthenticatedCaller]:
-        """A token for the agent of a host that was checked."""
+        """A token for the agent of a host whose secret was checked."""
         expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
         return self._sign(_user_for_host(name, host), None, ("host",), expires_at=expires_at, host=name)
 
     def rescope_token(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
-        """A token for another project; it ends when the one it came from ends."""
+        """A token for another project, with the expiry of the token it is exchanged for."""
         methods = tuple(sorted({*held.claims.methods, "token"}))
         first = held.claims.chain_id or held.claims.audit_id
         return self._sign(
@@ -160,14 +161,14 @@ class EmbeddedIdentity:
         )
 
     def revoke_token(self, held: AuthenticatedCaller, *, with_descendants: bool) -> None:
-        """The token ends now: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
+        """Revokes a token: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
 
-        With it end those that were got for it, unless it was got for another token itself.
+        `with_descendants` also revokes the tokens it was exchanged for, unless it came from an exchange itself.
         """
         self._revocations.add(held.claims, with_descendants=with_descendants)
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
-        """Whose token it is, with the roles as of now. Raises `Unauthorized` saying why not."""
+        """The holder of the token, with the roles of the present users file. Raises `Unauthorized` with the reason."""
         claims = self._keys.value().read(token, self._clock.now(), grace=grace)
         if self._revocations.covers(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
@@ -176,7 +177,9 @@ class EmbeddedIdentity:
         accounts = self._users.accounts()
         user = accounts.users.get(claims.user_id)
         if user is None or not user.enabled or user.fingerprint != claims.fingerprint:
-            raise Unauthorized("the token's user is gone, disabled or has a new password", code="identity.user_changed")
+            raise Unauthorized(
+                "the token's user was deleted, is disabled or has a new password", code="identity.user_changed"
+            )
         if claims.project_id is None:
             return AuthenticatedCaller(claims, user, None)
         project = accounts.projects.get(claims.project_id)
@@ -187,7 +190,7 @@ class EmbeddedIdentity:
     def _identify_host(self, claims: Claims) -> AuthenticatedCaller:
         found = self.hosts.by_id(claims.user_id)
         if found is None:
-            raise Unauthorized("the token's host was revoked, or enrolled anew", code="identity.host_changed")
+            raise Unauthorized("the token's host was revoked or enrolled again", code="identity.host_changed")
         name, host = found
         return AuthenticatedCaller(claims, _user_for_host(name, host), None, name)
 
@@ -227,7 +230,9 @@ def open_or_create_identity(
     bcrypt_rounds: int = BCRYPT_ROUNDS,
     service_user: str | None = None,
 ) -> EmbeddedIdentity:
-    """The identity kept in `state`; made there at the first start. Raises `StartError` for files that cannot be used."""
+    """Opens the identity service in `state`, and creates its files at the first start. Raises `StartError` for unusable
+    files.
+    """
     users_file = users_file or state / "users.yaml"
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _exclusive_lock(state):
@@ -254,7 +259,7 @@ def _user_for_host(name: str, host: HostIdentity) -> User:
 
 
 def first_credentials(state: Path, user: str) -> tuple[str, str]:
-    """(password, project) that the first start noted for `user`. Raises `StartError` where there is no such note."""
+    """(password, project) of `user` as written by the first start. Raises `StartError` if there is no entry."""
     path = state / "credentials.json"
     try:
         note = orjson.loads(path.read_bytes())[user]
@@ -267,7 +272,7 @@ def first_credentials(state: Path, user: str) -> tuple[str, str]:
 
 
 def _delete_first_password(path: Path, user: str) -> None:
-    """What was noted of a password that is none any more; the new one is the user's alone."""
+    """Delete the entry of a first password that was replaced; only the user knows the new one."""
     try:
         notes = orjson.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -279,7 +284,7 @@ def _delete_first_password(path: Path, user: str) -> None:
 def _make_first_accounts(
     credentials_file: Path, users_file: Path, ids: Ids, random_bytes: RandomBytes, rounds: int
 ) -> None:
-    """The passwords first: a crash between the two files leaves no users file, so that both are made again."""
+    """Write the passwords before the users file: after a crash in between, the next start writes both again."""
     passwords = {name: _random_password(random_bytes(24)) for name in FIRST_USERS}
     notes = {name: {"password": passwords[name], "project": next(iter(roles))} for name, roles in FIRST_USERS.items()}
     document = {
@@ -304,7 +309,7 @@ def _id_without_dashes(ids: Ids) -> str:
 
 
 def _random_password(raw: bytes) -> str:
-    """Without dashes: a command line takes a value that begins with a dash for an option."""
+    """Contains no dashes, because a command line takes a value that begins with a dash for an option."""
     return base64.b64encode(raw, altchars=b"_.").rstrip(b"=").decode()
 
 
@@ -314,7 +319,7 @@ def _url_safe(raw: bytes) -> str:
 
 @contextmanager
 def _exclusive_lock(state: Path) -> Iterator[None]:
-    """One process writes at a time. Of several that start at once, one makes the files and the others find them."""
+    """Lets one process write at a time. If several start at once, one creates the files and the others find them."""
     with (state / ".identity.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

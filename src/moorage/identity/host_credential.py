@@ -1,7 +1,7 @@
-"""The host's side: the file with its secret, the exchange of a one-time token for it, its rotation, and access tokens.
+"""A host's credential: the file with its secret, enrolment with a one-time token, rotation, and access tokens.
 
-The host makes its secrets itself; only their digests and, at each login, the secret in force go over the wire. The file is
-written before the service is told: whatever is lost in between, the same step again ends the same.
+The host generates its secrets itself; only their digests and, at each login, the current secret are sent. The file is
+written before the service is told, so every step can be repeated with the same result if a response is lost.
 
     {"host": "compute-1", "secret": "...", "next_secret": "", "since": "2026-03-01T09:30:00Z"}
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A secret that is older is replaced at the next login.
+#: An older secret is replaced at the next login.
 ROTATION_PERIOD = timedelta(days=7)
 
 
@@ -36,11 +36,11 @@ class Credential(msgspec.Struct, frozen=True):
     host: str
     secret: str
     since: datetime
-    next_secret: str = ""  #: the service may know it already
+    next_secret: str = ""  #: of a rotation in progress; the service may know it already
 
 
 def read_credential(path: Path, host: str) -> Credential | None:
-    """None where there is no such file. Raises `StartError` for one that others may read, or that is another host's."""
+    """The credential; None if there is no file. Raises `StartError` for a file that others can read, or of another host."""
     try:
         if path.stat().st_mode & 0o077:
             raise StartError(f"{path} can be read by others, who could then be this host; chmod 0600 {path}")
@@ -48,23 +48,23 @@ def read_credential(path: Path, host: str) -> Credential | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError) as error:
-        raise StartError(f"{path} cannot be read: {error}; enrol the host anew (moorage host enrol {host})") from error
+        raise StartError(f"{path} cannot be read: {error}; enrol the host again (moorage host enrol {host})") from error
     if found.host != host:
         raise StartError(
-            f"{path} is the credential of host {found.host}, and this agent's host is {host}: a host that is renamed is "
-            f"enrolled anew (moorage host enrol {host}), and its old name is revoked"
+            f"{path} is the credential of host {found.host}, but this agent's host is {host}: after renaming a host, enrol it "
+            f"again (moorage host enrol {host}) and revoke its old name"
         )
     return found
 
 
 def enrol_host(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> None:
-    """Exchange a one-time token for a credential, which is kept in `path`. Raises `Unauthorized` for a token that does
-    not count. After an `Unavailable` the same call may be made again, with the same token.
+    """Exchange a one-time token for a credential, which is written to `path`. Raises `Unauthorized` for an invalid token.
+    After `Unavailable`, call it again with the same token.
     """
     secret = secrets.token_urlsafe(32)
     draft = path.with_name(f"{path.name}.joining")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # The answer to an exchange may be lost: the same token is then shown again with the same secret.
+    # The response to an exchange may be lost. The retry must then send the same secret with the same token.
     before = read_credential(draft, host)
     if before is not None and before.next_secret == digest_of(token):
         secret = before.secret
@@ -87,7 +87,7 @@ class HostTokens(RenewedTokens):
     def _fetch(self) -> Token:
         credential = read_credential(self._path, self._host)
         if credential is None:
-            raise Unauthorized(f"host {self._host} has no credential: {self._path} is gone", code="identity.host")
+            raise Unauthorized(f"host {self._host} has no credential: {self._path} is missing", code="identity.host")
         if credential.next_secret:
             credential, token = self._moved_on(credential)
         else:
@@ -97,7 +97,7 @@ class HostTokens(RenewedTokens):
         return token
 
     def _moved_on(self, credential: Credential) -> tuple[Credential, Token]:
-        """A rotation was begun, and nobody knows whether the service heard of it."""
+        """Find out whether the service received the next secret of an interrupted rotation."""
         try:
             token = self._login(credential.next_secret)
         except Unauthorized:
@@ -108,11 +108,11 @@ class HostTokens(RenewedTokens):
         return moved_on, token
 
     def _rotate(self, credential: Credential) -> None:
-        """What is in its way is no reason to stop: the present secret stays in force, and the next login tries again."""
+        """Replace the secret. A failure is only logged: the present secret stays valid, and the next login tries again."""
         next_secret = secrets.token_urlsafe(32)
         try:
             self._write(msgspec.structs.replace(credential, next_secret=next_secret))
-            # An access token is not enough: who steals one must not make itself a secret that lasts.
+            # An access token does not suffice: a thief of one must not be able to create a lasting secret.
             body = {"secret": credential.secret, "secret_sha256": digest_of(next_secret)}
             _send_request(self._transport, self._clock, "PUT", self._host, "credential", body)
         except (MoorageError, OSError) as error:
@@ -129,7 +129,7 @@ class HostTokens(RenewedTokens):
 
 
 class InProcessHostTokens(RenewedTokens):
-    """Of a host whose agent runs in the process that has the key of the tokens."""
+    """Access tokens for an agent in the same process as the identity service; they need no secret."""
 
     def __init__(self, identity: "EmbeddedIdentity", host: str, clock: Clock) -> None:
         super().__init__(clock)
@@ -139,7 +139,7 @@ class InProcessHostTokens(RenewedTokens):
     def _fetch(self) -> Token:
         host = self._identity.hosts.hosts().get(self._host)
         if host is None or not host.may_call:
-            raise Unauthorized(f"host {self._host} was revoked; start this process again", code="identity.host")
+            raise Unauthorized(f"host {self._host} was revoked; restart this process", code="identity.host")
         text, held = self._identity.issue_for_host(self._host, host)
         expires_at = held.claims.expires_at
         return Token(text, expires_at, renew_at(expires_at, self._clock.now()), "", None, frozenset(), {})
@@ -148,7 +148,7 @@ class InProcessHostTokens(RenewedTokens):
 def _send_request(
     transport: Transport, clock: Clock, method: str, host: str, what: str, body: object
 ) -> dict[str, str]:
-    """Raises `Unauthorized` saying what to do, `Unavailable`, `RemoteError`."""
+    """Raises `Unauthorized` with the remedy, `Unavailable` or `RemoteError`."""
     http = ServiceClient(transport, service_type="identity", credentials=NoCredentials(), clock=clock)
     path = f"/moorage/v1/hosts/{quote(host, safe='')}/{what}"
     try:

@@ -1,20 +1,20 @@
-"""The hosts whose agents may call: who was invited, who has a credential, whose was revoked.
+"""The registry of hosts whose agents may call: their invitations, credentials and revocations.
 
-In ``hosts.json`` in the state directory, 0600, with digests instead of secrets::
+Stored as ``hosts.json`` in the state directory, mode 0600, with digests instead of secrets::
 
     {"compute-1": {"id": "host:0f6e...", "enrolled_at": "2026-03-01T09:30:00+00:00", "secret": "<SHA-256>", ...}}
 
-What happens to a host, in this order:
+The life of a host's credential:
 
-    invite    an operator; answers a one-time token, of which the digest is kept, until it expires
-    enrol     the host; the token is used up, and the digest of the secret that the host made itself is kept
-    rotate    the host; its next secret counts beside the present one until it is used for the first time
-    revoke    an operator; token, secret and every access token end
+    invite    by an operator; returns a one-time token and stores its digest until it expires
+    enrol     by the host; uses the token up and stores the digest of the secret that the host generated
+    rotate    by the host; its next secret is valid beside the present one until its first use
+    revoke    by an operator; ends the token, the secret and every access token
 
-Secrets have 256 random bits, so a fast digest protects them, and how long it takes to compare two digests tells nothing.
-All changes are made under a lock of the directory, by the processes that share it; each sees the changes of the others
-within `watched.RELOAD_PERIOD`.
-Not here: access tokens (`moorage.identity.embedded`) and what a host keeps (`moorage.identity.host_credential`).
+Secrets have 256 random bits, so a fast digest protects them, and the time to compare two digests reveals nothing.
+Processes that share the directory change the file under a lock; each sees the changes of the others within
+`watched_files.RELOAD_PERIOD`.
+Not here: access tokens (`moorage.identity.embedded`) and the host's own file (`moorage.identity.host_credential`).
 """
 
 import fcntl
@@ -35,10 +35,10 @@ from moorage.core.names import check_host_name
 from moorage.durable import write_durably
 from moorage.identity.watched_files import WatchedFiles
 
-#: What the ids of hosts begin with; no user of the users file has such an id.
+#: Prefix of host ids; the users file allows no user id with it.
 ID_PREFIX = "host:"
 
-#: How long a one-time token is good, unless the operator says otherwise.
+#: Default lifetime of a one-time token.
 DEFAULT_INVITATION_S = 3600
 MAX_INVITATION_S = 30 * 24 * 3600
 
@@ -49,17 +49,17 @@ class Invitation(msgspec.Struct, frozen=True):
 
 
 class HostIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What identity knows of one host. `id` changes with each enrolment, which ends the access tokens of before."""
+    """The record of one host. `id` changes with each enrolment, which ends the access tokens issued before."""
 
     id: str
     invitation: Invitation | None = None
     enrolled_at: datetime | None = None
-    secret: str = ""  #: digests of the host's secret,
-    next_secret: str = ""  #: and of the one that it will use from now on
+    secret: str = ""  #: digest of the present secret
+    next_secret: str = ""  #: digest of the secret that replaces it at its first use
     used_token: str = ""  #: digest of the one-time token that it was enrolled with
     rotated_at: datetime | None = None
     revoked_at: datetime | None = None
-    #: The host of a process that has the key of the tokens: it needs no secret.
+    #: Whether its agent runs in the process that has the key of the tokens, and therefore needs no secret.
     is_own: bool = False
 
     @property
@@ -71,7 +71,7 @@ Hosts = Mapping[str, HostIdentity]
 
 
 class HostRegistry:
-    """`path` is ``hosts.json``; it is made with the first host."""
+    """`path` is ``hosts.json``; it is created with the first host."""
 
     def __init__(self, path: Path, clock: Clock, ids: Ids) -> None:
         self._path = path
@@ -80,11 +80,11 @@ class HostRegistry:
         self._watched = WatchedFiles("hosts' file", [path], lambda: _read_hosts(path), clock)
 
     def hosts(self) -> Hosts:
-        """By name, as of one second ago at most."""
+        """All hosts by name, at most one second old."""
         return self._watched.value().hosts
 
     def by_id(self, host_id: str) -> tuple[str, HostIdentity] | None:
-        """(name, host) of one that may call."""
+        """(name, host) of the host with this id; None if there is none or it may not call."""
         known = self._watched.value()
         name = known.by_id.get(host_id)
         if name is None or not known.hosts[name].may_call:
@@ -94,8 +94,8 @@ class HostRegistry:
     # ------------------------------------------------------------------------------------- operators
 
     def invite(self, name: str, lifetime_s: float = DEFAULT_INVITATION_S) -> tuple[str, datetime]:
-        """(one-time token, when it expires). One that was not used yet is replaced; a credential stays in force until
-        the token is used. Raises `Invalid` for a name that no host can have, `Conflict` for one too close to another's.
+        """Returns (one-time token, its expiry). Replaces an unused token; an existing credential stays valid until the token
+        is used. Raises `Invalid` for an invalid host name, `Conflict` for one too similar to another host's.
         """
         check_host_name(name)
         token = _new_secret()
@@ -111,7 +111,7 @@ class HostRegistry:
         return token, expires_at
 
     def revoke(self, name: str) -> None:
-        """Raises `NotFound`, and `Conflict` for the host of a process that could make itself tokens again."""
+        """Raises `NotFound`, and `Conflict` for a host whose process could issue itself a new token."""
 
         def change(hosts: dict[str, HostIdentity]) -> None:
             host = hosts.get(name)
@@ -119,10 +119,10 @@ class HostRegistry:
                 raise NotFound(f"no host {name} was enrolled")
             if host.is_own:
                 raise Conflict(
-                    f"the agent of {name} runs in the process of the services, which has the key of all tokens: take agent "
-                    "out of its [plane] services instead"
+                    f"the agent of {name} runs in the process of the services, which has the key of all tokens: remove "
+                    "'agent' from its [plane] services instead"
                 )
-            # The id goes with it, so that no access token of before counts when the host is enrolled again.
+            # A new id ensures that old access tokens stay invalid when the host is enrolled again.
             hosts[name] = HostIdentity(self._new_id(), enrolled_at=host.enrolled_at, revoked_at=self._clock.now())
 
         self._change(change)
@@ -130,9 +130,9 @@ class HostRegistry:
     # ------------------------------------------------------------------------------------- hosts
 
     def enrol(self, name: str, token: str, secret_digest: str) -> None:
-        """The host exchanges its one-time token. The same exchange again is fine: its answer may have been lost.
+        """Exchange a one-time token for a credential. May be repeated, since the response may have been lost.
 
-        Raises `Unauthorized`, the same for every cause.
+        Raises `Unauthorized`, identical for every cause.
         """
         now, given = self._clock.now(), digest_of(token)
 
@@ -152,16 +152,16 @@ class HostRegistry:
                 self._new_id(), enrolled_at=now, secret=secret_digest, used_token=given, rotated_at=now
             )
 
-        # Nobody takes the lock who has nothing to show.
+        # Check before taking the lock, so that callers without a valid token cannot hold it.
         host = self._host_now(name)
         if not (is_repeated(host) or is_invited(host)):
             raise _host_refused(name)
         self._change(change)
 
     def check_secret(self, name: str, secret: str) -> HostIdentity:
-        """The host whose secret it is. The first use of the next secret ends the one before.
+        """Returns the host if `secret` is valid. The first use of its next secret ends the previous one.
 
-        Raises `Unauthorized`, the same for every cause.
+        Raises `Unauthorized`, identical for every cause.
         """
         given = digest_of(secret)
         host = self._host_now(name)
@@ -183,9 +183,9 @@ class HostRegistry:
         return self.hosts()[name]
 
     def rotate(self, name: str, secret: str, next_digest: str) -> None:
-        """The secret of `next_digest` counts beside the present one. Again with another one: that one counts instead.
+        """Make the secret with `next_digest` valid beside the present one. A repetition replaces the next secret.
 
-        Raises `Unauthorized`, as `check`.
+        Raises `Unauthorized`, as `check_secret`.
         """
         host = self.check_secret(name, secret)
 
@@ -198,9 +198,9 @@ class HostRegistry:
         self._change(change)
 
     def enrol_own_hosts(self, names: Sequence[str]) -> None:
-        """These hosts' agents run in this process, which has the key of the tokens: they are enrolled by that.
+        """Enrol the hosts whose agents run in this process; they need no secret, as it has the key of the tokens.
 
-        Raises `StartError` for a name that no host can have.
+        Raises `StartError` for an invalid host name.
         """
         try:
             for name in names:
@@ -224,12 +224,12 @@ class HostRegistry:
         return f"{ID_PREFIX}{self._ids.uuid().replace('-', '')}"
 
     def _host_now(self, name: str) -> HostIdentity | None:
-        """As of now: another process may have enrolled it a moment ago."""
+        """The host in the file as it is now, since another process may just have enrolled it."""
         self._watched.reload_now()
         return self.hosts().get(name)
 
     def _change(self, change: Callable[[dict[str, HostIdentity]], None]) -> None:
-        """Durable, and known to this process, when this returns. Raises `StartError` for a file that cannot be read."""
+        """Apply `change`. Durable and visible in this process when this returns. Raises `StartError` for an unreadable file."""
         with _exclusive_lock(self._path):
             before = _read_hosts(self._path).hosts
             hosts = dict(before)
@@ -267,14 +267,14 @@ def _new_secret() -> str:
 
 def _host_refused(name: str) -> Unauthorized:
     return Unauthorized(
-        f"host {name} does not exist, or what it presents is wrong, used up, expired or revoked: enrol it anew "
+        f"host {name} does not exist, or its token or secret is wrong, used, expired or revoked: enrol it again "
         f"(moorage host enrol {name})",
         code="identity.host",
     )
 
 
 def _check_provider_names(name: str, hosts: Hosts) -> None:
-    """The providers of a host are named after it, ``compute-1_NUMA_0``: no other host may be called like one of them."""
+    """A host's child providers are named after it (``compute-1_NUMA_0``); no other host may have such a name."""
     for other in hosts:
         if name != other and (name.startswith(f"{other}_") or other.startswith(f"{name}_")):
             raise Conflict(f"{name} and {other} could have resource providers of the same name; choose another name")
@@ -282,7 +282,7 @@ def _check_provider_names(name: str, hosts: Hosts) -> None:
 
 @contextmanager
 def _exclusive_lock(path: Path) -> Iterator[None]:
-    """Against other processes with the same state directory."""
+    """Excludes other processes with the same state directory."""
     with path.with_name(f".{path.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,9 +1,9 @@
-"""The keys that sign tokens, in files: made at the first start, changed by `rotate_key`, read again while processes run.
+"""The files with the keys that sign tokens: created at the first start, replaced by `rotate_key`, reread by processes.
 
-``token.key`` is 32 random bytes, the key that signs. ``token.key.others`` has a line for each other key whose tokens are
-taken, too: ``<until, in seconds since 1970> <base64>``. Those are the ones that signed before, until their last token is over.
+``token.key`` has 32 random bytes, the key that signs. ``token.key.others`` has a line for each other key whose tokens are
+accepted: ``<until, in seconds since 1970> <base64>``. These are previous keys, until their last token has expired.
 
-Not here: what is signed (`tokens`).
+Not here: the tokens themselves (`tokens`).
 """
 
 import base64
@@ -28,20 +28,22 @@ _BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """`until`: when the last token of the key before is over, also beside a service token; None where it is over now."""
+    """`until`: the time until which tokens of the previous key are accepted, also with a service token; None: not at all."""
 
     until: datetime | None
 
 
 def make_first_key(state: Path, random_bytes: RandomBytes) -> None:
-    """Whoever removed the key wants no token of it to count: the others go, too."""
+    """Create the key if there is none. A missing key means that an operator removed it to end all tokens, so the other keys
+    are deleted, too.
+    """
     if not (state / "token.key").exists():
         (state / "token.key.others").unlink(missing_ok=True)
         write_durably(state / "token.key", random_bytes(_BYTES))
 
 
 def watch_keys(state: Path, clock: Clock) -> WatchedFiles[TokenSigner]:
-    """The keys in `state`, as of one second ago at most. Raises `StartError` for files that cannot be used."""
+    """The keys in `state`, at most one second old. Raises `StartError` for unusable files."""
     paths = [state / "token.key", state / "token.key.others"]
     return WatchedFiles(
         "token keys", paths, lambda: TokenSigner(_read_key(paths[0]), _read_other_keys(paths[1])), clock
@@ -51,14 +53,14 @@ def watch_keys(state: Path, clock: Clock) -> WatchedFiles[TokenSigner]:
 def rotate_key(
     state: Path, clock: Clock, random_bytes: RandomBytes, *, lifetime: timedelta, at_once: bool = False
 ) -> Rotation:
-    """A new key signs from now on. Tokens of the ones before stay good until they are over; with `at_once` none does.
+    """Replace the signing key. Tokens of previous keys stay valid until they expire; with `at_once` they end now.
 
-    First every process gets to know the new key, then one after the other signs with it: otherwise a token of the first
-    would be refused by the last. This takes two seconds. A kill in between leaves a key that signs nothing.
+    All processes first learn the new key and then start to sign with it: otherwise some would reject the new tokens of
+    others. This takes two seconds. A kill in between leaves an accepted key that signs nothing.
     """
     key_path, others_path = state / "token.key", state / "token.key.others"
     if not key_path.exists():
-        raise StartError(f"there is no {key_path}; the first start of a plane makes one")
+        raise StartError(f"there is no {key_path}; the first start of a plane creates it")
     with (state / ".rotation.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         new = random_bytes(_BYTES)
@@ -67,7 +69,7 @@ def rotate_key(
             others_path.unlink(missing_ok=True)
             return Rotation(None)
         before, now = _read_key(key_path), clock.now()
-        # Some process signs with the one before for another second after it was replaced.
+        # Another process may sign with the previous key for a second after it was replaced.
         until = now + 4 * RELOAD_PERIOD + lifetime + SERVICE_TOKEN_GRACE + LEEWAY
         others = [(key, end) for key, end in _read_other_keys(others_path) if end > now and key != before]
         write_durably(others_path, _format_other_keys([*others, (before, until), (new, until)]))
@@ -80,9 +82,9 @@ def rotate_key(
 def _read_key(path: Path) -> bytes:
     key = _read_private_file(path)
     if key is None:
-        raise StartError(f"the key of the tokens {path} is not there")
+        raise StartError(f"the token key {path} does not exist")
     if len(key) < _BYTES:
-        raise StartError(f"{path} holds {len(key)} bytes instead of {_BYTES}; remove it, and users log in again")
+        raise StartError(f"{path} has {len(key)} bytes instead of {_BYTES}; remove it, and all users must log in again")
     return key
 
 
@@ -93,9 +95,11 @@ def _read_other_keys(path: Path) -> Sequence[tuple[bytes, datetime]]:
             until, _, key = line.decode().partition(" ")
             found.append((base64.b64decode(key, validate=True), datetime.fromtimestamp(int(until), UTC)))
         except (ValueError, OverflowError, OSError, binascii.Error) as error:
-            raise StartError(f"{path}:{number} cannot be read; remove the line, and its tokens are over") from error
+            raise StartError(
+                f"{path}:{number} is malformed; remove the line, which ends the tokens of its key"
+            ) from error
         if len(found[-1][0]) < _BYTES:
-            raise StartError(f"{path}:{number} has a key of less than {_BYTES} bytes; remove the line")
+            raise StartError(f"{path}:{number} has a key of fewer than {_BYTES} bytes; remove the line")
     return found
 
 
@@ -104,12 +108,12 @@ def _format_other_keys(others: Sequence[tuple[bytes, datetime]]) -> bytes:
 
 
 def _read_private_file(path: Path) -> bytes | None:
-    """The content; None where there is no file. Raises `StartError` where others can read it."""
+    """The content; None if there is no file. Raises `StartError` if others can read it."""
     try:
         if path.stat().st_mode & 0o077:
-            raise StartError(f"{path} can be read by others, who could then be anybody here; chmod 0600 {path}")
+            raise StartError(f"{path} can be read by others, who could then forge tokens; chmod 0600 {path}")
         return path.read_bytes()
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StartError(f"the key of the tokens {path} cannot be read: {error}") from error
+        raise StartError(f"the token key {path} cannot be read: {error}") from error

@@ -1,8 +1,8 @@
-"""Callers who come with a token of a real Keystone, through keystonemiddleware (the extra ``keystone``).
+"""Authenticates tokens of a real Keystone through keystonemiddleware (the extra ``keystone``).
 
-The middleware stands around the whole WSGI application (`KeystoneTokens.around`): it removes every identity header that a
-client sent, asks Keystone about the tokens (and remembers the answers), and writes what Keystone said into the
-request's environment. The authenticator believes only a request that went through it.
+The middleware wraps the whole WSGI application (`KeystoneTokens.wrap`). It removes every identity header that a client
+sent, validates the tokens at Keystone (with a cache), and writes the result into the WSGI environment. The authenticator
+accepts only requests that went through it.
 """
 
 import io
@@ -16,22 +16,22 @@ from moorage.core.names import check_host_name
 from moorage.identity.authenticators import REQUIRED
 from moorage.wire.app import WsgiApp
 
-#: Without the prefix ``HTTP_`` no client can set it.
+#: Marks requests that went through the middleware. No client can set it, as it lacks the prefix ``HTTP_``.
 _PASSED_KEY = "moorage.keystone"
-#: What `KeystoneTokens.identify` has the middleware call it back with.
+#: The list in which `KeystoneTokens.identify` receives the middleware's result.
 _RESULT_KEY = "moorage.keystone.found"
 
 
 @dataclass(frozen=True)
 class HostUsers:
-    """Users of one domain of Keystone that are the agents of hosts. Everybody who may make users there may make hosts."""
+    """The users of one Keystone domain that are agents of hosts. Everyone who may create users there may create hosts."""
 
     domain_id: str = "default"
-    pattern: tuple[str, str] | None = None  #: what a name has before the host's, and behind it
+    pattern: tuple[str, str] | None = None  #: prefix and suffix of the host name in a user name
     named: Mapping[str, str] = field(default_factory=dict)  #: user -> host
 
     def host_of(self, user_name: str, domain_id: str) -> str | None:
-        """None: it is no agent."""
+        """The host whose agent the user is; None for other users."""
         if domain_id != self.domain_id:
             return None
         if user_name in self.named:
@@ -59,15 +59,15 @@ def parse_host_users(text: str, domain_id: str, where: str) -> HostUsers:
         before, placeholder, behind = entry.partition("{host}")
         if equals or not placeholder or not before + behind or "{" in before + behind or pattern is not None:
             raise StartError(
-                f"{where} has {entry!r}; write USER=HOST, or one pattern with {{host}} and what no other user's name has "
-                "beside it: agent-{host}"
+                f"{where} has {entry!r}; write USER=HOST, or one pattern with {{host}} and a prefix or suffix that no other "
+                "user name has: agent-{host}"
             )
         pattern = before, behind
     return HostUsers(domain_id, pattern, named)
 
 
 class KeystoneTokens:
-    """An `Authenticator`; `around` must wrap the application, or nobody is let in."""
+    """An `Authenticator`. It rejects every request unless `wrap` wraps the application."""
 
     def __init__(
         self,
@@ -82,7 +82,9 @@ class KeystoneTokens:
         hosts: HostUsers | None = None,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`auth_url` with ``/v3``. `hosts`: who is the agent of which host. `more`: options of ``[keystone_authtoken]``, such as ``memcached_servers``."""
+        """`auth_url` includes ``/v3``. `hosts`: the users that are agents of hosts. `more`: options of
+        ``[keystone_authtoken]``, such as ``memcached_servers``.
+        """
         self._hosts = hosts or HostUsers()
         self._options: dict[str, object] = {
             "auth_type": "password",
@@ -93,7 +95,7 @@ class KeystoneTokens:
             "project_name": project,
             "user_domain_id": user_domain_id,
             "project_domain_id": project_domain_id,
-            # We word refusals ourselves, and version documents are for everybody.
+            # We send our own error messages, and version documents are public.
             "delay_auth_decision": True,
             "service_token_roles": "service",
             "service_token_roles_required": True,
@@ -102,7 +104,7 @@ class KeystoneTokens:
         self._identifying: WsgiApp | None = None
 
     def wrap(self, app: WsgiApp) -> WsgiApp:
-        """`app` behind keystonemiddleware. Raises `StartError` where that is not installed."""
+        """`app` behind keystonemiddleware. Raises `StartError` if that is not installed."""
         try:
             from keystonemiddleware import auth_token
         except ImportError as error:
@@ -119,10 +121,10 @@ class KeystoneTokens:
         return protocol
 
     def identify(self, environ: Mapping[str, Any]) -> Caller:
-        """Who sent a request, before it goes through `around`. Raises `Unauthorized`."""
+        """The caller of a request that has not gone through `wrap` yet. Raises `Unauthorized`."""
         found: list[Caller | Unauthorized] = []
         if self._identifying is not None:
-            # The middleware wants to know what it could read; nobody reads the body here.
+            # The middleware needs a body stream; nothing reads the body here.
             self._identifying({**environ, "wsgi.input": io.BytesIO(), _RESULT_KEY: found}, lambda *_: None)
         caller = found[0] if found else Unauthorized(REQUIRED, code="identity.no_token")
         if isinstance(caller, Unauthorized):
@@ -139,16 +141,16 @@ class KeystoneTokens:
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         if environ.get(_PASSED_KEY) is not True:
-            raise Unauthorized("this service was set up without keystonemiddleware; nobody can be recognised")
+            raise Unauthorized("this service was started without keystonemiddleware; it cannot authenticate anyone")
 
         def said(name: str) -> str:
             return str(environ.get(f"HTTP_{name}") or "")
 
         if "HTTP_X_SERVICE_TOKEN" in environ and said("X_SERVICE_IDENTITY_STATUS") != "Confirmed":
-            raise Unauthorized("the service token is not in force", code="identity.service_token")
+            raise Unauthorized("the service token is not valid", code="identity.service_token")
         if said("X_IDENTITY_STATUS") != "Confirmed":
             given = "HTTP_X_AUTH_TOKEN" in environ
-            raise Unauthorized("the token is not in force" if given else REQUIRED, code="identity.token")
+            raise Unauthorized("the token is not valid" if given else REQUIRED, code="identity.token")
         host = self._hosts.host_of(said("X_USER_NAME"), said("X_USER_DOMAIN_ID"))
         if host is not None:
             return _agent_caller(host, said("X_USER_ID"), said("X_USER_NAME"))
@@ -165,7 +167,7 @@ class KeystoneTokens:
 
 
 def _agent_caller(host: str, user_id: str, user_name: str) -> Caller:
-    """Whatever roles its user has: here it is one host, and nothing else."""
+    """The agent of a host. The roles of its Keystone user are ignored."""
     try:
         check_host_name(host)
     except Invalid as error:

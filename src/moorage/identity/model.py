@@ -1,4 +1,4 @@
-"""Users, projects and their roles, as the users file says. There is one domain, ``default``, and no groups."""
+"""Users, projects and roles of the users file. There is one domain, ``default``, and there are no groups."""
 
 import hashlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from moorage.core.caller import Caller
 DOMAIN_ID = "default"
 DOMAIN_NAME = "Default"
 
-#: How long a token whose time is over is still good together with a service token, as in Keystone.
+#: How long after its expiry a token is still accepted together with a service token, as in Keystone.
 SERVICE_TOKEN_GRACE = timedelta(hours=48)
 
 
@@ -35,7 +35,7 @@ class User:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the password, so that tokens of the old one end; tells nothing about it."""
+        """Changes with the password, which ends tokens issued for the old one; reveals nothing about it."""
         return hashlib.sha256(self.password_hash.encode()).hexdigest()[:12]
 
     def roles_in(self, project: Project) -> frozenset[str]:
@@ -44,7 +44,7 @@ class User:
 
 @dataclass(frozen=True)
 class Accounts:
-    """All of one users file, by id."""
+    """The content of a users file, by id."""
 
     users: Mapping[str, User]
     projects: Mapping[str, Project]
@@ -57,11 +57,11 @@ class Accounts:
         return next((project for project in self.projects.values() if project.name == name), None)
 
     def projects_of(self, user: User) -> list[Project]:
-        """Those the user has a role in and that are enabled, in the file's order."""
+        """The enabled projects in which the user has a role, in the order of the file."""
         return [project for project in self.projects.values() if project.enabled and user.roles_in(project)]
 
     def default_project(self, user: User) -> Project | None:
-        """The named default, else the only project; None where nobody said which of several."""
+        """The configured default, else the user's only project; None for several projects without a default."""
         projects = self.projects_of(user)
         if user.default_project_id is None:
             return projects[0] if len(projects) == 1 else None
@@ -69,7 +69,7 @@ class Accounts:
 
 
 def caller_for(user: User, project: Project | None) -> Caller:
-    """The user in that project; without one there are no roles either."""
+    """The user as a caller in `project`. Without a project, the caller has no roles."""
     return Caller(
         user_id=user.id,
         user_name=user.name,

@@ -1,7 +1,7 @@
-"""One table of rules per service, by the peers' rule names; what is not in the table is denied.
+"""The rules of policies. Each service has one table with upstream's rule names; a rule that is not in it denies.
 
-Ownership ("only your own servers") is not here: services scope their reads by the caller's project, so that a
-foreign object is not found instead of forbidden, as the peers do.
+Ownership ("only your own servers") is not here: as upstream, services limit their reads to the caller's project, so a
+foreign object is not found instead of forbidden.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from moorage.core.caller import Caller
 
 Rule = Callable[[Caller], bool]
 
-#: Keystone's implied roles: who has the first also has the others.
+#: Keystone's implied roles: {role: the roles it implies}.
 _IMPLIED = {
     "admin": {"manager", "member", "reader"},
     "manager": {"member", "reader"},
@@ -26,12 +26,14 @@ def anyone(caller: Caller) -> bool:
 
 
 def in_project(caller: Caller) -> bool:
-    """Every caller with a token for a project, whatever the roles: what ``@`` is to the peers."""
+    """Every caller with a token for a project, with any role or none; upstream writes ``@``."""
     return bool(caller.project_id) and not caller.system_scope
 
 
 def has_role(*names: str) -> Rule:
-    """Any of `names`, or a role that implies one of them, held in a project: in a domain or the whole system counts not."""
+    """Callers with one of the roles `names`, or a role that implies one, in a project. Roles in a domain or in the whole
+    system do not count.
+    """
 
     def rule(caller: Caller) -> bool:
         return in_project(caller) and not with_implied(caller.roles).isdisjoint(names)
@@ -41,7 +43,7 @@ def has_role(*names: str) -> Rule:
 
 @lru_cache(maxsize=256)
 def with_implied(roles: frozenset[str]) -> frozenset[str]:
-    """With those that they imply, as Keystone's tokens name them."""
+    """`roles` and all roles that they imply, as Keystone's tokens list them."""
     return roles.union(*(_IMPLIED.get(role, set()) for role in roles))
 
 
@@ -53,13 +55,13 @@ member = has_role("member", "service")
 
 
 def agent(caller: Caller) -> bool:
-    """The agent of some host, or a service. Of which host, the route asks (`moorage.jobs.job_api`)."""
+    """The agent of any host, or a service. The handler checks which host it is (`moorage.jobs.job_api`)."""
     return caller.host is not None or admin_or_service(caller)
 
 
 @dataclass(frozen=True)
 class RuleTable:
-    """`refusal_text` is the peer's sentence, with ``{rule}`` for the rule's name."""
+    """`refusal_text` is upstream's message, with ``{rule}`` for the rule's name."""
 
     rules: Mapping[str, Rule]
     refusal_text: str = "Policy doesn't allow {rule} to be performed."
@@ -71,7 +73,7 @@ class RuleTable:
         return self.refusal_text.format(rule=rule)
 
     def also_allowing(self, rule: Rule) -> "RuleTable":
-        """This table, with whoever `rule` allows allowed everywhere too."""
+        """This table, in which every rule also allows the callers that `rule` allows."""
 
         def either(own: Rule) -> Rule:
             return lambda caller: own(caller) or rule(caller)

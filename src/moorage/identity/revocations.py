@@ -1,16 +1,16 @@
-"""Which tokens were revoked before their end: a file that all processes with the same state directory read.
+"""Tokens that were revoked before their expiry, in a file that all processes with the same state directory read.
 
-One line for each revocation, appended and on the disk before the answer; times are whole seconds since 1970::
+Each revocation appends a line, which is on the disk before the response; times are whole seconds since 1970::
 
     token <until> <audit id> <user id> <issued>     this token
     chain <until> <audit id> <user id> <issued>     this token, and those it was exchanged for
     user <until> <user id> <before>                 every token of the user that was issued before `before`
 
-A line counts until nobody would take the token any more, by itself or beside a service token. Lines whose time is over are
-dropped when they are half of the file. Of one user there are `MAX_LINES_PER_USER` at most: the next revocation makes them one
-line of the kind ``user``, which ends the user's other old tokens, too.
+A line counts until its token would not be accepted any more, alone or with a service token. Expired lines are dropped when
+they make up half of the file. A user has at most `MAX_LINES_PER_USER` lines: the next revocation merges them into one line
+of the kind ``user``, which also ends the user's other old tokens.
 
-Not here: what a token says (`tokens`), and tokens that end with their user, password or key.
+Not here: the content of tokens (`tokens`), and tokens that end with their user, password or key (`embedded`).
 """
 
 import errno
@@ -32,10 +32,10 @@ from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
-#: Somebody who makes and revokes tokens in a loop fills no disk: 10,000 lines are 1.2 MB.
+#: Keeps a user who creates and revokes tokens in a loop from filling the disk: 10,000 lines are 1.2 MB.
 MAX_LINES_PER_USER = 10_000
 
-#: A file with fewer lines is not made shorter.
+#: A file with fewer lines is not compacted.
 _MIN_LINES = 100
 
 
@@ -43,9 +43,9 @@ _MIN_LINES = 100
 class _Revocation:
     kind: str  #: ``token``, ``chain`` or ``user``
     until: int
-    name: str  #: audit id, or user id where all tokens of a user are meant
+    name: str  #: audit id; for the kind ``user``, the user id
     user_id: str
-    moment: int  #: when the token was issued; of a user, before when the tokens were
+    moment: int  #: when the token was issued; for the kind ``user``, the time before which tokens were issued
 
     def __str__(self) -> str:
         names = self.name if self.kind == "user" else f"{self.name} {self.user_id}"
@@ -54,7 +54,7 @@ class _Revocation:
 
 @dataclass(frozen=True, slots=True)
 class _RevokedTokens:
-    """All of a file, by what is asked for at each request."""
+    """The content of a file, indexed for the check of each request."""
 
     lines: tuple[_Revocation, ...] = ()
     tokens: Mapping[str, int] = field(default_factory=dict)  #: audit id -> until
@@ -63,7 +63,7 @@ class _RevokedTokens:
 
 
 class Revocations:
-    """`alone` keeps other processes from writing while it is entered."""
+    """`alone` is a lock that excludes other writing processes."""
 
     def __init__(self, path: Path, clock: Clock, alone: Callable[[], AbstractContextManager[None]]) -> None:
         self._path = path
@@ -72,7 +72,7 @@ class Revocations:
         self._watched = WatchedFiles("revoked tokens", [path], lambda: _read_revocations(path), clock)
 
     def covers(self, claims: Claims) -> bool:
-        """Whether the token is revoked; in every process within `RELOAD_PERIOD`, in the one that revoked it at once."""
+        """Whether the token is revoked. The process that revoked it knows at once, others within `RELOAD_PERIOD`."""
         revoked = self._watched.value()
         return (
             claims.audit_id in revoked.tokens
@@ -81,7 +81,7 @@ class Revocations:
         )
 
     def add(self, claims: Claims, *, with_descendants: bool) -> None:
-        """Durable, and known to this process, when this returns. Doing it twice is harmless."""
+        """Revoke a token. Durable and visible in this process when this returns. A repetition is harmless."""
         until = claims.expires_at + SERVICE_TOKEN_GRACE + LEEWAY
         kind = "chain" if with_descendants else "token"
         line = _Revocation(kind, _seconds(until), claims.audit_id, claims.user_id, _seconds(claims.issued_at))
@@ -101,10 +101,10 @@ class Revocations:
 
 
 def _compacted(lines: Iterable[_Revocation], user_id: str, now: int) -> list[_Revocation]:
-    """`lines` with one for all tokens of the user that were issued before this second."""
+    """`lines`, with a single one for all tokens of the user that were issued before this second."""
     old = {line for line in lines if line.user_id == user_id and (line.kind == "user" or line.moment < now)}
     log.warning(
-        "many tokens were revoked; all older ones of the user are revoked with them",
+        "a user revoked very many tokens; all older tokens of the user are revoked",
         extra={"user": user_id, "revoked": len(old)},
     )
     longest = max((line.until - line.moment for line in old), default=0)
@@ -112,7 +112,7 @@ def _compacted(lines: Iterable[_Revocation], user_id: str, now: int) -> list[_Re
 
 
 def _append(path: Path, text: str) -> None:
-    """At the end of the file; what a crash left there half written gets a line of its own."""
+    """Append `text` to the file, on a new line if a crash left a partial line at its end."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         size = os.fstat(descriptor).st_size
@@ -126,7 +126,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _read_revocations(path: Path) -> _RevokedTokens:
-    """Empty where there is no file. Raises `StartError` where it cannot be read."""
+    """The content; empty if there is no file. Raises `StartError` if it cannot be read."""
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except FileNotFoundError:

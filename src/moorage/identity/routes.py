@@ -1,7 +1,7 @@
-"""The part of the Identity API v3 that clients and other services need of us, and who may use it.
+"""The route table of identity: the part of the Identity API v3 that clients and services need, with its policy rules.
 
-Not here: what writes users and projects, but for passwords. They are edited in the users file. ``/moorage/v1/hosts`` is not Keystone's:
-the identities of hosts.
+``/moorage/v1/hosts`` is our own addition: the credentials of hosts.
+Not here: routes that create or change users and projects, except passwords; people edit the users file instead.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ def keystone_error(problem: Problem) -> Response:
 
 
 def _worded(error: Any) -> str:
-    """Only what is missing is quoted: any other of the validator's sentences could repeat a password."""
+    """Names the invalid field. Quotes the validator only for a missing field: other messages may contain a password."""
     place = "/".join(map(str, error.absolute_path)) or "the body"
     return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")
 
@@ -74,7 +74,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/v3/projects/{project_id}", accounts.show_project, "identity:get_project"),
         Route("GET", "/v3/users", accounts.list_users, "identity:list_users"),
         Route("GET", "/v3/users/{user_id}", accounts.show_user, "identity:get_user"),
-        # The password in it says who asks.
+        # Public: the old password in the body authenticates the caller.
         Route("POST", "/v3/users/{user_id}/password", accounts.change_password, None, schema=CHANGE_PASSWORD),
         Route("GET", "/v3/users/{user_id}/projects", accounts.list_user_projects, "identity:list_user_projects"),
         Route("GET", "/v3/roles", accounts.list_roles, "identity:list_roles"),
@@ -84,7 +84,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/moorage/v1/hosts", hosts.index, HOSTS_RULE),
         Route("DELETE", _HOST, hosts.revoke, HOSTS_RULE),
         Route("POST", f"{_HOST}/enrolment", hosts.invite, HOSTS_RULE, schema=host_schemas.INVITE),
-        # Public, as a login is: what counts is in the body.
+        # Public, like a login: the body authenticates the caller.
         Route("POST", f"{_HOST}/credential", hosts.enrol, None, schema=host_schemas.ENROL),
         Route("PUT", f"{_HOST}/credential", hosts.rotate, None, schema=host_schemas.ROTATE),
         Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.HOST_LOGIN, effect="routine"),
@@ -93,7 +93,7 @@ API: ServiceApi[IdentityService] = ServiceApi(
 
 RULES = RuleTable(
     {
-        # Own token, own user, own projects: the service tells foreign ones apart by the rules with "any".
+        # These allow a caller's own token, user and projects. For those of others, the service checks the rules with "any".
         "identity:validate_token": anyone,
         "identity:check_token": anyone,
         "identity:revoke_token": anyone,

@@ -1,4 +1,4 @@
-"""The use cases behind the Keystone v3 routes: log in, judge a token, show the catalogue, projects and users."""
+"""The use cases behind the Keystone v3 routes: logins, validation of tokens, the catalogue, projects and users."""
 
 import hmac
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from moorage.core.errors import Forbidden, NotFound, Unauthorized
 from moorage.identity.embedded import AuthenticatedCaller, EmbeddedIdentity
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, SERVICE_TOKEN_GRACE, Project, User
 
-#: What `openstack catalog list` shows beside the type: the names that the peers register themselves by.
+#: Names in the catalogue, as upstream's services register themselves; `openstack catalog list` shows them.
 SERVICE_NAMES = {
     "accelerator": "cyborg",
     "compute": "nova",
@@ -25,7 +25,7 @@ INTERFACES = ("public", "internal", "admin")
 
 @dataclass(frozen=True, slots=True)
 class DomainRef:
-    """As a request names it, by id or name; both None means that it was not named."""
+    """A domain as named in a request, by id or name; both are None if the request names none."""
 
     id: str | None = None
     name: str | None = None
@@ -37,7 +37,7 @@ class DomainRef:
 
 @dataclass(frozen=True, slots=True)
 class NamedEntity:
-    """A user or project by id, or by name and domain."""
+    """A user or project as named in a request: by id, or by name and domain."""
 
     id: str | None
     name: str | None
@@ -46,7 +46,7 @@ class NamedEntity:
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """One attempt. Exactly the credentials of `methods` are set; `unscoped` means that no project is wanted."""
+    """A login attempt. Only the credentials of `methods` are set; `unscoped` asks for a token without a project."""
 
     methods: tuple[str, ...]
     user: NamedEntity | None = None
@@ -54,7 +54,7 @@ class Login:
     token: str | None = field(default=None, repr=False)
     project: NamedEntity | None = None
     unscoped: bool = False
-    other_scope: bool = False  #: a domain or the whole system, where nobody has a role here
+    other_scope: bool = False  #: asks for a domain or the whole system, in which no user of this service has a role
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,9 @@ class Endpoint:
 
 
 class IdentityService:
-    """`endpoints`: service type -> path below this address (``/compute/v2.1``) or full URL (of a real Glance).
+    """`endpoints`: {service type: path on this server (``/compute/v2.1``), or a full URL (of a real Glance)}.
 
-    `mount` is the path below which this service itself is mounted: what is left of a request's base URL without it
-    is the address that the paths of the catalogue are appended to.
+    `mount` is the path prefix of this service. The paths in the catalogue are appended to a request's base URL without it.
     """
 
     def __init__(
@@ -87,9 +86,9 @@ class IdentityService:
         self._mount = mount
 
     def log_in(self, login: Login, address: str) -> tuple[str, AuthenticatedCaller]:
-        """(token, whose it is) for a caller at `address`. Raises `Unauthorized`, `TooManyRequests`."""
+        """(token, its holder) for a caller at `address`. Raises `Unauthorized` or `TooManyRequests`."""
         if login.other_scope:
-            raise Unauthorized("there are roles in projects only, not in a domain or the whole system")
+            raise Unauthorized("this service has roles in projects only, not in a domain or the whole system")
         if login.token is not None:
             held = self._identity.identify(login.token)
             if login.user is not None and self._find_user(login.user) != held.user:
@@ -101,20 +100,20 @@ class IdentityService:
         return self._identity.issue_token(user, self._wanted_project(login, user), ("password",))
 
     def log_in_host(self, name: str, secret: str) -> tuple[str, AuthenticatedCaller]:
-        """(token, whose it is) for the agent of a host. Raises `Unauthorized`."""
+        """(token, its holder) for the agent of a host. Raises `Unauthorized`."""
         return self._identity.issue_for_host(name, self.hosts.check_secret(name, secret))
 
     def now(self) -> datetime:
         return self._identity.now()
 
     def account_of(self, login: Login) -> User | None:
-        """Whom it names; None where there is nobody of that name, or a token alone."""
+        """The user that the login names; None if it names an unknown user, or only has a token."""
         return self._find_user(login.user) if login.user else None
 
     def validate_token(
         self, caller: Caller, subject: str, own_token: str | None, *, privileged: bool, allow_expired: bool
     ) -> AuthenticatedCaller:
-        """What a token says, to its owner and to services. Raises `NotFound` for one that is not in force."""
+        """The holder of a token, for the holder itself and for services. Raises `NotFound` for an invalid token."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
         grace = SERVICE_TOKEN_GRACE if allow_expired and privileged else timedelta(0)
         held = self._identify(subject, grace)
@@ -123,14 +122,14 @@ class IdentityService:
         return held
 
     def revoke_token(self, caller: Caller, subject: str, *, is_admin: bool, with_descendants: bool) -> None:
-        """Ends a token of the caller, or any for an admin. Raises `NotFound` for one that is not in force."""
+        """Revokes a token of the caller, or any token for an admin. Raises `NotFound` for an invalid token."""
         held = self._identify(subject)
         if not (is_admin or held.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:revoke_token.")
         self._identity.revoke_token(held, with_descendants=with_descendants)
 
     def catalog(self, base_url: str) -> list[Endpoint]:
-        """`base_url`: of the request, with our own mount."""
+        """The endpoints. `base_url` is the request's, including our own mount."""
         root = base_url.rstrip("/").removesuffix(self._mount)
         return [
             Endpoint(kind, SERVICE_NAMES.get(kind, kind), self._region, root + at if at.startswith("/") else at)
@@ -146,7 +145,7 @@ class IdentityService:
         return [row for row in self._identity.accounts().projects.values() if name in (None, row.name)]
 
     def project(self, caller: Caller, project_id: str, *, privileged: bool) -> Project:
-        """Others' projects do not exist for who is no admin."""
+        """The project. Raises `NotFound` for other users' projects unless the caller is `privileged`."""
         project = self._identity.accounts().projects.get(project_id)
         if project is None or not (privileged or project in self.own_projects(caller)):
             raise NotFound(f"Could not find project: {project_id}.")
@@ -165,14 +164,14 @@ class IdentityService:
         return user
 
     def change_password(self, user_id: str, original: str, new: str, address: str) -> None:
-        """Whoever knows the password needs no token, as in Keystone. Raises `Unauthorized`, `TooManyRequests`, `Invalid`,
-        `Forbidden`, `Conflict`.
+        """Changes a password. As in Keystone, the caller needs the old password and no token. Raises `Unauthorized`,
+        `TooManyRequests`, `Invalid`, `Forbidden` or `Conflict`.
         """
         user = self._identity.accounts().users.get(user_id)
         self._identity.change_password(user, original, new, named=user_id, address=address)
 
     def roles(self, name: str | None) -> Sequence[str]:
-        """Those that the peers know, and those that the users file speaks of."""
+        """Upstream's roles and the roles in the users file."""
         held = {
             role for user in self._identity.accounts().users.values() for roles in user.roles.values() for role in roles
         }
@@ -193,7 +192,9 @@ class IdentityService:
         return accounts.user(wanted.name or "") if wanted.domain.is_ours else None
 
     def _wanted_project(self, login: Login, user: User) -> Project | None:
-        """As in Keystone: without a scope the user's default project, without such a one no scope."""
+        """The project to scope the token to. As in Keystone, a login without a scope gets the user's default project, and no
+        scope if there is none.
+        """
         accounts = self._identity.accounts()
         if login.project is None:
             return None if login.unscoped else accounts.default_project(user)

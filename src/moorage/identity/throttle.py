@@ -1,16 +1,16 @@
-"""Failed logins are slowed down: by account and address, and by address alone.
+"""Slows down failed logins, by account and address, and by address alone.
 
-Who guesses wrong too often waits before the next try, twice as long each time, up to `MAX_WAIT_S`; while it waits nothing is
-checked, so that guessing costs no work here either. Everything is counted per pair of account and address, so a stranger
-who guesses elsewhere keeps nobody out: a person who comes from another address has a try of its own at once. What strangers
-do to an account only makes this shorter: under attack (`ATTACK_FAILURES` failures) an address from which nobody has signed in to
-the account has one free try instead of `FREE_FAILURES`. An address that fails with many accounts waits, too, except for accounts that
-have signed in from there before.
+After too many failures, the next attempt must wait, twice as long each time, up to `MAX_WAIT_S`. During the wait nothing is
+checked, so guessing costs no work here either. Failures are counted per pair of account and address, so that a stranger at
+another address cannot lock a user out: the user's own address still has its free attempts. Failures of strangers only
+shorten these: under attack (`ATTACK_FAILURES` on the account), an address that never logged in to the account has one free
+attempt instead of `FREE_FAILURES`. An address that fails with many accounts must wait too, except for accounts that have
+logged in from it before.
 
-All of it is in this process's memory, `MAX_ENTRIES` entries of each kind; the oldest goes first. It is over after `FORGET_AFTER` without
-a failure, and with a restart.
+The counts are in this process's memory, at most `MAX_ENTRIES` of each kind; the oldest is dropped first. A count ends after
+`FORGET_AFTER` without a failure, and with a restart.
 
-Not here: whether a password is right. Accounts that do not exist are counted as those that do.
+Not here: the check of a password. Unknown accounts are counted like known ones.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ from moorage.core.errors import TooManyRequests
 
 log = logging.getLogger(__name__)
 
-#: Failures in a row without a wait: of a pair, and of an address with whichever account.
+#: Consecutive failures without a wait: of a pair, and of an address with any account.
 FREE_FAILURES = 5
 FREE_FAILURES_OF_ADDRESS = 20
 
-#: So many failures of an account, from everywhere together, are an attack.
+#: Failures of an account, from all addresses together, that count as an attack.
 ATTACK_FAILURES = 50
 
 #: The longest wait.
@@ -50,14 +50,14 @@ class _FailureCount:
 
 
 class _FailureCounts:
-    """Failures by key, the last ones; not thread-safe."""
+    """Failures by key, the most recent keys only; not thread-safe."""
 
     def __init__(self) -> None:
         self._counts: OrderedDict[bytes, _FailureCount] = OrderedDict()
 
     def failures(self, key: bytes, now: datetime) -> int:
         count = self._counts.get(key)
-        # A clock that was set back must not keep anybody out.
+        # A clock that was set back must not lock anyone out.
         return count.failures if count and abs(now - count.last) < FORGET_AFTER else 0
 
     def wait_s(self, key: bytes, now: datetime) -> float:
@@ -67,7 +67,7 @@ class _FailureCounts:
         return wait_s if 0 < wait_s <= MAX_WAIT_S else 0.0
 
     def begin(self, key: bytes, now: datetime) -> None:
-        """Who had to wait has one try, not a hundred at once."""
+        """Start an attempt: after a wait, only one attempt is allowed, not a hundred at once."""
         if self.failures(key, now):
             count = self._counts[key]
             count.next_try = now + timedelta(seconds=count.wait_s)
@@ -81,7 +81,7 @@ class _FailureCounts:
             self._counts.popitem(last=False)
 
     def succeeded(self, key: bytes) -> None:
-        """The try that has begun was no failure."""
+        """The attempt that `begin` started succeeded."""
         if count := self._counts.get(key):
             count.next_try = count.last
 
@@ -90,17 +90,17 @@ class _FailureCounts:
 
 
 class LoginThrottle:
-    """Of one process. Thread-safe. `address` is "" where it says nothing about who calls."""
+    """The throttle of one process. Thread-safe. `address` is "" if it does not identify the caller."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._pairs, self._accounts, self._addresses = _FailureCounts(), _FailureCounts(), _FailureCounts()
-        #: pairs that have signed in, the last ones
+        #: the most recent pairs that have logged in
         self._familiar: OrderedDict[bytes, None] = OrderedDict()
 
     def check(self, account: str, address: str) -> None:
-        """Before a password is checked. Raises `TooManyRequests`."""
+        """Call this before checking a password. Raises `TooManyRequests`."""
         pair, where, now = _key(account, address), _key(address), self._clock.now()
         with self._lock:
             counts = [(self._pairs, pair)]
@@ -139,5 +139,5 @@ class LoginThrottle:
 
 
 def _key(*parts: str) -> bytes:
-    """Of one length, however long a name somebody sends."""
+    """A key of fixed length, since a client may send a name of any length."""
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "replace"), digest_size=16).digest()

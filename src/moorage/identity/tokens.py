@@ -1,12 +1,12 @@
-"""Signed tokens that nobody has to store: claims as compact JSON, and an HMAC-SHA256 over them.
+"""Signed tokens, which need no storage: claims as compact JSON, and an HMAC-SHA256 over them.
 
 ::
 
     moor1.<base64url of {"a":audit id,"e":expires,"i":issued,"k":fingerprint,"m":[methods],"p":project,"u":user}>.<mac>
 
-A token that was got for another one has ``"c"``, too: the audit id of the first of them. The roles are not in it: they are
-looked up at each use, so that taking one away takes effect at once. A token ends with its time, its user, its user's
-password, or the key; before that, where it is among those that were revoked (`revocations`).
+A token that was exchanged for another one also has ``"c"``, the audit id of the first token. Roles are not in the token:
+they are looked up at each use, so that removing one takes effect at once. A token ends at its expiry, with its user, the
+user's password or the key, or when it is revoked (`revocations`).
 """
 
 import base64
@@ -22,36 +22,36 @@ from moorage.core.errors import Unauthorized
 
 PREFIX = "moor1"
 
-#: A token is never longer; more is not even looked at.
+#: No token is longer; a longer text is rejected unread.
 MAX_TOKEN_LENGTH = 512
 
-#: Clocks of several machines may differ by this much.
+#: How much the clocks of several machines may differ.
 LEEWAY = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What a token says. Times are whole seconds; `project_id` is None for a token without scope."""
+    """The content of a token. Times are whole seconds; `project_id` is None for a token without scope."""
 
     user_id: str
     project_id: str | None
-    fingerprint: str  #: of the password that was in force when it was issued
+    fingerprint: str  #: of the user's password at the time of issue
     issued_at: datetime
     expires_at: datetime
     methods: tuple[str, ...]
     audit_id: str
-    chain_id: str | None = None  #: the audit id of the first token, where this one was got for a token
+    chain_id: str | None = None  #: audit id of the first token, if this one was exchanged for a token
 
 
 class TokenSigner:
-    """`key`: at least 32 random bytes, the same in every process that shall accept the tokens.
+    """`key`: at least 32 random bytes, the same in every process that accepts the tokens.
 
-    `others` are keys that signed before: their tokens are read, each until the moment beside it.
+    `others` are previous keys, each with the time until which its tokens are accepted.
     """
 
     def __init__(self, key: bytes, others: Sequence[tuple[bytes, datetime]] = ()) -> None:
         if any(len(one) < 32 for one in (key, *(other for other, _ in others))):
-            raise ValueError("a key of less than 32 bytes does not protect anything")
+            raise ValueError("a key needs at least 32 bytes")
         self._key = key
         self._others = tuple(others)
 
@@ -71,9 +71,9 @@ class TokenSigner:
         return f"{signed}.{_encode(_mac(self._key, signed))}"
 
     def read(self, token: str, now: datetime, *, grace: timedelta = timedelta(0)) -> Claims:
-        """The claims of a token we signed that is not over (for longer than `grace`). Raises `Unauthorized`."""
+        """The claims of a token of ours that has not expired (for longer than `grace`). Raises `Unauthorized`."""
         if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2 or not token.startswith(f"{PREFIX}."):
-            raise Unauthorized("this is no token of ours", code="identity.token_unknown")
+            raise Unauthorized("token not issued by this service", code="identity.token_unknown")
         signed, _, mac = token.rpartition(".")
         if not self._is_signature(_decode(mac), signed, now):
             raise Unauthorized("the token's signature is wrong", code="identity.token_forged")
@@ -89,9 +89,13 @@ class TokenSigner:
             chain_id=body.get("c"),
         )
         if now >= claims.expires_at + grace:
-            raise Unauthorized(f"the token ended at {claims.expires_at:%Y-%m-%dT%H:%M:%SZ}", code="identity.token_over")
+            raise Unauthorized(
+                f"the token expired at {claims.expires_at:%Y-%m-%dT%H:%M:%SZ}", code="identity.token_over"
+            )
         if claims.issued_at > now + LEEWAY:
-            raise Unauthorized("the token is from the future; compare the clocks", code="identity.token_early")
+            raise Unauthorized(
+                "the token was issued in the future; compare the clocks of the machines", code="identity.token_early"
+            )
         return claims
 
     def _is_signature(self, mac: bytes, signed: str, now: datetime) -> bool:
@@ -109,7 +113,7 @@ def _encode(raw: bytes) -> str:
 
 
 def _decode(text: str) -> bytes:
-    """Empty for text that is not base64: nothing signed is empty."""
+    """The decoded bytes; empty for text that is not base64, since nothing signed is empty."""
     try:
         return base64.b64decode(
             text.encode("ascii", "replace") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True

@@ -1,4 +1,4 @@
-"""The users file: read, checked, and read again when it changes.
+"""The users file: reads and validates it, rereads it when it changes, and replaces passwords in it.
 
 ::
 
@@ -8,11 +8,11 @@
       alice:
         id: 7c1d...
         password: $2b$10$...          # bcrypt; `htpasswd -nBC 10 alice` prints one
-        default_project: demo         # may be left out
+        default_project: demo         # optional
         roles:
           demo: [member]              # admin, manager, member, reader, service, or names of your own
 
-An error names the file, the line and the remedy. A file that others may write is refused: it decides who is admin.
+An error names the file, the line and the remedy. A file that others may write is rejected, since it decides who is admin.
 """
 
 import errno
@@ -38,7 +38,7 @@ from moorage.identity.watched_files import WatchedFiles
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a password that bcrypt can tell apart; longer ones are refused instead of cut.
+#: bcrypt ignores further bytes of a password, so longer passwords are rejected.
 MAX_PASSWORD_BYTES = 72
 
 _ID = {"type": "string", "pattern": r"^[A-Za-z0-9_.-]{1,64}$"}
@@ -87,9 +87,9 @@ _SCHEMA = {
 
 
 class UsersFile:
-    """The accounts in `path`, as of one second ago at most.
+    """The accounts in `path`, at most one second old.
 
-    A change that cannot be read is logged and ignored: the last good accounts stay in force.
+    An invalid change is logged and ignored: the last valid accounts stay in use.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -100,15 +100,16 @@ class UsersFile:
         return self._watched.value()
 
     def set_password(self, user: User, password_hash: str) -> None:
-        """In the file, where nothing else of it changes: it is people's, with their comments. Nobody else writes meanwhile.
+        """Replaces the password hash in the file. The rest of the text stays as people wrote it, with their comments. The
+        caller holds the lock.
 
-        Raises `ConcurrentUpdate` where the user is another one in the file by now, `Forbidden` where it cannot be written,
-        and `Conflict` where the password is not written there as text of its own.
+        Raises `ConcurrentUpdate` if the user has changed in the file, `Forbidden` if the file cannot be written, and
+        `Conflict` if the password is not a plain scalar of its own in the file.
         """
         text = _read(self._path)
         if parse_accounts(text, str(self._path)).users.get(user.id) != user:
-            raise ConcurrentUpdate("the user was changed meanwhile; try again")
-        # A link stays one, and what it leads to is replaced.
+            raise ConcurrentUpdate("the user was changed in the meantime; try again")
+        # Replace the target of a symbolic link, not the link.
         real = self._path.resolve()
         try:
             _replace(real, replace_password_hash(text, user, password_hash))
@@ -117,26 +118,26 @@ class UsersFile:
                 raise
             log.warning("a password was not changed", extra={"file": str(real), "reason": str(error)})
             raise Forbidden(
-                "The users of this cloud cannot be changed here; an administrator can set a password.",
+                "This service cannot write the users file; an administrator can set a password.",
                 code="identity.read_only",
             ) from error
         self._watched.reload_now()
 
 
 def load_accounts(path: Path) -> Accounts:
-    """Raises `StartError` naming file, line and remedy."""
+    """Raises `StartError` with file, line and remedy."""
     return parse_accounts(_read(path), str(path))
 
 
 def parse_accounts(text: str, where: str) -> Accounts:
-    """The accounts that `text` describes; `where` names its file in errors."""
+    """The accounts in `text`; `where` is the name of its file in error messages."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"{where}:{mark.line + 1}" if mark else where
-        raise StartError(f"{line}: this is no YAML: {getattr(error, 'problem', None) or error}") from error
+        raise StartError(f"{line}: not valid YAML: {getattr(error, 'problem', None) or error}") from error
     _check_unique_keys(root, where)
     for fault in _validator().iter_errors(document):
         raise StartError(f"{where}:{_line(root, fault.instance_path)}: {_fault_message(fault)}")
@@ -144,7 +145,7 @@ def parse_accounts(text: str, where: str) -> Accounts:
 
 
 def replace_password_hash(text: str, user: User, password_hash: str) -> str:
-    """`text` with another password of the user, and nothing else changed. Raises `Conflict` where that cannot be."""
+    """`text` with another password hash of the user, and no other change. Raises `Conflict` if that is impossible."""
     node: yaml.Node | None = yaml.compose(text, Loader=yaml.SafeLoader)
     for step in ("users", user.name, "password"):
         pairs = node.value if isinstance(node, yaml.MappingNode) else []
@@ -160,17 +161,17 @@ def replace_password_hash(text: str, user: User, password_hash: str) -> str:
     except StartError as error:
         log.warning("a password cannot be changed in the users file", extra={"reason": error.message})
     raise Conflict(
-        f"The password of {user.name} is not written by itself in the users file; an administrator can change it there.",
+        f"The password of {user.name} is not a plain value in the users file; an administrator can change it there.",
         code="identity.users_file",
     )
 
 
 def check_new_password(password: str) -> None:
-    """Raises `Invalid` for one that bcrypt cannot tell from others."""
+    """Raises `Invalid` for a password that bcrypt would truncate."""
     raw = password.encode("utf-8", "surrogatepass")
     if not 1 <= len(raw) <= MAX_PASSWORD_BYTES or b"\0" in raw:
         raise Invalid(
-            f"A password has 1 to {MAX_PASSWORD_BYTES} bytes, none of them zero.", code="identity.new_password"
+            f"A password must have 1 to {MAX_PASSWORD_BYTES} bytes, none of them zero.", code="identity.new_password"
         )
 
 
@@ -179,7 +180,7 @@ def hash_password(password: str, rounds: int) -> str:
 
 
 def password_matches(user: User | None, password: str, rounds: int) -> bool:
-    """Whether it is the user's password. Takes as long for a user who does not exist: `rounds` are those of most users."""
+    """Whether it is the user's password. Takes the same time for an unknown user; `rounds` is the cost of most passwords."""
     given = password.encode()
     if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
         return False
@@ -200,18 +201,20 @@ def _read(path: Path) -> str:
             status = os.fstat(file.fileno())
             if status.st_mode & 0o022:
                 raise StartError(
-                    f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) may be written by others, and it decides who is "
-                    f"admin; take that right away: chmod go-w {path}"
+                    f"{path} (mode {stat.S_IMODE(status.st_mode):04o}) can be written by others, but it decides who is "
+                    f"admin; remove that right: chmod go-w {path}"
                 )
             if status.st_uid not in (0, os.geteuid()):
-                raise StartError(f"{path} belongs to uid {status.st_uid}; make it ours: chown {os.geteuid()} {path}")
+                raise StartError(
+                    f"{path} belongs to uid {status.st_uid}; change its owner: chown {os.geteuid()} {path}"
+                )
             return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"the users file {path} cannot be read: {error}") from error
 
 
 def _replace(path: Path, text: str) -> None:
-    """With the rights that it has, where they are for this user's group."""
+    """Replace the file. Keeps its mode if its group is this user's."""
     there = path.stat()
     write_durably(path, text.encode())
     if there.st_gid == path.stat().st_gid:
@@ -219,7 +222,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -> Accounts:
-    """From a document that follows the schema; what a schema cannot say is checked here."""
+    """The accounts of a document that matches the schema. Checks the rules that a schema cannot express."""
     projects = {
         row["id"]: Project(row["id"], name, row.get("description", ""), row.get("enabled", True))
         for name, row in document["projects"].items()
@@ -230,13 +233,13 @@ def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -
         for name, row in document[section].items():
             if counts[row["id"]] > 1:
                 line = _line(root, [section, name, "id"])
-                raise StartError(f"{where}:{line}: the id {row['id']} is there twice; give {name} one of its own")
+                raise StartError(f"{where}:{line}: the id {row['id']} appears twice; give {name} another one")
     users = {}
     for name, row in document["users"].items():
         for project in row["roles"]:
             if project not in ids:
                 line = _line(root, ["users", name, "roles", project])
-                raise StartError(f"{where}:{line}: there is no project {project}; there is {', '.join(ids)}")
+                raise StartError(f"{where}:{line}: there is no project {project}; the projects are {', '.join(ids)}")
         default = row.get("default_project")
         if default is not None and default not in row["roles"]:
             line = _line(root, ["users", name, "default_project"])
@@ -254,16 +257,16 @@ def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -
 
 
 def _check_unique_keys(node: yaml.Node | None, where: str) -> None:
-    """YAML's loader takes the last of several equal keys; here that could hide who is admin."""
+    """Rejects duplicate keys. YAML's loader takes the last of several, which could hide an administrator."""
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
             if key.tag != "tag:yaml.org,2002:str":
                 raise StartError(
-                    f"{where}:{key.start_mark.line + 1}: the name {key.value} must be text; put it in quotes"
+                    f"{where}:{key.start_mark.line + 1}: the name {key.value} must be a string; put it in quotes"
                 )
             if key.value in seen:
-                raise StartError(f"{where}:{key.start_mark.line + 1}: {key.value} is there twice; keep one")
+                raise StartError(f"{where}:{key.start_mark.line + 1}: the key {key.value} appears twice; keep one")
             seen.add(key.value)
             _check_unique_keys(value, where)
     elif isinstance(node, yaml.SequenceNode):
@@ -272,7 +275,7 @@ def _check_unique_keys(node: yaml.Node | None, where: str) -> None:
 
 
 def _line(node: yaml.Node | None, path: Iterable[str | int]) -> int:
-    """The line of what `path` leads to, or of the last thing on the way that is there."""
+    """The line of the node at `path`, or of its nearest existing ancestor."""
     line = node.start_mark.line if node else 0
     for step in path:
         if isinstance(node, yaml.MappingNode):
@@ -287,7 +290,7 @@ def _line(node: yaml.Node | None, path: Iterable[str | int]) -> int:
 
 
 def _fault_message(fault: Any) -> str:
-    """The validator's sentence with its place; never the value itself where that may be a password."""
+    """The validator's message with the path of the fault; without the value if that may be a password."""
     path: Sequence[str | int] = fault.instance_path
     place = " -> ".join(str(step) for step in path) or "the file"
     if path and path[-1] == "password":

@@ -1,6 +1,6 @@
-"""What is in files that others change while we run: read again soon after a change, and never for each request.
+"""Files that change while processes run: reread soon after a change, but not for each request.
 
-Not here: how a file is written, and who may.
+Not here: how a file is written, and which process may write it.
 """
 
 import logging
@@ -15,21 +15,21 @@ from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
 
-#: The files are looked at once in this time at most, so that every process knows of a change after so long.
+#: The files are checked at most once in this period; every process sees a change within it.
 RELOAD_PERIOD = timedelta(seconds=1)
 
 T = TypeVar("T")
 
 
 class WatchedFiles(Generic[T]):
-    """What `read` makes of `paths`, as of one `RELOAD_PERIOD` ago at most.
+    """The value that `read` returns for `paths`, at most one `RELOAD_PERIOD` old.
 
-    A change that `read` refuses (`StartError`) is logged and ignored: what was read last stays in force. `what` names
-    the files in the log.
+    If `read` rejects a change (`StartError`), the error is logged and the previous value stays in use. `what` names the
+    files in the log.
     """
 
     def __init__(self, what: str, paths: Sequence[Path], read: Callable[[], T], clock: Clock) -> None:
-        """Raises the `StartError` of the first reading."""
+        """Raises the `StartError` of the first `read`."""
         self._what = what
         self._paths = tuple(paths)
         self._read = read
@@ -41,14 +41,14 @@ class WatchedFiles(Generic[T]):
 
     def value(self) -> T:
         now = self._clock.now()
-        # The second: somebody set the clock back, and the next look would be far away.
+        # The second condition holds if the clock was set back; the next check would be far away.
         if now >= self._next_look or now < self._next_look - RELOAD_PERIOD:
             with self._lock:
                 self._look(now)
         return self._value
 
     def reload_now(self) -> None:
-        """For whoever has just written a file."""
+        """Check the files now, after this process has written one."""
         with self._lock:
             self._next_look = self._clock.now()
             self._look(self._next_look)
@@ -73,7 +73,7 @@ class WatchedFiles(Generic[T]):
 
 
 def _file_version(path: Path) -> tuple[int, int, int] | None:
-    """What changes when the file does; None while it is not there."""
+    """A value that changes with the file; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:

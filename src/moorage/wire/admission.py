@@ -1,9 +1,9 @@
-"""How much of a request's body is taken, decided from its head: by the route, and by who sends it.
+"""Decides, from the head of a request, how much of its body the server reads: by the route and by the caller.
 
-A client that has not shown who it is may send a small body to a route that is for everybody, and nothing else; what it sends
-beyond that is not read. JSON and forms are collected by the server; images are read while they come.
+A client that is not authenticated may send a small body to a public route and nothing else; the server does not read the
+rest. The server collects JSON and forms completely; a handler reads images while they arrive.
 
-Not here: answers to what is refused. The application gives them; it is called without a body, and authenticates again.
+Not here: the response to a rejected body. The application is called without the body, authenticates again and gives it.
 """
 
 import re
@@ -16,23 +16,24 @@ from moorage.wire.app import ServiceApi
 from moorage.wire.http import Route
 from moorage.wire.server.request_body import BodyIntake
 
-#: From anybody, to routes that are for everybody.
+#: Bound of a body from any client to a public route.
 MAX_PUBLIC_BYTES = 64 * 1024
 
-#: The last threads are for these: what proxies and people look at, tokens, and hosts that must not count as down.
+#: Requests that may use the last free threads: health checks, metrics, tokens, and the agents of hosts, which would
+#: otherwise count as down.
 _URGENT_TARGET = re.compile(r"/[^/?]+/healthcheck(?:\?|\Z)|/identity/|/metrics(?:\?|\Z)|/[^/?]+/agent/v1/")
 
 Identify = Callable[[Mapping[str, Any]], Caller]
 
 
 class Admissions:
-    """An `Admission` for the services of a plane, each below its prefix."""
+    """The `BodyAdmission` of all services of a plane, each below its prefix."""
 
     def __init__(self) -> None:
         self._services: dict[str, _Service] = {}
 
     def add(self, prefix: str, api: ServiceApi[Any], identify: Identify) -> None:
-        """`identify`: who sent the request with this WSGI environment; raises `MoorageError`."""
+        """`identify` returns the caller of the request with a given WSGI environment; raises `MoorageError`."""
         self._services[prefix] = _Service(api, identify)
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
@@ -67,7 +68,7 @@ class _Service:
         return BodyIntake(route.max_bytes or self._api.max_json_bytes, is_known=True)
 
     def _route(self, method: str, path: str) -> Route[Any] | None:
-        """Of several that differ by version the first."""
+        """The first matching route; routes of one path may differ by microversion."""
         return next((route for verb, pattern, route in self._routes if verb == method and pattern.match(path)), None)
 
 

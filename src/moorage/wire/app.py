@@ -1,7 +1,7 @@
-"""A service's route table as a WSGI application, and several of them behind path prefixes.
+"""Turns a service's route table into a WSGI application, and mounts several applications behind path prefixes.
 
-The order of refusals is the peers': 401, then the microversion (400, 406), the route (404, 405), the body's
-type and size (415, 413), policy (403), the body (400); then the handler speaks.
+Checks reject a request in the same order as upstream: 401, then the microversion (400, 406), the route (404, 405), the
+body's type and size (415, 413), policy (403), the body (400). Only then does the handler run.
 """
 
 import io
@@ -34,16 +34,16 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 WsgiApp = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-#: In the environ after an answer: the template of the path, for who stands around the application.
+#: Key of the WSGI environment. After the response it holds the path template of the route, for middleware to read.
 ROUTE_KEY = "moorage.route"
 
-#: In the environ after an answer, where the caller has shown who it is.
+#: Key of the WSGI environment. True after the response if the caller was authenticated.
 AUTHENTICATED_KEY = "moorage.known"
 
-#: In the environ of a request: the `_Served` that answers it.
+#: Key of the WSGI environment. Holds the `_Served` that handles the request.
 _SERVED_KEY = "moorage.served"
 
-#: What a 503 asks a client to wait: databases that were restarted are back sooner.
+#: Retry-After of a 503, in seconds. A database that was restarted is back sooner.
 RETRY_AFTER_S = 2
 
 MAX_JSON_BYTES = 10 * 1024 * 1024
@@ -53,39 +53,42 @@ _REQUEST_ID = re.compile(r"req-[0-9a-fA-F-]{36}\Z")
 
 @dataclass(frozen=True)
 class ServiceApi(Generic[S]):
-    """All the wire needs to know of one service."""
+    """A service as the kernel sees it: its routes, its microversions and the shape of its errors."""
 
     name: str  #: ``placement``; also the first word of its logs
     routes: Sequence[Route[S]]
     error_shape: ErrorShape
     versions: VersionRange | None = None
-    schema_error_message: Callable[[Any], str] = str  #: a ``jsonschema.ValidationError`` in the peer's words
+    schema_error_message: Callable[[Any], str] = str  #: turns a ``jsonschema.ValidationError`` into upstream's message
     max_json_bytes: int = MAX_JSON_BYTES
-    #: As Placement is: public routes refuse a bad microversion too, and a body must say that it is JSON.
+    #: Placement's behaviour: public routes reject a bad microversion too, and a body must declare that it is JSON.
     strict: bool = False
 
     @cached_property
     def falcon_app(self) -> "falcon.App[falcon.Request, falcon.Response]":
-        """Each request names its service and surroundings by `_SERVED_KEY`.
+        """The Falcon application; it finds service and `AppContext` in the WSGI environment, under `_SERVED_KEY`.
 
-        So routes are compiled once for all services with this API: 40 ms, and tests and simulations start hundreds of them.
+        Therefore the routes are compiled only once per API. Compiling takes 40 ms, and tests and simulations start
+        hundreds of services with the same API.
         """
         return _falcon_app(self)
 
 
 @dataclass(frozen=True)
 class AppContext:
-    """What every service of a plane shares."""
+    """Authentication, policy, metrics and audit trail, which all services of a plane share."""
 
     authenticator: Authenticator
     policy: Policy
     ids: Ids
-    public_url: str | None = None  #: overrides what the request's Host header says
-    proxies: TrustedProxies = field(default_factory=TrustedProxies)  #: whose word counts before the Host header's
-    health: Callable[[], Mapping[str, str]] = dict  #: {what: trouble}; empty when all is well
+    public_url: str | None = None  #: overrides the request's Host header
+    proxies: TrustedProxies = field(
+        default_factory=TrustedProxies
+    )  #: forwarding headers from these override the Host header
+    health: Callable[[], Mapping[str, str]] = dict  #: {component: problem}; empty if all is well
     requests: RequestMeter = field(default_factory=RequestMeter)
     trail: Trail | None = None  #: None: no audit trail is kept
-    reveals_details: bool = False  #: callers without a role are operators too: only they reach it
+    reveals_details: bool = False  #: show full error messages to every caller, since only operators can reach this API
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Respon
 
 
 def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
-    """Several services on one address, each below its prefix (``/placement``)."""
+    """One application that serves several services on one address, each below its prefix (``/placement``)."""
 
     def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path = environ.get("PATH_INFO", "")
@@ -134,7 +137,7 @@ def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
         service = services.get(prefix)
         if service is None:
             names = ", ".join(sorted(services))
-            body = encode_json({"message": f"nothing is served at {path or '/'}; there is {names}"})
+            body = encode_json({"message": f"no service at {path or '/'}; services are at {names}"})
             start_response("404 Not Found", [("content-type", "application/json"), ("content-length", str(len(body)))])
             return [body]
         environ["SCRIPT_NAME"] = environ.get("SCRIPT_NAME", "") + prefix
@@ -145,9 +148,9 @@ def mount_apps(services: Mapping[str, WsgiApp]) -> WsgiApp:
 
 
 class _RequestMiddleware(Generic[S]):
-    """Before routing: request id, caller and version. What is wrong is kept until the route is known.
+    """Determines request id, caller and microversion before routing, and measures the request afterwards.
 
-    After the answer is made: what it took.
+    An error found before routing is kept until the route is known, because public routes ignore some of them.
     """
 
     def __init__(self, api: ServiceApi[S]) -> None:
@@ -160,10 +163,11 @@ class _RequestMiddleware(Generic[S]):
         context.headers = headers = Headers(req.env)
         context.request_id = around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
-        # Two requests of one id could not be told apart, and a client could write its own lines into another one's story.
+        # The client's id never replaces ours: two requests with the same id could not be told apart in the log, and a
+        # client could make its requests look like another client's.
         given = headers.get("x-openstack-request-id")
         global_request.set(given if given and _REQUEST_ID.match(given) else "")
-        caller_context.set(("", ""))  # a thread of the server still has the last one's
+        caller_context.set(("", ""))  # the thread still has the values of its previous request
         resp.set_header("x-openstack-request-id", context.request_id)
         context.caller = ANONYMOUS
         context.refusal = None
@@ -204,14 +208,14 @@ _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
 
 
 def _write_entry_before(req: falcon.Request, change: AuditedChange) -> None:
-    """The entry before a change, where the audit trail is required. Raises `Unavailable`."""
+    """Write the pending entry, if the audit trail is required. Raises `Unavailable` if it cannot be written."""
     trail = _app_context(req).trail
     if trail is not None and trail.required and (trail.agents or not change.kind.is_routine):
         trail.write_before_change(_audit_entry(req, trail, change, None))
 
 
 def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) -> None:
-    """The entry after it."""
+    """Write the entry with the outcome."""
     trail = _app_context(req).trail
     if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
         trail.write(_audit_entry(req, trail, change, status))
@@ -228,7 +232,7 @@ def _app_context(req: falcon.Request) -> AppContext:
 
 
 def _resource(api: ServiceApi[S], methods: Mapping[str, Sequence[Route[S]]]) -> object:
-    """A Falcon resource: one responder per method of one path."""
+    """A Falcon resource for one path, with a responder for each method."""
 
     def responder(routes: Sequence[Route[S]]) -> Callable[..., None]:
         kind = ChangeKind.for_route(api.name, routes[0]) if routes[0].is_change else None
@@ -328,13 +332,13 @@ def _parsed_query(req: falcon.Request) -> Query:
 
 
 def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> bytes:
-    """The raw JSON body; empty where there is none and the route can do without."""
+    """The raw JSON body; empty if there is none and the route does not need one (`wanted`)."""
     length = req.content_length or 0
     if length > api.max_json_bytes:
-        raise e.TooLarge(f"the body has {length} bytes; at most {api.max_json_bytes} are read here")
+        raise e.TooLarge(f"the body has {length} bytes; this service accepts at most {api.max_json_bytes}")
     raw = req.stream.read(length) if length else _body_stream(req).read(api.max_json_bytes + 1)
     if len(raw) > api.max_json_bytes:
-        raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that are read here")
+        raise e.TooLarge(f"the body is longer than the {api.max_json_bytes} bytes that this service accepts")
     if not raw and not wanted:
         return b""
     media_type = (req.content_type or "").partition(";")[0].strip().lower()
@@ -343,14 +347,14 @@ def _read_body(api: ServiceApi[S], req: falcon.Request, *, wanted: bool) -> byte
         message = f"The media type {media_type} is not supported, use application/json"
         raise e.UnsupportedMedia(message, media_type=media_type)
     is_json = media_type == "application/json" or media_type.endswith("+json")
-    # A page of any site can have a browser send a body of another type, or of none, without asking us first (CORS).
+    # A page of any origin can make a browser send a body of another type, or of none, without a CORS preflight.
     if not is_json and (raw or media_type):
         raise e.UnsupportedMedia(f"The media type {media_type or 'None'} is not supported, use application/json")
     return raw or (b"" if api.strict else b"null")
 
 
 def _body_header_fault(req: falcon.Request) -> e.MoorageError | None:
-    """Placement wants these two right before it looks for the route."""
+    """Content-Length and Content-Type as Placement checks them: before it looks for the route."""
     length = req.env.get("CONTENT_LENGTH") or "0"
     if not length.isdecimal():
         return e.Invalid("content-length header must be an integer")
@@ -360,7 +364,9 @@ def _body_header_fault(req: falcon.Request) -> e.MoorageError | None:
 
 
 def _body_stream(req: falcon.Request) -> IO[bytes]:
-    """The body up to its end. A chunked body has no length; only some servers (ours) know where it ends."""
+    """The body as a stream that ends with the body. A chunked body has no length; our server ends the stream itself
+    (``wsgi.input_terminated``), others may not.
+    """
     ends_by_itself = req.content_length is None and req.env.get("wsgi.input_terminated")
     return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
 
@@ -372,11 +378,11 @@ def _base_url(around: AppContext, req: falcon.Request) -> str:
     scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.trusts(req.env) else (None, None)
     host = host or req.netloc
     if not _HOST.match(host):
-        raise e.Invalid(f"the Host header {host[:255]!r} is no name or address of a host, with or without a port")
+        raise e.Invalid(f"the Host header {host[:255]!r} is not a host name or address with an optional port")
     return f"{scheme or req.scheme}://{host}{prefix}"
 
 
-#: Links are made of it: RFC 9110 wants a request with another one refused.
+#: The Host header becomes part of links; RFC 9110 demands that requests with an invalid one are rejected.
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._~-]{0,255})(:[0-9]{0,5})?\Z")
 
 
@@ -430,7 +436,7 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
 
 
 def _log_failure(error: BaseException, message: str, where: dict[str, str]) -> None:
-    """A stack trace only for what may be a bug of ours."""
+    """Log a stack trace only if the failure may be a bug of ours."""
     if isinstance(error, e.NotBuilt):
         log.info("not built", extra=where | {"reason": message})
     elif isinstance(error, e.Unavailable):
@@ -440,7 +446,7 @@ def _log_failure(error: BaseException, message: str, where: dict[str, str]) -> N
 
 
 class _Healthcheck:
-    """200 ``{"status": "ok"}``, or 503 with what is wrong; public."""
+    """Answers 200 ``{"status": "ok"}``, or 503 with the problems. Public."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         troubles = dict(_app_context(req).health())

@@ -1,8 +1,9 @@
-"""What an entry of the audit trail says about a request: who, in which project, from where, what, on which resource, how it
-ended. A list of what is said, not of what is left out: no header but those named here, no query but ids, no body but the
-name of an action and ids.
+"""Builds the audit entry of a request: initiator, project, address, action, target and outcome.
 
-The trail itself is `moorage.telemetry.trail`; which requests have an entry is `Effect` of their routes.
+Entries contain an allow-list: no headers except the named ones, of the query only ids, and of the body only ids and the
+name of an action.
+
+Not here: writing the trail (`moorage.telemetry.trail`), and which requests have an entry (`Route.effect`).
 """
 
 import re
@@ -17,35 +18,35 @@ from moorage.telemetry.logs import global_request
 from moorage.telemetry.trail import Trail
 from moorage.wire.http import Response, Route
 
-#: Ids of one entry, and parts of a body that are looked at for them.
+#: Bounds of one entry: ids in it, and parts of a body that are searched for ids.
 MAX_IDS = 20
 _MAX_SEARCHED = 1000
 
 _MAX_ROLES = 16
 
-#: Of refusals that are entries whatever was asked for, with their status: a wrong password in an Authorization header.
+#: {error code: status} of rejections that get an entry on every route: a wrong password in an Authorization header.
 _FAILED_LOGINS = {"identity.password": 401, "identity.too_many": 429}
 
 _UUID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\Z", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _VERSION = re.compile(r"v\d+(\.\d+)?\Z")
-#: ``reboot``, ``os-stop``, ``addTenantAccess``: what the body of an ``/action`` calls itself.
+#: The key of an ``/action`` body that names the action: ``reboot``, ``os-stop``, ``addTenantAccess``.
 _ACTION = re.compile(r"[A-Za-z][A-Za-z_-]{1,40}\Z")
 
-#: What a resource of an answer is called by, the first that it has.
+#: Fields that identify a resource in a response; the first one present counts.
 _IDS = ("id", "uuid", "server_uuid", "name")
 
 
-#: Parameters of a query whose words are names, too. Of others only UUIDs are written.
+#: Query parameters whose values may be names. Of other parameters, only UUIDs are recorded.
 _NAME_PARAMETERS = frozenset({"value"})
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeKind:
-    """What is the same for all requests of one route."""
+    """The parts of an entry that are the same for all requests to one route."""
 
     service: str
-    action: str  #: the policy rule; where there is none ``identity:POST /v3/auth/tokens``
+    action: str  #: the policy rule; for a route without one: ``identity:POST /v3/auth/tokens``
     target_type: str  #: ``compute/servers``
     route: str  #: ``POST /v2.1/servers/{server_id}/action``
     names_action: bool  #: the body's key is the action
@@ -71,7 +72,7 @@ class ChangeKind:
 
 
 class AuditedChange:
-    """One request that may change something, while it is answered. The kernel fills it."""
+    """A request that may change something, while it is being handled. The kernel fills it in."""
 
     __slots__ = ("_document", "_who", "code", "kind", "params", "response", "status")
 
@@ -79,8 +80,8 @@ class AuditedChange:
         self.kind = kind
         self.params = params
         self.response: Response | None = None
-        self.code = ""  #: of the refusal
-        self.status: int | None = None  #: where that of the answer does not say how it ended
+        self.code = ""  #: error code of a rejection
+        self.status: int | None = None  #: the outcome, if it differs from the response's status
         self._document: object = None
         self._who: dict[str, str] = {}
 
@@ -88,13 +89,13 @@ class AuditedChange:
         self._document = document
 
     def set_initiator(self, **who: str) -> None:
-        """Who it was, where the request has no token and the handler knows: ``id``, ``name``, ``project_id``, ``project_name``."""
+        """Name the initiator of a request without a token: ``id``, ``name``, ``project_id``, ``project_name``."""
         self._who |= {name: value for name, value in who.items() if value}
 
     def build_entry(
         self, trail: Trail, caller: Caller, address: str, query: str, request_id: str, status: int | None
     ) -> dict[str, Any]:
-        """`status` is None before the change."""
+        """The entry. `status` is that of the response; None before the change."""
         kind, status = self.kind, self.status or status
         reason = {} if status is None else {"reasonType": "HTTP", "reasonCode": str(status)}
         if self.code:
@@ -150,7 +151,7 @@ class AuditedChange:
         return target
 
     def _ids(self, query: str, status: int | None) -> Iterator[str]:
-        """Of what a request without an id in its path was about: what it made, or what body and query name."""
+        """The target of a request whose path has no id: the resources it created, else those named in body or query."""
         made = [] if self.response is None or status is None or status >= 400 else _created_ids(self.response)
         if made:
             return iter(made)
@@ -159,11 +160,11 @@ class AuditedChange:
 
 
 def failed_login_change(service: str, code: str) -> AuditedChange | None:
-    """Of a request that is refused for its password, whatever it asks for; None for other refusals."""
+    """The entry of a request that was rejected for its password, on any route; None for other rejections."""
     if code not in _FAILED_LOGINS:
         return None
     change = AuditedChange(ChangeKind(service, f"{service}:authenticate", "identity/users", "*", False, False), {})
-    change.code, change.status = code, _FAILED_LOGINS[code]  # what is public is answered all the same
+    change.code, change.status = code, _FAILED_LOGINS[code]  # a public route still answers with 200
     return change
 
 
@@ -184,12 +185,12 @@ def _created_ids(response: Response) -> list[str]:
 
 
 def _id_of(row: Mapping[str, object]) -> str:
-    """A number is an id, too: of an aggregate."""
+    """The id of a resource as text. Aggregates have numbers."""
     return next((str(row[name]) for name in _IDS if isinstance(row.get(name), str | int) and row[name] != ""), "")
 
 
 def _uuid_keys(document: object) -> list[str]:
-    """``{consumer: {...}}``, ``{"allocations": {consumer: ...}}``: keys of a body that are UUIDs, on its first two levels."""
+    """UUIDs among the keys of the body's first two levels: ``{consumer: {...}}``, ``{"allocations": {consumer: ...}}``."""
     if not isinstance(document, dict):
         return []
     below: Iterable[object] = (key for value in document.values() if isinstance(value, dict) for key in value)
@@ -202,7 +203,7 @@ def _uuids(values: Iterable[object]) -> list[str]:
 
 
 def _query_ids(query: str, naming: Sequence[str]) -> list[str]:
-    """Of the parameters that the route reads: what else a caller writes there must not stand before them."""
+    """Ids in the query parameters `naming`. Others are ignored, so that a caller cannot put arbitrary text before them."""
     pairs: Sequence[tuple[str, str]] = parse_qsl(query) if query and naming else ()
     words = ((name, word) for name, value in pairs if name in naming for word in value.split(","))
     return list(islice((word for name, word in words if name in _NAME_PARAMETERS or _UUID.match(word)), MAX_IDS + 1))

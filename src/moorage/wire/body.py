@@ -1,7 +1,7 @@
-"""Request bodies: JSON decoded within a bound, and held against compiled JSON schemas.
+"""Decodes JSON request bodies within bounds and validates them against compiled JSON schemas.
 
-jsonschema-rs decides "accept" in microseconds; only a rejection is looked at again by python-jsonschema, which
-has the last word and words the refusal as the peers do (their texts are python-jsonschema's texts).
+jsonschema-rs accepts a body in microseconds. Only if it rejects one does python-jsonschema validate it again: it has the
+last word and gives the message, because upstream's messages are python-jsonschema's.
 """
 
 import json
@@ -28,8 +28,8 @@ class Schema:
         formats: Mapping[str, Callable[[str], bool]] | None = None,
         code: str = "moorage.schema",
     ) -> None:
-        """`formats` are checks of a service's own for the word ``format``: {"uuid": looks_like_uuid}; `code` is that of
-        the refusals.
+        """`formats`: the service's own checks for the keyword ``format``, such as {"uuid": looks_like_uuid}; `code`: the
+        error code of a rejection.
         """
         self.document = document
         self._code = code
@@ -40,10 +40,10 @@ class Schema:
         return jsonschema_rs.validator_for(dict(self.document), validate_formats=True, formats=self._formats)
 
     def check(self, instance: Any, word: Callable[[Any], str]) -> None:
-        """Raises `Invalid` worded by `word` (a function of a ``jsonschema.ValidationError``)."""
+        """Raises `Invalid` with the message that `word` makes of the ``jsonschema.ValidationError``."""
         if self._compiled.is_valid(instance):
             return
-        import jsonschema  # 80 ms to import: paid by the first bad request, not by every start
+        import jsonschema  # the import takes 80 ms: the first invalid request pays for it, not every start
 
         if (size := _size(instance)) > _MAX_PRINTED_SIZE:
             raise Invalid(word(self._brief(instance, size)), code=self._code)
@@ -58,13 +58,17 @@ class Schema:
             raise Invalid(word(error), code=self._code)
 
     def _brief(self, instance: Any, size: int) -> Any:
-        """A ``jsonschema.ValidationError`` without the instance: the peers' words print all of it, and for 10 MB that
-        took 16 s and made an answer of 30 MB. To find the fault again in so much took 4 s more and 400 MiB.
+        """A ``jsonschema.ValidationError`` without the instance.
+
+        Upstream's message prints the whole instance: for 10 MB this took 16 s and made a response of 30 MB. Finding the
+        fault with python-jsonschema took another 4 s and 400 MiB.
         """
         import jsonschema
 
         if size > _MAX_SEARCHED_SIZE:
-            return jsonschema.ValidationError("does not fit; it is too large to say where", instance=_LARGE_DOCUMENT)
+            return jsonschema.ValidationError(
+                "does not match the schema; the document is too large to locate the fault", instance=_LARGE_DOCUMENT
+            )
         masked = jsonschema_rs.validator_for(
             dict(self.document), validate_formats=True, formats=self._formats, mask=_LARGE_DOCUMENT
         )
@@ -75,17 +79,17 @@ class Schema:
         return jsonschema.ValidationError(words, path=error.instance_path, instance=_LARGE_DOCUMENT)
 
 
-#: Stands in a refusal for what is too large to be printed.
+#: Replaces, in a message, a value that is too large to print.
 _LARGE_DOCUMENT = "(a large document)"
 _MAX_MESSAGE_LENGTH = 1000
-#: By `_size`: what is printed as a whole, and what is searched again for its fault.
+#: Bounds by `_size`: larger documents are not printed, or not searched for their fault.
 _MAX_PRINTED_SIZE = 5_000
 _MAX_SEARCHED_SIZE = 100_000
 _CHARACTERS_PER_VALUE = 40
 
 
 def _size(instance: Any) -> int:
-    """Values in a document, a long text counting for several. Stops counting when it is more than is searched."""
+    """The number of values in a document; a long text counts as several. Stops above `_MAX_SEARCHED_SIZE`."""
     size, waiting = 0, [instance]
     while waiting and size <= _MAX_SEARCHED_SIZE:
         one = waiting.pop()
@@ -103,13 +107,13 @@ def _size(instance: Any) -> int:
 
 
 def _text_check(check: Callable[[str], bool]) -> Callable[[object], bool]:
-    """A format says nothing about what is no text; jsonschema asks about that too."""
+    """`check` for jsonschema, which also passes values that are not texts: a format accepts those."""
     return lambda value: not isinstance(value, str) or check(value)
 
 
 @dataclass(frozen=True)
 class VersionedSchema:
-    """Schemas by the microversion they came with; the newest that is not newer than the request applies."""
+    """Schemas by the microversion that introduced them. The newest one that is not newer than the request applies."""
 
     rows: Sequence[tuple[Version, Schema | None]]
 
@@ -121,32 +125,32 @@ class VersionedSchema:
         return chosen
 
 
-#: PostgreSQL cannot store it in a text, and no name in this house has one.
+#: PostgreSQL cannot store NUL in a text, and no name contains it.
 NUL_REFUSED = "The NUL character (U+0000) is not allowed."
 
-#: The deepest body of any peer has seven levels. Checks and words of refusals recurse.
+#: The deepest body of any upstream API has seven levels. The bound exists because validation and messages recurse.
 MAX_DEPTH = 100
 
 
 def decode_json(raw: bytes) -> Any:
-    """The document in `raw`. Raises `Invalid` in the words of Python's own decoder, and for a NUL in any text or
-    more than `MAX_DEPTH` levels.
+    """The document in `raw`. Raises `Invalid`, with the message of Python's own decoder, for malformed JSON, for a NUL in
+    any text, and for more than `MAX_DEPTH` levels.
     """
     try:
         document = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise Invalid(f"Malformed JSON: {_json_fault(raw) or error}", code="moorage.json") from error
-    # Nothing is nested deeper than it has brackets: most bodies need no closer look.
+    # The depth cannot exceed the number of opening brackets, so most bodies need no closer look.
     if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deep(document):
         raise Invalid(f"Malformed JSON: nested more than {MAX_DEPTH} levels deep", code="moorage.json")
-    # JSON can only spell it so; the spelling may also be an escaped backslash and five characters, so we look.
+    # JSON can express NUL only this way. The same bytes may also be an escaped backslash and "u0000", so look closely.
     if b"\\u0000" in raw and _has_nul(document):
         raise Invalid(NUL_REFUSED, code="moorage.json")
     return document
 
 
 def _is_deep(document: Any) -> bool:
-    """Level by level: recursion is what must not happen."""
+    """Iterates level by level, because recursion is exactly the danger."""
     level, depth = _containers([document]), 0
     while level and depth <= MAX_DEPTH:
         level = [below for one in level for below in _containers(one.values() if isinstance(one, dict) else one)]
@@ -159,7 +163,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
 
 
 def _json_fault(raw: bytes) -> str | None:
-    """What the peers say is wrong with `raw`; None where their decoder is content (with NaN, for example)."""
+    """Upstream's message for malformed JSON; None if Python's decoder accepts `raw` (NaN, for example)."""
     try:
         json.loads(raw)
     except (ValueError, RecursionError) as error:

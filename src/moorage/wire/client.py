@@ -1,7 +1,7 @@
-"""The client side: what the `client.py` of every service is built on.
+"""`ServiceClient`: the HTTP client that every service's `client` module builds on.
 
-Follows the peers' rules: a token from identity that is fetched anew once when refused, the microversion on each
-request, a request id passed on, and repeats only where a repeat is harmless.
+As in upstream's clients, it renews a rejected token once, sends the microversion with each request, passes the request id
+on, and repeats a request only if a repetition is harmless.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,14 +16,14 @@ from moorage.core.errors import NotFound, RemoteError, Unavailable
 from moorage.wire.microversion import HEADER
 from moorage.wire.transports import ClientResponse, Transport, outgoing_request_id
 
-#: Pauses before the 2nd, 3rd and 4th try of a request that may be repeated.
+#: Pauses before the second, third and fourth attempt of a repeatable request.
 RETRY_PAUSES_S = (0.1, 0.4, 1.6)
 
-#: Repeating these does no harm; a POST is only repeated when the caller says so.
+#: Methods that may be repeated. A POST is repeated only if the caller says that it is harmless.
 _REPEATABLE = {"GET", "HEAD", "PUT", "DELETE"}
 
 
-#: Pages of a list asked for at most: one that never ends would be somebody's mistake.
+#: Bound on the pages of one list, against a server whose list never ends.
 _MAX_PAGES = 1000
 
 
@@ -31,7 +31,7 @@ class TokenSource(Protocol):
     """Where a client's credentials come from (`moorage.identity.client`)."""
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """What to send; `renew` after the last one was refused."""
+        """Headers that authenticate a request; `renew` after the previous ones were rejected."""
         ...
 
 
@@ -41,9 +41,9 @@ class NoCredentials:
 
 
 class OnBehalfOf:
-    """A user's credentials, as they came, with our own token beside them: as whom a service works on a user's request.
+    """The user's credentials with our own service token beside them, for requests in the user's name.
 
-    Where the user has none (nobody is asked who calls) nothing is sent: never our own rights in place of the user's.
+    If the user has no credentials (identity mode none), nothing is sent: our own rights never replace the user's.
     """
 
     def __init__(self, user: Mapping[str, str], service: TokenSource) -> None:
@@ -51,19 +51,19 @@ class OnBehalfOf:
         self._service = service
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
-        """`renew` renews our own token; the user's is what it is."""
+        """`renew` renews our own token; the user's cannot be renewed."""
         if not self._user:
             return {}
         own = self._service.headers(renew=renew).get("x-auth-token")
         if own is None or renew:
-            # Refused with ours beside it (which may be old, or of a user without the role of a service): the user's token
-            # alone is still good.
+            # The request was rejected with our service token, which may be old or belong to a user without the role
+            # `service`. The user's token may still be accepted alone.
             return self._user
         return {**self._user, "x-service-token": own}
 
 
 class ServiceClient:
-    """Requests to one service. Thread-safe as long as its transport is; ours are."""
+    """A client of one service. Thread-safe if its transport is; ours are."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ServiceClient:
         self._clock = clock or SystemClock()
 
     def on_behalf_of(self, user: Mapping[str, str]) -> "ServiceClient":
-        """The same service, asked with the credentials of `user` (`Caller.credentials`)."""
+        """A client of the same service that sends the credentials of `user` (`Caller.credentials`)."""
         return ServiceClient(
             self._transport,
             service_type=self._service_type,
@@ -91,7 +91,7 @@ class ServiceClient:
         )
 
     def get(self, path: str, *, params: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), **options: Any) -> Any:
-        """The decoded body of a 200."""
+        """The decoded body of a GET; see `request`."""
         return self.request("GET", path, params=params, **options)
 
     def request(
@@ -105,10 +105,10 @@ class ServiceClient:
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
     ) -> Any:
-        """The decoded body (None where there is none) of a 2xx answer.
+        """The decoded body of a 2xx response; None if it has no body.
 
-        Raises `NotFound` for 404, `RemoteError` for other refusals, `Unavailable` when nobody answers or the
-        service says 503, after the repeats.
+        Raises `NotFound` for 404, `Unavailable` if there is no response or a 503 after all repetitions, and
+        `RemoteError` for other statuses.
         """
         return decode_body(self.request_raw(method, path, json=json, params=params, version=version, headers=headers,
                                   repeatable=repeatable))  # fmt: skip
@@ -125,7 +125,7 @@ class ServiceClient:
         repeatable: bool | None = None,
         accept: tuple[int, ...] = (),
     ) -> ClientResponse:
-        """Like `request`, undecoded; statuses in `accept` are answers too, not errors."""
+        """Like `request`, but returns the response undecoded; statuses in `accept` are no errors either."""
         target = with_query(path, params)
         body = None if json is None else orjson.dumps(json)
         may_repeat = method in _REPEATABLE if repeatable is None else repeatable
@@ -137,9 +137,10 @@ class ServiceClient:
     def paged_rows(
         self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
     ) -> Iterator[Mapping[str, Any]]:
-        """The rows below `key` of a list that comes in pages, as long as the answer has something below `more`.
+        """All rows under `key` of a paged list. A response with a value under `more` has a next page.
 
-        Markers are taken from the rows: the link to the next page lacks the prefix that a service may be behind.
+        The marker is the last row's id; the link to the next page is not used, because it lacks the path prefix that the
+        service may be mounted at.
         """
         asked = list(params)
         marker: list[tuple[str, Any]] = []
@@ -149,7 +150,7 @@ class ServiceClient:
             if not page[key] or not page.get(more):
                 return
             marker = [("marker", page[key][-1].get("uuid") or page[key][-1]["id"])]
-        raise Unavailable(f"{self._service_type}: GET {path} has no end, not even after {_MAX_PAGES} pages",
+        raise Unavailable(f"{self._service_type}: GET {path} still has a next page after {_MAX_PAGES} pages",
                           peer=self._service_type)  # fmt: skip
 
     def upload(
@@ -160,7 +161,7 @@ class ServiceClient:
         content_type: str,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Send a body that is not JSON. Not repeated: the chunks can be read once only."""
+        """Send a body that is not JSON. Never repeated, since the chunks can be read only once."""
         headers = self._headers(None, {"content-type": content_type, **(headers or {})}, None)
         headers |= dict(self._credentials.headers())
         with naming_peer(self._service_type):
@@ -170,7 +171,7 @@ class ServiceClient:
 
     @contextmanager
     def download(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[Iterator[bytes]]:
-        """The body of a GET in chunks, as they come."""
+        """The body of a GET, in chunks as they arrive."""
         headers = self._headers(None, headers, None)
         for renew in (False, True):
             own = headers | dict(self._credentials.headers(renew=renew))
@@ -229,7 +230,7 @@ class ServiceClient:
 
 @contextmanager
 def naming_peer(service_type: str) -> Iterator[None]:
-    """A transport's error gets the name of the service that did not answer: a transport knows only the address."""
+    """Adds the name of the service to a transport's `Unavailable`: the transport knows only the address."""
     try:
         yield
     except Unavailable as error:
@@ -249,7 +250,7 @@ def decode_body(answer: ClientResponse) -> Any:
 
 
 def error_of_response(answer: ClientResponse) -> tuple[str, str | None]:
-    """(message, code) from any of the four peers' error bodies; the raw text where it is none of them."""
+    """(message, code) of an error body in any of the four upstream shapes; the raw text for another shape."""
     try:
         document = orjson.loads(answer.body)
     except orjson.JSONDecodeError:

@@ -1,8 +1,8 @@
-"""Which web pages of other origins may call us from a browser (CORS).
+"""CORS: which web pages of other origins may call these APIs from a browser.
 
-Source: WHATWG Fetch, "HTTP extensions". The details that the standard leaves open are as the peers have them
-(measured on Placement 16.0.0): every OPTIONS is answered here, without a token, 200 and empty; what is refused merely
-lacks the headers; and no ``*``, so a page is let in by name or not at all.
+Source: WHATWG Fetch, "HTTP extensions". Details that the standard leaves open are as upstream (measured on Placement
+16.0.0): this middleware answers every OPTIONS request with an empty 200, without a token; a rejected preflight merely lacks
+the CORS headers; and ``*`` is never sent, so an origin must be configured by name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,9 +12,9 @@ from typing import Any
 from moorage.wire.app import WsgiApp
 
 _METHODS = frozenset({"GET", "PUT", "POST", "DELETE", "PATCH"})
-#: What a page may read of an answer, beyond what every page may.
+#: Response headers that a page may read in addition to the ones that CORS always exposes.
 _EXPOSED = "X-Auth-Token,X-Openstack-Request-Id,X-Subject-Token,X-Service-Token,OpenStack-API-Version"
-#: May always be sent.
+#: Request headers that a page may always send.
 _SIMPLE_HEADERS = frozenset({"accept", "accept-language", "cache-control", "content-language", "content-type"})
 _MAX_AGE_S = 3600
 
@@ -66,7 +66,7 @@ def _allowed(origin: str) -> Headers:
 
 
 def _readable(origin: str, headers: Headers) -> Headers:
-    """`headers` of an answer, for a page of `origin`; no cache may give them to a page of another one."""
+    """`headers` of a response for a page of `origin`; ``Vary: Origin`` keeps caches from giving it to another origin."""
     varying = [value for name, value in headers if name.lower() == "vary"]
     others = [(name, value) for name, value in headers if name.lower() != "vary"]
     return [

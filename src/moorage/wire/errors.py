@@ -1,4 +1,4 @@
-"""From the house's errors to HTTP statuses. The bodies' shapes belong to each service (`ErrorShape`)."""
+"""Maps errors to HTTP statuses and messages. Each service defines the shape of its error bodies (`ErrorShape`)."""
 
 import errno
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from moorage.wire.microversion import Version
 
 NO_VERSION = Version(0, 0)
 
-#: Most special first: the first class that matches counts.
+#: The first class that matches counts, so subclasses stand before their bases.
 _STATUSES: list[tuple[type[e.MoorageError], int]] = [
     (e.Invalid, 400),
     (e.Unauthorized, 401),
@@ -31,7 +31,7 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
 ]
 
 
-#: What a disk says that is no bug of ours, and may be otherwise later.
+#: Disk errors that are no bug of ours and may go away.
 _DISK_ERRORS = {
     errno.ENOSPC: "is full: make room there",
     errno.EDQUOT: "has no more room for this user: raise the quota or make room",
@@ -42,7 +42,7 @@ _DISK_ERRORS = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error on its way out. `error` is None for a bug of ours, whose details stay in the log."""
+    """An error that is about to be sent. `error` is None for an unexpected exception; its details stay in the log."""
 
     status: int
     message: str
@@ -50,21 +50,23 @@ class Problem:
     request_id: str
     accept: str
     error: e.MoorageError | None
-    version: Version = NO_VERSION  #: of the answer; 0.0 where it could not be negotiated
+    version: Version = NO_VERSION  #: of the response; 0.0 if it could not be negotiated
 
     @property
     def title(self) -> str:
         return HTTPStatus(self.status).phrase
 
 
-#: Renders a problem in the peer's shape.
+#: Renders a problem in upstream's shape.
 ErrorShape = Callable[[Problem], Response]
 
 
 def problem_of(
     error: BaseException, request_id: str, accept: str, version: Version = NO_VERSION, *, to_operators: bool = True
 ) -> Problem:
-    """Others than `to_operators` read which service failed, and the request to tell administrators of, and no more."""
+    """The problem for `error`. Only operators see the whole message; others see which service failed and the request id
+    to give to an administrator.
+    """
     if isinstance(error, e.MoorageError):
         message = error.message if to_operators else e.message_for_tenants(error)
         status = status_of(error)
@@ -83,7 +85,7 @@ def problem_of(
 
 
 def disk_error(error: BaseException) -> e.Unavailable | None:
-    """Where a service cannot write its own files. Which file it was is for its log."""
+    """`Unavailable`, if `error` means that this service cannot write its own files. The log names the file."""
     if isinstance(error, OSError) and (what := _DISK_ERRORS.get(error.errno or 0)):
         return e.Unavailable(f"the disk of this service {what}; the request can be repeated then", code="moorage.disk")
     return None

@@ -1,8 +1,8 @@
-"""What a proxy says of the request that it passes on: by which scheme and host the client asked, and from where.
+"""Reads forwarding headers of a proxy: the scheme and host that the client used, and the client's address.
 
-Only proxies that the operator names are believed (`TrustedProxies`); anybody else could have written the same headers, and links,
-cookies and the origin that a form must come from would follow them. Of several values the last one counts: the proxy in
-front wrote it, what stands before it may be the client's.
+Headers count only if they come from a proxy that the operator configured (`TrustedProxies`). Any client can send the same
+headers, and links, cookies and the origin check of forms depend on them. Of several values the last one counts: the proxy
+in front wrote it, while earlier ones may come from the client.
 
 Source: RFC 7239 (``Forwarded``); ``X-Forwarded-Proto`` and ``X-Forwarded-Host`` have none.
 """
@@ -13,12 +13,12 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any
 
-#: What tells that a request came through a proxy, whichever. Nobody else has a reason to send them.
+#: A request with one of these headers came through some proxy; clients have no reason to send them.
 FORWARDING_HEADERS = frozenset(
     {"HTTP_FORWARDED", "HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST"}
 )
 
-#: In the environment of a request that never was on a wire. Without the prefix ``HTTP_`` no client can set it.
+#: Key of the WSGI environment that marks in-process requests. No client can set it, as it lacks the prefix ``HTTP_``.
 IN_PROCESS_KEY = "moorage.in_process"
 
 _HOST = re.compile(r"(?:[0-9A-Za-z._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?\Z")
@@ -27,7 +27,7 @@ _SCHEMES = ("http", "https")
 
 
 class TrustedProxies:
-    """The proxies that are believed, by their addresses."""
+    """The proxies whose forwarding headers count, by address."""
 
     def __init__(self, networks: Iterable[str] = ()) -> None:
         """`networks`: ``10.0.0.0/8``, ``::1``. Raises `ValueError`."""
@@ -35,13 +35,13 @@ class TrustedProxies:
         self._believed = lru_cache(maxsize=256)(self._looked_up)
 
     def trusts(self, environ: Mapping[str, Any]) -> bool:
-        """Whether the request's other end is one of them."""
+        """Whether the request comes directly from a trusted proxy."""
         return bool(self._networks) and self._believed(str(environ.get("REMOTE_ADDR") or ""))
 
     def client_address(self, environ: Mapping[str, Any]) -> str:
-        """The client's, of IPv6 the network that one machine may have all of (/64).
+        """The client's address; for IPv6 its /64 network, since one machine may own all of it.
 
-        "" where it is nobody's in particular: this machine's, whose proxies may not say for whom they ask, and this process's.
+        "" for requests from this process or this machine, because a local proxy may hide the real client.
         """
         address = str(environ.get("REMOTE_ADDR") or "")
         if environ.get(IN_PROCESS_KEY) or self.trusts(environ):
@@ -49,7 +49,7 @@ class TrustedProxies:
         return _client_network(address)
 
     def full_address(self, environ: Mapping[str, Any]) -> str:
-        """The client's, for people to read: what a believed proxy says, where that is an address; else the other end's."""
+        """The client's address for people to read: from a trusted proxy's headers if valid, else that of the connection."""
         address = str(environ.get("REMOTE_ADDR") or "")
         if not (environ.get(IN_PROCESS_KEY) or self.trusts(environ)):
             return address
@@ -66,7 +66,7 @@ class TrustedProxies:
 
 
 def scheme_and_host(environ: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """As the last proxy has them; None where it says nothing, or nothing that can be one."""
+    """(scheme, host) from the last proxy's headers; None for a value that is missing or invalid."""
     scheme, host = _last_value(environ, "HTTP_X_FORWARDED_PROTO"), _last_value(environ, "HTTP_X_FORWARDED_HOST")
     if "HTTP_FORWARDED" in environ:
         said = _last_forwarded_element(environ["HTTP_FORWARDED"])
@@ -76,7 +76,7 @@ def scheme_and_host(environ: Mapping[str, Any]) -> tuple[str | None, str | None]
 
 
 def _forwarded_client(environ: Mapping[str, Any]) -> str | None:
-    """As the last proxy has it, with or without a port."""
+    """The client's address from the last proxy's headers, without a port if it can be parsed."""
     text = _last_value(environ, "HTTP_X_FORWARDED_FOR")
     if "HTTP_FORWARDED" in environ:
         text = _last_forwarded_element(environ["HTTP_FORWARDED"]).get("for", text)
@@ -115,7 +115,7 @@ def _last_value(environ: Mapping[str, Any], name: str) -> str | None:
 
 
 def _last_forwarded_element(value: str) -> dict[str, str]:
-    """The parameters of the last element of a ``Forwarded`` header, by lower-case name; none where it cannot be read."""
+    """The parameters of the last element of a ``Forwarded`` header, by lower-case name; empty if it is malformed."""
     pairs = {}
     for part in _split_unquoted(_split_unquoted(value, ",")[-1], ";"):
         found = _PAIR.match(part)
@@ -127,7 +127,7 @@ def _last_forwarded_element(value: str) -> dict[str, str]:
 
 
 def _split_unquoted(text: str, separator: str) -> list[str]:
-    """At the separators outside of quotes; one part at least."""
+    """`text` split at separators outside of quotes; at least one part."""
     parts, is_quoted, is_escaped, begin = [], False, False, 0
     for at, character in enumerate(text):
         if is_escaped:

@@ -1,4 +1,8 @@
-"""What a handler is given and what it gives back."""
+"""`Request`, `Response` and `Route`: the types that handlers and route tables are written with.
+
+Also here: the protocols `Authenticator` and `Policy`, which the kernel calls and `moorage.identity` implements.
+Not here: routing and the checks before a handler (`moorage.wire.app`).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,13 +22,13 @@ D = TypeVar("D")
 
 
 class Query:
-    """Query parameters in order, repetitions kept."""
+    """The query parameters, in order and with repetitions."""
 
     def __init__(self, text: str) -> None:
         self.pairs: list[tuple[str, str]] = parse_qsl(text, keep_blank_values=True) if text else []
 
     def first(self, name: str) -> str | None:
-        """The first value. OpenStack's clients send the text ``None`` for "no filter": it counts as absent."""
+        """The first value. OpenStack's clients send the text ``None`` for "no filter", so it counts as absent."""
         for key, value in self.pairs:
             if key == name and value != "None":
                 return value
@@ -38,9 +42,9 @@ class Query:
 
 
 class Headers(Mapping[str, str]):
-    """The headers of a request by lower-case name, looked up in the WSGI environment when they are asked for.
+    """The headers of a request by lower-case name, read from the WSGI environment on demand.
 
-    Servers put the variables of their process there too; of a hundred entries a request needs three.
+    Some servers put their process environment there too: of a hundred entries, a request needs about three.
     """
 
     __slots__ = ("_environ",)
@@ -72,7 +76,7 @@ class Headers(Mapping[str, str]):
         return sum(1 for _ in self)
 
 
-#: What the gateway interface calls without a prefix.
+#: Headers that WSGI stores without the prefix ``HTTP_``.
 _CONTENT = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 
@@ -84,7 +88,7 @@ def _variable(name: str) -> str:
 
 @dataclass(slots=True)
 class Request(Generic[S]):
-    """One request, authenticated, its version negotiated, its body decoded and held against the schema."""
+    """A request that was authenticated; its microversion is negotiated, its body decoded and validated."""
 
     service: S  #: the use cases behind the route table
     caller: Caller
@@ -95,23 +99,23 @@ class Request(Generic[S]):
     request_id: str
     base_url: str  #: scheme, host and mount prefix, without a trailing slash: for links
     headers: Mapping[str, str]  #: by lower-case name
-    address: str  #: of the client, by `wire.forwarded`; "" where it says nothing about who that is
-    json: Any  #: None where the route reads no JSON
+    address: str  #: of the client, by `wire.forwarded`; "" if unknown
+    json: Any  #: None if the route reads no JSON
     stream: IO[bytes]  #: the raw body of a route with ``reads="stream"`` or ``"raw"``, else empty
-    allowed: Callable[[str], bool]  #: does a policy rule allow this caller? For rules that depend on the request
-    change: "AuditedChange | None" = None  #: its entry in the audit trail, where it has one
+    allowed: Callable[[str], bool]  #: whether a policy rule allows this caller; for rules that depend on the request
+    change: "AuditedChange | None" = None  #: its audit entry; None for a request that has none
 
 
 @dataclass(slots=True)
 class Response:
-    """One answer. `body` is encoded as JSON; None sends no body and no content type."""
+    """A response. `body` is encoded as JSON (bytes are sent as they are); None sends no body and no content type."""
 
     status: int = 200
     body: object = None
     headers: dict[str, str] = field(default_factory=dict)
-    stream: Iterable[bytes] | None = None  #: sent as it comes, `content_type` says what it is
+    stream: Iterable[bytes] | None = None  #: sent piece by piece instead of `body`, with `content_type`
     content_type: str = "application/json"
-    cookies: tuple[str, ...] = ()  #: a ``Set-Cookie`` each
+    cookies: tuple[str, ...] = ()  #: values of ``Set-Cookie`` headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,39 +133,39 @@ class Route(Generic[S]):
     schema: Schema | VersionedSchema | None = None
     since: Version | None = None
     until: Version | None = None
-    #: Called with the request and the path's parameters before the body is held against its schema: Placement answers
-    #: 404 for a provider that does not exist, whatever the body says.
+    #: Called with the request and the path parameters before the body is validated: Placement answers 404 for an unknown
+    #: provider even if the body is invalid.
     before_schema: Callable[..., None] | None = None
-    #: ``json``; ``raw`` (as it came, in `Request.stream`, bounded); ``stream`` (raw, while it comes, unbounded) or ``none`` (a
-    #: body is ignored).
+    #: How the body is read: ``json``; ``raw`` (undecoded bytes in `Request.stream`, bounded); ``stream`` (undecoded, read
+    #: while it arrives, unbounded); ``none`` (ignored).
     reads: str = "json"
-    #: Of a body; None: as much as the service takes of JSON, and of clients that need not show who they are 64 KiB.
+    #: Bound of the body. None: the service's bound for JSON, or 64 KiB on routes that need no authentication.
     max_bytes: int | None = None
-    #: Of methods other than GET and HEAD: ``change``; ``none``, a question that needs a body; or ``routine``, what the agent
-    #: of a host says and asks all the time, which the audit trail leaves out where it was not refused.
+    #: For methods other than GET and HEAD: ``change``; ``none`` for a query that needs a body; or ``routine`` for the
+    #: regular reports and polls of host agents, which the audit trail records only if they were rejected.
     effect: Literal["change", "none", "routine"] = "change"
-    #: Parameters of the query that name what is changed, each with ids or names between commas.
+    #: Query parameters that name the changed resources; each holds ids or names separated by commas.
     ids_in_query: tuple[str, ...] = ()
 
     @property
     def is_change(self) -> bool:
-        """Whether requests have an entry in the audit trail."""
+        """Whether a request to this route gets an entry in the audit trail."""
         return self.effect != "none" and self.method not in ("GET", "HEAD")
 
 
 class Authenticator(Protocol):
-    """Who sent this request?"""
+    """Identifies the caller of a request."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
-        """The caller. `headers` are by lower-case name. Raises `Unauthorized`."""
+        """`headers` are by lower-case name. Raises `Unauthorized`."""
         ...
 
 
 class Policy(Protocol):
-    """May they? One table of rules per service; a rule that is not in it allows nobody."""
+    """A service's table of rules. A rule that is not in the table allows nobody."""
 
     def allows(self, rule: str, caller: Caller) -> bool: ...
 
     def refusal(self, rule: str) -> str:
-        """The peer's words for a refusal by `rule`."""
+        """Upstream's message for a rejection by `rule`."""
         ...

@@ -1,4 +1,4 @@
-"""GET /metrics, for Prometheus: beside the services of a process, and not a part of any."""
+"""GET /metrics for Prometheus. Mounted beside the services of a process, not inside one."""
 
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
@@ -10,9 +10,9 @@ from moorage.wire.app import WsgiApp
 
 
 def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
-    """Without credentials, as Prometheus asks by default; from other machines only where `beyond_loopback`.
+    """The endpoint. It needs no credentials, as Prometheus sends none by default; other machines need `beyond_loopback`.
 
-    There are names of services, routes and tasks in it, and no name of a project, user, provider or consumer.
+    Metrics name services, routes and background tasks, but never a project, user, provider or consumer.
     """
 
     def scrape(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -21,7 +21,9 @@ def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
             return _text(start_response, "405 Method Not Allowed", b"metrics are read with GET\n")
         if not (beyond_loopback or _is_local(environ)):
-            message = b"metrics are shown to this machine only; [server] metrics = everywhere shows them to others\n"
+            message = (
+                b"metrics are served to this machine only; set [server] metrics = everywhere to serve them to others\n"
+            )
             return _text(start_response, "403 Forbidden", message)
         return _text(start_response, "200 OK", metrics.exposition(), CONTENT_TYPE)
 
@@ -29,7 +31,7 @@ def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
 
 
 def _is_local(environ: dict[str, Any]) -> bool:
-    # Whoever comes through a proxy is somewhere else, whatever address the proxy has.
+    # A request through a proxy comes from another machine, even if the proxy runs here.
     if not environ.keys().isdisjoint(forwarded.FORWARDING_HEADERS):
         return False
     try:

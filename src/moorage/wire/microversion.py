@@ -1,4 +1,4 @@
-"""Microversions as all OpenStack services negotiate them: ``OpenStack-API-Version: <service type> X.Y``.
+"""Negotiates microversions as all OpenStack services do: ``OpenStack-API-Version: <service type> X.Y``.
 
 Source: API-SIG guideline "Microversion Specification"; measured on Nova 34, Placement 16, Cyborg 17, Blazar 18.
 """
@@ -35,33 +35,33 @@ class Negotiated(NamedTuple):
     headers: tuple[tuple[str, str], ...]
 
 
-#: Different headers that are remembered: there are as many versions, and few ways to ask for one.
+#: Bound of the cache of negotiated headers. There are fewer versions, and few ways to write one.
 _MAX_KEPT = 256
 
 
 @dataclass(frozen=True)
 class VersionRange:
-    """What one service speaks. `service_type` is the word in the header, `legacy_header` Nova's older one."""
+    """The microversions of one service. `service_type` is the name in the header; `legacy_header` is Nova's older header."""
 
     service_type: str
     minimum: Version
     maximum: Version
     legacy_header: str | None = None
-    #: Cyborg also takes a bare ``X.Y`` without the service type.
+    #: Cyborg also accepts a bare ``X.Y`` without the service type.
     bare_allowed: bool = False
     #: Cyborg repeats its range in ``OpenStack-API-Minimum-Version`` and ``-Maximum-Version``.
     announces_range: bool = False
-    #: To Placement 0.5 is a version out of range, to the others no version at all.
+    #: Placement treats 0.5 as a version out of range; the others treat it as malformed.
     loose: bool = False
     _kept: dict[tuple[str | None, str | None], "Negotiated"] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
 
     def negotiate(self, header: str | None, legacy: str | None = None) -> Version:
-        """The version to answer in: the header's, else the minimum.
+        """The version of the response: the requested one, else the minimum.
 
-        Raises `Invalid` for text that is no version, `NotAcceptable` for one outside the range. A header for
-        another service counts as none; of several for this one the last counts.
+        Raises `Invalid` for malformed text and `NotAcceptable` for a version outside the range. A header for another
+        service is ignored; of several for this service the last one counts.
         """
         wanted = self._wanted(header)
         if wanted is None:
@@ -82,7 +82,7 @@ class VersionRange:
         return version
 
     def negotiate_with_headers(self, header: str | None, legacy: str | None = None) -> "Negotiated":
-        """As `negotiate`, with what the answer carries. Clients send the same header again and again: it is kept."""
+        """Like `negotiate`, with the response headers. Cached, because clients send the same header again and again."""
         key = header, legacy
         found = self._kept.get(key)
         if found is None:
@@ -93,7 +93,7 @@ class VersionRange:
         return found
 
     def response_headers(self, version: Version) -> dict[str, str]:
-        """What an answer in `version` carries."""
+        """The headers of a response in `version`."""
         headers = {HEADER.lower(): f"{self.service_type} {version}", "vary": HEADER.lower()}
         if self.legacy_header:
             headers[self.legacy_header.lower()] = str(version)

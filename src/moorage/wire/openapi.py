@@ -1,8 +1,8 @@
-"""A service's route table as an OpenAPI 3.1 document: the JSON schemas that requests are held against, and words.
+"""Renders a service's route table as an OpenAPI 3.1 document, with the schemas that requests are validated against.
 
-OpenAPI knows no microversions. The document of one microversion is exact: its routes, its queries, its bodies. The
-document of a whole range says of each operation in which versions it is there, and offers the schemas of all of them
-side by side (``anyOf``), each titled with its versions. Pure: a function of the table.
+OpenAPI has no microversions. The document of a single microversion is exact: its routes, queries and bodies. The document
+of a range lists, for each operation, the versions that have it, and combines the schemas of all versions with ``anyOf``,
+each titled with its versions. The functions are pure.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ AnySchema = Schema | VersionedSchema | None
 
 @dataclass(frozen=True)
 class ResponseDoc:
-    """A success. `body` is None where there is no body."""
+    """A successful response. `body` is None for a response without a body."""
 
     says: str
     body: AnySchema = None
@@ -33,22 +33,22 @@ class ResponseDoc:
 
 @dataclass(frozen=True)
 class OperationDoc:
-    """What the table cannot say of one method of one path."""
+    """The documentation of one method of one path that the route table does not contain."""
 
     summary: str
     answers: Mapping[int, ResponseDoc]
-    #: The schema that the handler holds ``{name: last value}`` of the query against.
+    #: The schema that the handler validates ``{name: last value}`` of the query against.
     query: AnySchema = None
-    #: A query that makes sense: {parameter: value}.
+    #: An example query: {parameter: value}.
     example: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
-    #: Beside those that every operation of its kind may answer.
+    #: Error statuses in addition to those that every operation of its kind may return.
     refusals: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class ServiceDoc:
-    """The words of one service."""
+    """The documentation of one service."""
 
     title: str
     description: str
@@ -68,7 +68,7 @@ class _VersionSpan:
         return f"{self.since}" if self.since == self.until else f"{self.since} to {self.until}"
 
     def cut(self, since: Version | None, until: Version | None) -> "_VersionSpan | None":
-        """The part of it between these two; None where nothing is left."""
+        """The part of the span between these two; None if nothing is left."""
         if self.since is None or self.until is None:
             return self
         later, earlier = max(self.since, since or self.since), min(self.until, until or self.until)
@@ -78,7 +78,7 @@ class _VersionSpan:
 def document(
     routes: Iterable[Route[S]], about: ServiceDoc, versions: VersionRange | None, only: Version | None = None
 ) -> Json:
-    """The OpenAPI document; with `only`, of this microversion alone."""
+    """The OpenAPI document of the whole range, or of the microversion `only`."""
     whole = _VersionSpan(only, only) if only or versions is None else _VersionSpan(versions.minimum, versions.maximum)
     operations: dict[str, dict[str, list[tuple[_VersionSpan, Route[S]]]]] = {}
     for route in routes:
@@ -110,10 +110,11 @@ def document(
 
 
 def openapi_route(path: str, routes: Sequence[Route[S]], about: ServiceDoc, versions: VersionRange | None) -> Route[S]:
-    """A public route that answers with the document of `routes`, to which it may be appended itself.
+    """A public route that returns the document of `routes`; the route may be appended to `routes` itself.
 
-    Who names a microversion gets the document of that one, who does not that of all. Each is made once, when it is
-    first asked for: a range of forty is a few megabytes, and nobody asks for most of them.
+    A request with a microversion gets the document of that version, one without gets the document of the range. Each
+    document is rendered at its first request: the documents of forty versions take a few megabytes, and most are never
+    requested.
     """
 
     @cache
@@ -201,7 +202,7 @@ def _response(says: str, schema: AnySchema, span: _VersionSpan, content_type: st
 
 
 def _enclosing_span(spans: Sequence[_VersionSpan]) -> _VersionSpan:
-    """From the first to the last."""
+    """From the first version of all `spans` to the last."""
     return _VersionSpan(
         min((span.since for span in spans if span.since), default=None),
         max((span.until for span in spans if span.until), default=None),
@@ -209,7 +210,7 @@ def _enclosing_span(spans: Sequence[_VersionSpan]) -> _VersionSpan:
 
 
 def _by_version(schema: AnySchema, span: _VersionSpan) -> Iterator[tuple[_VersionSpan, Json]]:
-    """Each schema that applies somewhere in `span`, with where."""
+    """Each schema that applies within `span`, with the span in which it applies."""
     if isinstance(schema, Schema):
         yield span, dict(schema.document)
     elif isinstance(schema, VersionedSchema) and span.since is None:
@@ -228,7 +229,7 @@ def _any_of(parts: Sequence[tuple[_VersionSpan, Json]]) -> Json:
 
 
 def _query(words: OperationDoc, spans: Sequence[_VersionSpan]) -> Iterator[Json]:
-    """The query's parameters. Those named by a pattern are one parameter, an object, whose properties they are."""
+    """The query parameters. All parameters named by patterns become one object parameter, with a property for each."""
     parts = [part for span in spans for part in _by_version(words.query, span)]
     named: dict[str, list[tuple[_VersionSpan, Json]]] = {}
     patterns: Json = {}

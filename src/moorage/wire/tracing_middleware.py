@@ -1,4 +1,4 @@
-"""Spans of requests, around a service's application and around the way to another service; only where traces are on."""
+"""Trace spans around a service's application and around a client's transport. Used only if tracing is on."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,12 +8,12 @@ from moorage.telemetry.tracing import HEADER, Tracer
 from moorage.wire.app import ROUTE_KEY, WsgiApp
 from moorage.wire.transports import ClientResponse, Transport
 
-#: What a service sends that works for no request: its trace is not kept, neither here nor there.
+#: The traceparent that background work sends: not sampled, so neither side records a trace.
 _UNSAMPLED = "00-00000000000000000000000000000001-0000000000000001-00"
 
 
 def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
-    """A span for each request, below the caller's; named by the route, never by the path."""
+    """`app` with a span around each request, a child of the caller's span; named by the route, never by the path."""
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         method = environ["REQUEST_METHOD"]
@@ -37,7 +37,7 @@ def traced_app(app: WsgiApp, service: str, tracer: Tracer) -> WsgiApp:
 
 
 class TracedTransport:
-    """Requests to `service` as spans of who makes them, which the other side continues."""
+    """A transport to `service` that opens a span around each request and passes the trace on."""
 
     def __init__(self, inner: Transport, service: str, tracer: Tracer) -> None:
         self._inner = inner

@@ -1,6 +1,6 @@
-"""How a client's bytes reach a service: over a socket, or by a WSGI call in this process.
+"""How a client's request reaches a service: over a socket, or as a WSGI call in this process.
 
-Both pass the same method, path, headers and body in, and status, headers and body out; nothing else differs.
+Both transports take a method, path, headers and body, and return a status, headers and body; nothing else differs.
 """
 
 import io
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def outgoing_request_id() -> str:
-    """The id that requests to other services carry: the one that came from outside, else our own; empty outside requests."""
+    """The request id to send to other services: the client's if it sent one, else our own; empty outside requests."""
     return global_request.get() or request_context.get()[1]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientResponse:
-    """A response, read whole. `headers` are by lower-case name."""
+    """A response with its whole body. `headers` are by lower-case name."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,24 +39,24 @@ class Transport(Protocol):
     def send(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None = None
     ) -> ClientResponse:
-        """`path` starts with ``/`` and may hold a query. Raises `Unavailable` when nobody answers."""
+        """`path` starts with ``/`` and may include a query. Raises `Unavailable` if there is no response."""
         ...
 
     def stream(self, method: str, path: str, headers: Mapping[str, str]) -> Any:
-        """A context manager that gives (status, headers, chunks of the body as they come)."""
+        """A context manager that returns (status, headers, chunks of the body as they arrive)."""
         ...
 
 
 class SocketTransport:
-    """HTTP over TCP, or over a Unix socket where `unix_socket` names one."""
+    """HTTP over TCP, or over the Unix socket `unix_socket`."""
 
     def __init__(self, base_url: str, *, timeout_s: float = 60.0, unix_socket: str | None = None) -> None:
-        import httpx  # a fifth of the time that a process takes to start which talks to nobody
+        import httpx  # importing it takes a fifth of the start of a process that may never need it
 
         self.base_url = base_url.rstrip("/")
         self._error = httpx.HTTPError
         transport = httpx.HTTPTransport(uds=unix_socket) if unix_socket else None
-        # trust_env: a proxy from the environment must not come between services of one plane.
+        # trust_env=False: requests between services of one plane must not go through a proxy from the environment.
         self._http = httpx.Client(timeout=timeout_s, transport=transport, trust_env=False)
 
     def send(
@@ -128,7 +128,7 @@ class InProcessTransport:
         def start_response(status: str, answer_headers: list[tuple[str, str]], _exc_info: object = None) -> None:
             started.append((int(status[:3]), {name.lower(): value for name, value in answer_headers}))
 
-        # The callee works in this thread: its request ids must not stay behind in our log lines.
+        # The application runs in this thread: restore our request ids afterwards, for our own log lines.
         context, given, caller = request_context.get(), global_request.get(), caller_context.get()
         chunks = self._app(self._request(method, path, headers, body), start_response)
         try:
@@ -164,7 +164,7 @@ class InProcessTransport:
 
 
 class _Chunks(io.RawIOBase):
-    """An iterable of bytes as a file: a body that is sent while it is made."""
+    """An iterable of bytes as a readable file, for bodies that are sent while they are produced."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)

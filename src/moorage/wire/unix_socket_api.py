@@ -1,4 +1,4 @@
-"""An API on a socket of this machine: whoever may open the socket (mode 0600) may ask, and it is served nowhere else.
+"""An API on a Unix socket. Every process that may open the socket (mode 0600) may call it; it is served nowhere else.
 
 An error is ``{"error": {"code", "message"}}``.
 """
@@ -30,7 +30,7 @@ def build_unix_socket_app(api: ServiceApi[S], service: S, ids: Ids, trail: Trail
 
 
 class _AllowEverything:
-    """Asks nobody who they are, and allows it."""
+    """Authenticates nobody and allows everything."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         return ANONYMOUS

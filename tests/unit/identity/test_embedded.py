@@ -146,7 +146,7 @@ def test_tokens_end_with_their_user_and_password(state, clock, change):
     token, _ = log_in(identity, state)
     edit(state, lambda document: change(document["users"]))
     clock.sleep(1)
-    with pytest.raises(Unauthorized, match="gone, disabled or has a new password"):
+    with pytest.raises(Unauthorized, match="was deleted, is disabled or has a new password"):
         identity.identify(token)
 
 
@@ -164,7 +164,7 @@ def test_the_lifetime_is_an_argument(state, clock):
     token, held = log_in(identity, state)
     assert held.claims.expires_at - clock.now() == timedelta(minutes=5)
     clock.sleep(300)
-    with pytest.raises(Unauthorized, match="ended"):
+    with pytest.raises(Unauthorized, match="expired"):
         identity.identify(token)
 
 

@@ -39,7 +39,7 @@ def test_without_scope(signer):
 def test_a_token_is_over_at_its_end_not_before(signer):
     token = signer.sign(CLAIMS)
     signer.read(token, CLAIMS.expires_at - timedelta(microseconds=1))
-    with pytest.raises(Unauthorized, match="ended at 2026-03-01T10:30:00Z"):
+    with pytest.raises(Unauthorized, match="expired at 2026-03-01T10:30:00Z"):
         signer.read(token, CLAIMS.expires_at)
     assert signer.read(token, CLAIMS.expires_at, grace=timedelta(hours=1)) == CLAIMS
 

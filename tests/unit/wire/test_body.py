@@ -144,4 +144,4 @@ def test_a_refusal_of_a_large_document_says_what_and_where():
 def test_a_refusal_of_a_very_large_document_does_not_search_it_again():
     with pytest.raises(Invalid) as caught:
         SCHEMA.check({"name": [0] * 1_000_000}, lambda error: error.message)
-    assert caught.value.message == "does not fit; it is too large to say where"
+    assert caught.value.message == "does not match the schema; the document is too large to locate the fault"

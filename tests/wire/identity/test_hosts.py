@@ -128,7 +128,7 @@ def test_only_an_administrator_lets_hosts_in_lists_and_revokes_them(wire, on_hos
 def test_a_one_time_token_counts_once(tmp_path, way, clock, invited):
     token = invited("compute-7")
     enrol_host(tmp_path / "first" / "credential.json", "compute-7", token, way, clock)
-    with pytest.raises(Unauthorized, match=r"enrol it anew \(moorage host enrol compute-7\)"):
+    with pytest.raises(Unauthorized, match=r"enrol it again \(moorage host enrol compute-7\)"):
         enrol_host(tmp_path / "second" / "credential.json", "compute-7", token, way, clock)
     assert not (tmp_path / "second" / "credential.json").exists()
     assert HostTokens(tmp_path / "first" / "credential.json", "compute-7", way, clock).headers()
@@ -274,7 +274,7 @@ def test_a_host_that_was_only_invited_or_never_heard_of_cannot_log_in(wire, invi
 def test_the_credential_of_another_host_is_refused_with_what_to_do(tmp_path, way, clock, on_host):
     on_host("compute-7")
     tokens = HostTokens(tmp_path / "compute-7" / "credential.json", "compute-8", way, clock)
-    with pytest.raises(StartError, match="a host that is renamed is enrolled anew"):
+    with pytest.raises(StartError, match="after renaming a host, enrol it again"):
         tokens.headers()
 
 

@@ -301,5 +301,5 @@ def test_a_list_is_read_page_by_page_from_row_to_row(talk):
 
 def test_a_list_that_never_ends_is_an_error_and_not_cut_off(talk):
     client, _ = talk(page("a", more=True))
-    with pytest.raises(Unavailable, match=r"GET /ships has no end, not even after 1000 pages"):
+    with pytest.raises(Unavailable, match=r"GET /ships still has a next page after 1000 pages"):
         list(client.paged_rows("/ships", "ships", more="ships_links"))

@@ -452,7 +452,7 @@ def test_each_service_is_below_its_prefix(transport):
 def test_outside_of_all_services_the_answer_names_them(transport, path):
     answer = transport.send("GET", path, TOKEN)
     assert answer.status == 404
-    assert json.loads(answer.body)["message"] == f"nothing is served at {path}; there is /behind, /harbour, /other"
+    assert json.loads(answer.body)["message"] == f"no service at {path}; services are at /behind, /harbour, /other"
 
 
 def test_the_healthcheck_is_public(send):

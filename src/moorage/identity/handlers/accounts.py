@@ -1,4 +1,4 @@
-"""Projects, users, roles and the one domain: read only but for passwords, since the users file is edited by hand."""
+"""Projects, users, roles and the one domain. Read-only except for passwords, since people edit the users file."""
 
 from moorage.core.errors import NotFound
 from moorage.identity.model import DOMAIN_ID, DOMAIN_NAME, Project, User

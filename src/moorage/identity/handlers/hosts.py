@@ -4,9 +4,9 @@ GET    /moorage/v1/hosts                    ``{"hosts": [{"name", "state", "enro
                                             "invited_until"}]}``; `state` is invited, expired,
                                             enrolled, own or revoked
 POST   /moorage/v1/hosts/{host}/enrolment   ``{"expires_s": 3600}`` -> 201 ``{"token", "expires_at"}``
-DELETE /moorage/v1/hosts/{host}             its credential and all its tokens end
+DELETE /moorage/v1/hosts/{host}             revokes its credential and all its tokens
 
-What hosts call, without a token of identity:
+Called by hosts, without a token:
 
 POST   /moorage/v1/hosts/{host}/credential  ``{"token", "secret_sha256"}``: exchange the one-time token
 PUT    /moorage/v1/hosts/{host}/credential  ``{"secret", "secret_sha256"}``: the next secret

@@ -1,4 +1,4 @@
-"""``/v3/auth``: tokens, and what the holder of one may learn about itself."""
+"""``/v3/auth``: tokens, and the catalogue and projects of a token's holder."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ _NO = {"false", "0", "no", "off", "f", "n"}
 def create(request: Request[IdentityService]) -> Response:
     login = _login(request.json["auth"])
     if request.change is not None:
-        # Only who there is: in the place of the name people type their passwords, too.
+        # Record existing users only: people sometimes type their password into the field of the name.
         user = request.service.account_of(login)
         request.change.set_initiator(id=user.id if user else "", name=user.name if user else "")
     token, held = request.service.log_in(login, request.address)
@@ -55,7 +55,7 @@ def revoke(request: Request[IdentityService]) -> Response:
 
 def catalog(request: Request[IdentityService]) -> Response:
     if not request.caller.project_id:
-        raise Forbidden("A catalogue belongs to a project: ask for a token with one.")
+        raise Forbidden("The catalogue requires a token with a project.")
     return Response(body={"catalog": _catalog(request), "links": {"self": f"{request.base_url}{request.path}"}})
 
 
@@ -65,12 +65,12 @@ def projects(request: Request[IdentityService]) -> Response:
 
 
 def domains(request: Request[IdentityService]) -> Response:
-    """Nobody has a role in a domain here."""
+    """Always empty: this service has no roles in domains."""
     return Response(body={"domains": [], "links": _links(request)})
 
 
 def system(request: Request[IdentityService]) -> Response:
-    """Nobody has a role in the whole system here."""
+    """Always empty: this service has no roles in the whole system."""
     return Response(body={"system": [], "links": _links(request)})
 
 
@@ -79,7 +79,7 @@ def _login(auth: dict[str, Any]) -> Login:
     methods = tuple(identity["methods"])
     if unknown := sorted(set(methods) - _METHODS):
         raise Unauthorized(
-            f"the method {', '.join(unknown)} is not served here; there is {', '.join(sorted(_METHODS))}"
+            f"the authentication method {', '.join(unknown)} is not supported; supported are {', '.join(sorted(_METHODS))}"
         )
     for method in methods:
         if method not in identity:
@@ -105,7 +105,7 @@ def _named(row: dict[str, Any]) -> NamedEntity:
 def _subject(request: Request[IdentityService]) -> str:
     subject = request.headers.get(_SUBJECT)
     if not subject:
-        raise Invalid("The header X-Subject-Token must hold the token in question.")
+        raise Invalid("The header X-Subject-Token must contain the token.")
     return subject
 
 
@@ -139,7 +139,7 @@ def _document(request: Request[IdentityService], held: AuthenticatedCaller) -> d
             "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
         }
         token["is_domain"] = False
-        # A peer that is shown the token asks for the role by its name: "reader" also of a member.
+        # Peers check for a role by its name, such as "reader", so list implied roles as well.
         token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(held.roles))]
         if "nocatalog" not in request.query.names():
             token["catalog"] = _catalog(request)
