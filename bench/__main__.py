@@ -68,7 +68,7 @@ def _finish(run: Run, load_before: float, asked: argparse.Namespace, hosts: list
     if asked.write:
         part = f", {asked.profile} alone" if asked.profile else ""
         part += f", {', '.join(f'{number:,}' for number in hosts)} hosts" if asked.hosts else ""
-        report.replace_section(PAGE, f"{asked.database}, {mode}{part}", text)
+        report.replace_run(PAGE, f"{asked.database}, {mode}{part}", text)
     _summarise(run, facts)
     say(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {PAGE.relative_to(ROOT)}" * asked.write))
 

@@ -17,7 +17,8 @@ PAGE = ROOT / "docs" / "evidence" / "bench" / "scale.md"
 #: Of those that have one of their own.
 PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler", "reservations")}
 PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
-PAGES["floor"] = PAGE.with_name("placement.md")
+PAGES["floor"] = PAGE.with_name("floor.md")
+PAGES["explain"] = PAGE.with_name("explain.md")
 
 #: In the order in which `scale` runs them: the quick ones first.
 COMMANDS = ("index", "explain", "large", "growth", "processes", "million")
@@ -61,7 +62,7 @@ def main(arguments: list[str]) -> int:
             commands[word]()
     finally:
         facts = {
-            "run": f"{_section(asked)}, {time.monotonic() - started:.0f} s in all; "
+            "run": f"{_run_name(asked)}, {time.monotonic() - started:.0f} s in all; "
             f"load average before it {load:.1f}, after it {os.getloadavg()[0]:.1f}"
         }
         _keep(asked, found, facts)
@@ -77,11 +78,11 @@ def _keep(asked: argparse.Namespace, found: list[Figure], facts: dict[str, str])
     (out / f"{name}.json").write_text(json.dumps({"facts": facts, "figures": [asdict(one) for one in found]}, indent=1))
     page = PAGES.get(asked.command, PAGE)
     if asked.write:
-        report.replace_section(page, _section(asked), text)
+        report.replace_run(page, _run_name(asked), text)
     print(f"\nAll figures: build/bench/{name}.json and .md" + (f"; written to {page.relative_to(ROOT)}" * asked.write))
 
 
-def _section(asked: argparse.Namespace) -> str:
+def _run_name(asked: argparse.Namespace) -> str:
     return "index" if asked.command == "index" else f"{asked.command}, {asked.database}"
 
 

@@ -132,14 +132,25 @@ def machine_facts() -> dict[str, str]:
     }
 
 
-def replace_section(page: Path, name: str, text: str) -> None:
-    """Put `text` between the markers of this name in a page; the prose around them is written by hand."""
-    opening, closing = f"<!-- figures: {name} -->\n", f"<!-- end: {name} -->\n"
-    old = page.read_text() if page.exists() else "# Placement beside upstream\n"
-    if opening in old:
-        before, _, rest = old.partition(opening)
-        after = rest.partition(closing)[2]
-    else:
-        before, after = f"{old.rstrip()}\n\n## {name}\n\n", ""
+_OPENING, _CLOSING = "<!-- figures -->\n", "<!-- end of the figures -->\n"
+
+
+def replace_run(page: Path, run: str, text: str) -> None:
+    """Replace the rows of `run` in the one table of a page by those of `text`, the Markdown of a run.
+
+    The block of figures has a line for each run (when, where, how), and one table whose first column is the run. The
+    text around the block is written by hand. Earlier figures of the run are in git.
+    """
+    old = page.read_text() if page.exists() else f"# {page.stem.capitalize()}\n"
+    if _OPENING not in old:
+        old = f"{old.rstrip()}\n\n## Figures\n\n{_OPENING}{_CLOSING}"
+    before, _, rest = old.partition(_OPENING)
+    block, _, after = rest.partition(_CLOSING)
+    runs = [line for line in block.splitlines() if line.startswith("* **") and not line.startswith(f"* **{run}**")]
+    kept = [row for row in block.splitlines() if row.startswith("| ") and not row.startswith((f"| {run} |", "| run |"))]
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    facts = "; ".join(line.removeprefix("* ") for line in text.splitlines() if line and not line.startswith("|"))
+    rows = [f"| {run} {row}" for row in table[2:]]
+    lines = [*runs, f"* **{run}**: {facts}", "", f"| run {table[0]}", f"|---{table[1]}", *kept, *rows]
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(f"{before}{opening}{text}{closing}{after}")
+    page.write_text(f"{before}{_OPENING}" + "".join(f"{line}\n" for line in lines) + f"{_CLOSING}{after}")
