@@ -7,7 +7,7 @@ from pathlib import Path
 
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.migration_workflow import MigrationStep, MoveKind, Where
+from moorage.compute.model.migration_workflow import MigrationStep, MoveKind, StepName, Where
 from moorage.compute.model.servers import VmState
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "server-operations.md"
@@ -37,17 +37,17 @@ def steps() -> str:
 
 
 def step_row(kind: str, step: MigrationStep) -> str:
-    dies = "the server is there: it waits, or is evacuated"
+    dies = "the server is on that host: it waits for the host, or is evacuated"
     if step.without is not None:
         dies = f"`{step.without}`"
-    if step.name == "build-again":
-        dies += ", and to another one, unless it was told where"
+    if step.name == StepName.REBUILD:
+        dies += ", then another destination, unless the request names one"
     elif step.name in migration_workflow.REPEATED_STEPS and step.without is None:
-        dies = "it waits, nothing else does"
-    elif step.name == "take-over":
-        dies = "ERROR there: evacuate it, or reboot it hard"
-    elif step.name in migration_workflow.HOMEWARD:
-        dies = "ERROR there: evacuate it, or it goes on when that is back"
+        dies = "the step waits for the host; nothing else does"
+    elif step.name == StepName.POST_LIVE:
+        dies = "ERROR on that host: evacuate the server, or reboot it hard"
+    elif step.name in migration_workflow.REVERT_STEPS:
+        dies = "ERROR on that host: evacuate the server, or the step continues when the host is back"
     then, otherwise = (f"`{name}`" if name else "" for name in (step.then, step.otherwise))
     cells = kind, f"`{step.name}`", step.where.value, then or "the end", otherwise or "ERROR", dies
     return f"| {' | '.join(cells)} |\n"

@@ -1,10 +1,18 @@
-"""Flavors, servers, their actions, and the hosts that run them: the Compute API v2.1 and the build of a server.
+"""The compute service: the Compute API v2.1 (as Nova's), and the scheduling, building and moving of servers.
 
-    service     use cases of the API: flavor_service, server_service, host_service, agent_service
-    build       the task that schedules servers and gives allocations back; placing: from a server to a claim
-    lifecycle   [pure] what each operation may do in which state
-    messages    [pure] what a host is told
-    client      what other services and host agents ask
+    api          routes, schemas, handlers, views
+    service      `ComputeService`: the use cases, constructed and connected
+    servers      create, delete, operate on and explain servers
+    agents       the host agents' side: heartbeats, jobs, reports, domains; and hosts that die
+    catalogue    flavors, key pairs, and the migration of bare-metal flavors
+    moves        resize, migrate, live-migrate, evacuate, unshelve
+    scheduling   find a host for servers and claim it
+    hosts        services, aggregates, and what Placement is told about them
+    requests     what several use cases share: request parsing, quotas, groups, commands to hosts
+    store        SQL, one module per table family
+    model        pure values and decisions: states, operations, steps of moves, quotas
+    client       the client that other services and host agents use
 
-Not here: what happens on a host (`moorage.agent`), and how a host is chosen (`moorage.scheduler`).
+Each package may import the ones below it. Not here: what happens on a host (`moorage.agent`), and which host is best
+(`moorage.scheduler`).
 """

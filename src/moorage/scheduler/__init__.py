@@ -1,17 +1,16 @@
-"""Which host may hold a server: pure deciders between a flavor and a claim.
+"""Which host may run a server: pure decisions between a flavor and a claim.
 
-    extra_specs        keys of a flavor -> what is asked for, or a refusal that names key and remedy
-    processors         hw:cpu_policy and its like -> shared and dedicated processors
-    known_specs        values that only hypervisors read -> a refusal, from microversion 2.86 on
-    flavor_resources   flavor + extra specs + image -> a request
-    prefilters         aggregates -> where Placement shall look
-    candidate_query    request + where -> the query to Placement
-    hosts              what is known of a host, and what is wanted of one
-    filters            a host -> a reason against it, or None
-    server_groups      a policy and where the members are -> a reason against a host, or a preference
-    weighers           a host -> numbers, more is better
-    select             candidates -> an order of hosts
-    reasons            all that was counted on the way -> words for users and for administrators
+    extra_specs        extra specs of a flavor (and of a device profile) -> parsed, or refused with key and remedy
+    processors         hw:cpu_policy and related keys -> shared and dedicated processors
+    flavor_resources   flavor + extra specs + image -> ResourceRequest
+    prefilters         aggregates -> where Placement shall search
+    candidate_query    request + search scope -> query of GET /allocation_candidates
+    filters            HostState + ServerRequirements -> a reason against the host, or None
+    server_groups      policy + hosts of the members -> a reason against a host, or a preference
+    weighers           HostFacts -> numbers; more is better
+    host_ranking       candidates -> hosts, best first
+    reasons            everything counted on the way -> messages for users and administrators
+    options            settings of all of these
 
-Not here: any I/O. `moorage.compute.scheduling.host_selection` asks Placement, and claims what was selected.
+Called by `moorage.compute.scheduling`, which asks Placement and claims the selected host. Not here: any I/O.
 """

@@ -1,4 +1,4 @@
-"""A request, and where it may go, as query parameters of ``GET /allocation_candidates``.
+"""A resource request and its search scope as query parameters of ``GET /allocation_candidates``.
 
 ``[("resources", "MEMORY_MB:512,VCPU:2"), ("required", "CUSTOM_A,!CUSTOM_B"), ("resources_N", "CUSTOM_X:1"),
 ("root_required", "!CUSTOM_RESERVATION_HOST,!COMPUTE_STATUS_DISABLED")]``
@@ -21,17 +21,17 @@ Query = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class SearchScope:
-    """Which trees come into question at all; what Placement can tell by itself."""
+    """The provider trees that come into question, as far as Placement can decide it."""
 
-    in_tree: str | None = None  #: the root of the only one
-    member_of: tuple[str, ...] = ()  #: each one more condition: ``in:A,B``, ``!in:C``
-    is_for_reserved: bool = False  #: reserved hosts are open to it though no class of its flavor says so
+    in_tree: str | None = None  #: root uuid of the only tree allowed
+    member_of: tuple[str, ...] = ()  #: conditions that must all hold: ``in:A,B``, ``!in:C``
+    is_for_reserved: bool = False  #: allow reserved hosts although no resource class of the flavor asks for them
 
 
 def candidate_query(request: ResourceRequest, scope: SearchScope = SearchScope()) -> Query:
-    """In a stable order; without a limit."""
+    """The query, in a stable order and without a limit."""
     query: Query = []
-    # Being in an aggregate is the host's matter: one group that asks for it is enough, but it must ask for something.
+    # Aggregates contain whole hosts, so one group with the condition is enough, but that group must have resources.
     asks_for_members = "" if "" in request.groups else min(_with_resources(request))
     for suffix, group in sorted(request.groups.items()):
         if group.resources:
@@ -57,10 +57,10 @@ def _with_resources(request: ResourceRequest) -> list[str]:
 
 
 def _avoiding_reserved_regions(request: ResourceRequest, group: RequestGroup) -> RequestGroup:
-    """`group`, kept off regions that were loaded for other reservations than that which `request` takes from.
+    """`group`, with regions forbidden that were loaded for reservations other than that of `request`.
 
-    Other requests come to no host of reservations at all. A trait of another reservation opens nothing: an image can
-    require any.
+    Requests without a reservation never get hosts of reservations. Requiring the trait of another reservation gives no
+    access, because an image can require any trait.
     """
     if not any(is_accelerator_class(name) for name in group.resources) or not request.is_for_reserved:
         return group
@@ -71,7 +71,7 @@ def _avoiding_reserved_regions(request: ResourceRequest, group: RequestGroup) ->
 
 
 def _trait_terms(group: RequestGroup) -> Sequence[str]:
-    """``A,!B`` in one parameter; each ``in:A,B`` in one of its own, as Placement wants it."""
+    """``A,!B`` as one value; each ``in:A,B`` as a value of its own, as Placement requires."""
     single = [trait for trait in group.required if not trait.startswith("in:")]
     plain = ",".join([*single, *(f"!{trait}" for trait in group.forbidden)])
     return [*([plain] if plain else []), *(trait for trait in group.required if trait.startswith("in:"))]

@@ -1,21 +1,22 @@
-"""A flavor's extra specs, read: what is asked of Placement, key by key, and a clear word where a key cannot be meant.
+"""Reads extra specs of flavors: requests to Placement, key by key; refuses keys and values that make no sense.
 
 Spec: docs/evidence/specs/flavor-resources.md
 
 Keys that are read here, `S` being empty or a group suffix of 1 to 64 letters, digits, ``_`` and ``-``:
 
-    resources<S>:<CLASS> = <amount>             0 takes the class out of the request
+    resources<S>:<CLASS> = <amount>             0 removes the class from the request
     trait<S>:<TRAIT>     = required|forbidden   the trait may be ``in:A,B``: any of these
     group_policy         = none|isolate         needed as soon as two groups have a suffix
     same_subtree         = <S>,<S>              these groups below one provider; more such sets after a ``;``
     root_required        = <TRAIT>,!<TRAIT>     traits that the host's own provider has, or has not
 
-The last two are not Nova's (there they come from ports and from its own filters only); it passes them by.
+The last two do not exist in Nova, which ignores them (there they come from ports and from its own filters only).
 
-Nova ignores what it cannot read and places the server without it (measured on 34.0.0: ``resources:CUSTOM_X=-1``
-gets a server and no CUSTOM_X). Here it is refused when the flavor is made, naming the key and the remedy.
+Nova ignores keys and values that it cannot read and places the server without them (measured on 34.0.0:
+``resources:CUSTOM_X=-1`` gets a server and no CUSTOM_X). Here they are refused when the flavor is changed, with the key
+and the remedy. Values that only hypervisors read are checked by `check_known_specs`, from microversion 2.86 on.
 
-Not here: what the amounts add up to with the flavor's own fields (`flavor_resources`), processors (`processors`).
+Not here: the totals together with the flavor's own fields (`flavor_resources`), and processors (`processors`).
 """
 
 import re
@@ -26,7 +27,7 @@ from functools import cache
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom
 
-#: Largest amount that Placement takes for one class.
+#: Largest amount that Placement accepts for one class.
 MAX_AMOUNT = 2**31 - 1
 GROUP_POLICIES = ("none", "isolate")
 POLICY_KEY, SUBTREE_KEY, ROOT_KEY = "group_policy", "same_subtree", "root_required"
@@ -38,7 +39,7 @@ _AMOUNT = re.compile(r"\s*\d+\s*\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class ExtraSpecs:
-    """`amounts` by (suffix, class) with the zeros, `traits` by (suffix, trait)."""
+    """Parsed extra specs: `amounts` by (suffix, class), with zeros; `traits` by (suffix, trait)."""
 
     amounts: Mapping[tuple[str, str], int]
     traits: Mapping[tuple[str, str], bool]  #: True: required, False: forbidden
@@ -51,7 +52,7 @@ class ExtraSpecs:
         return sorted({suffix for suffix, _ in (*self.amounts, *self.traits)})
 
     def totals(self) -> dict[str, int]:
-        """Amount by class over all groups; a class that was named only with 0 is there with 0."""
+        """Amount by class over all groups; a class named only with 0 is included with 0."""
         totals: dict[str, int] = {}
         for (_, name), amount in self.amounts.items():
             totals[name] = totals.get(name, 0) + amount
@@ -59,7 +60,7 @@ class ExtraSpecs:
 
 
 def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
-    """Raises `Invalid`, naming key and remedy, for the first key that cannot be meant."""
+    """Parses `extra_specs`. Raises `Invalid`, naming key and remedy, for the first key that makes no sense."""
     amounts: dict[tuple[str, str], int] = {}
     traits: dict[tuple[str, str], bool] = {}
     for key, value in extra_specs.items():
@@ -83,7 +84,7 @@ def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
 
 
 def trait_name(key: str, name: str) -> str:
-    """`name`, a trait or ``in:`` and several. Raises `Invalid` naming `key` where there is no such trait."""
+    """Checks and returns `name`: a trait, or ``in:`` and several. Raises `Invalid` naming `key` for an unknown trait."""
     for trait in name.removeprefix("in:").split(","):
         if not is_custom(trait) and trait not in _standard_traits():
             remedy = "use a standard trait, or a custom one: CUSTOM_ and then A-Z, 0-9 and _ only"
@@ -200,12 +201,16 @@ _NAMESPACES = {key.partition(":")[0] for key in _KNOWN_VALUES}
 
 
 def known_spec_meanings() -> dict[str, str]:
-    """{key: what its value is}, for the reference of extra specs."""
+    """{key: description of its value}, for the reference of extra specs."""
     return {key: meaning for key, (_, meaning) in _KNOWN_VALUES.items()}
 
 
 def check_known_specs(given: Mapping[str, str]) -> None:
-    """Raises `Invalid` for an unknown key of a known namespace, and for a value that a known key does not have."""
+    """Raises `Invalid` for an unknown key in a known namespace, and for a value that a known key does not accept.
+
+    Below microversion 2.86 clients may set anything in these namespaces, so only keys that matter for scheduling are
+    checked there. Source: the validators of Nova 34 (`nova.api.validation.extra_specs`), each value tried.
+    """
     for key, value in given.items():
         pattern, meaning = _KNOWN_VALUES.get(re.sub(r"\.\d+\Z", ".#", key), ("", ""))
         if pattern and re.fullmatch(pattern, value) is None:
@@ -224,10 +229,11 @@ def _similar_keys(key: str) -> Iterator[str]:
 
 
 def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What the profile that a flavor with `extra_specs` names adds to these.
+    """The extra specs that the device profile named by a flavor adds to the flavor's own `extra_specs`.
 
-    Group n has the suffix ``device_profile_<n>``, as in Nova; ``accel:`` keys of the profile get it too. So what is
-    asked of Placement, and what the host plugs, is read from one place, whatever becomes of the profile later.
+    Group n has the suffix ``device_profile_<n>``, as in Nova; so have ``accel:`` keys of the profile. The query to
+    Placement and the host's attachments are thus both read from the server's copy of the flavor, which keeps them even if
+    the profile changes later.
     """
     added = {}
     for number, group in enumerate(groups):
@@ -235,7 +241,7 @@ def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mappin
             kind, _, rest = key.partition(":")
             added[f"{kind}device_profile_{number}:{rest}"] = str(value)
     own = read_extra_specs(extra_specs)
-    # Nova's rule: with one group of the flavor's own at most, nobody can have meant them to exclude each other.
+    # Nova's rule: with at most one group in the flavor itself, isolation cannot have been intended.
     if len([suffix for suffix in own.suffixes() if suffix]) <= 1 and own.group_policy is None:
         added.setdefault(POLICY_KEY, "none")
     return added

@@ -1,6 +1,6 @@
-"""What Placement cannot know of a host. A filter answers a reason against it, or None.
+"""Filters: what Placement cannot know about a host. A filter returns a reason against the host, or None.
 
-Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are found by
+Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are loaded by
 `moorage.wiring.scheduler`; docs/guides/adding-a-filter.md tells how to write one.
 """
 
@@ -13,32 +13,32 @@ from moorage.scheduler.server_groups import ServerGroupView, group_rejection
 
 @dataclass(frozen=True)
 class HostState:
-    """A compute host as compute itself knows it."""
+    """A compute host as the compute service knows it."""
 
     name: str
     root_uuid: str  #: of its provider tree
     zone: str  #: availability zone
-    is_up: bool  #: its service reported lately and nobody forced it down
+    is_up: bool  #: its service reported recently and is not forced down
     is_enabled: bool
     hypervisor_type: str = ""
-    architecture: str | None = None  #: of its processors, where it says
+    architecture: str | None = None  #: of its processors, if the host reports it
     metadata: Mapping[str, frozenset[str]] = field(default_factory=dict)  #: {key: its values in the host's aggregates}
 
 
 @dataclass(frozen=True)
 class ServerRequirements:
-    """What is asked of the host itself, beyond what Placement looks at."""
+    """What a server requires of its host, beyond what Placement checks."""
 
     server_id: str
     zone: str | None = None
     host: str | None = None
-    excluded_hosts: Mapping[str, str] = field(default_factory=dict)  #: {host: why not}
-    beside: frozenset[str] | None = None  #: hosts of the servers that it is to be with: one of these
+    excluded_hosts: Mapping[str, str] = field(default_factory=dict)  #: {host: reason}
+    beside: frozenset[str] | None = None  #: hosts of the servers of the hint ``same_host``; one of these is required
     group: ServerGroupView | None = None
     architecture: str | None = None  #: of the image
-    hypervisor_type: str | None = None  #: that the image is made for
-    functions: frozenset[str] = frozenset()  #: of accelerators, as `weighers.wanted_functions` finds them
-    #: For filters of other packages; ours go by what was made of them above.
+    hypervisor_type: str | None = None  #: that the image requires
+    functions: frozenset[str] = frozenset()  #: of accelerators, see `weighers.wanted_functions`
+    #: For filters of other packages; Moorage's own use the values derived above.
     project_id: str = ""
     hints: Mapping[str, object] = field(default_factory=dict)
     extra_specs: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class ServerRequirements:
 
 Filter = Callable[[HostState, ServerRequirements], str | None]
 
-#: The reason against a tree of Placement that is no host of this compute service.
+#: The reason against a provider tree that is no host of this compute service.
 UNKNOWN_HOST = "no compute service has registered it"
 
 
@@ -77,7 +77,7 @@ def service_is_up(host: HostState, requirements: ServerRequirements) -> str | No
 
 
 def runs_the_image(host: HostState, requirements: ServerRequirements) -> str | None:
-    """A host that does not say what it is takes any image: its hypervisor will say no if it must."""
+    """A host that does not report its architecture or hypervisor accepts any image; its hypervisor refuses it if need be."""
     if requirements.architecture and host.architecture and requirements.architecture != host.architecture:
         return f"the image is for {requirements.architecture} processors"
     if (
@@ -93,7 +93,7 @@ def keeps_the_group(host: HostState, requirements: ServerRequirements) -> str | 
     return None if requirements.group is None else group_rejection(requirements.group, host.root_uuid)
 
 
-#: In the order in which their reasons are most use to a reader.
+#: In the order in which their reasons help a reader most.
 FILTERS: tuple[Filter, ...] = (
     is_wanted_host,
     is_not_ruled_out,
@@ -109,7 +109,7 @@ FILTERS: tuple[Filter, ...] = (
 def rejects(
     host: HostState, requirements: ServerRequirements, more: Mapping[str, Filter] = MappingProxyType({})
 ) -> tuple[str, str] | None:
-    """The first reason against `host`, and the name of the filter that gives it. `more`: other packages', asked last."""
+    """(name of the filter, reason) of the first filter that rejects `host`, or None. `more`: filters of other packages, last."""
     for passes in FILTERS:
         if reason := passes(host, requirements):
             return passes.__name__, reason

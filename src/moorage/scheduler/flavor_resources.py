@@ -1,9 +1,9 @@
-"""A flavor as a request to Placement: its own fields, changed and extended by its extra specs.
+"""A flavor and an image as a request to Placement: the flavor's fields, changed and extended by its extra specs.
 
 Spec: docs/evidence/specs/flavor-resources.md
 
-What the keys are: `extra_specs`; dedicated processors: `processors`. Every other key is somebody else's and is left
-alone (``bitstream``, ``function``, ``quota:...``). How the request is asked: `candidate_query`.
+The keys are defined in `extra_specs`, dedicated processors in `processors`. Other keys (``bitstream``, ``function``,
+``quota:...``) are ignored here. `candidate_query` turns the request into a query.
 """
 
 import math
@@ -17,14 +17,14 @@ from moorage.scheduler.extra_specs import SUBTREE_KEY, ExtraSpecs, read_extra_sp
 from moorage.scheduler.processors import POLICY_KEY, THREADS_KEY, split_processors
 
 PROFILE_KEY = "accel:device_profile"
-#: On the root of a host whose hypervisor can give accelerators to servers; Nova asks for it with a device profile too.
+#: On the root of a host whose hypervisor can attach accelerators; Nova, too, requires it with a device profile.
 ACCELERATORS_TRAIT = "COMPUTE_ACCELERATORS"
 _OWN_CLASSES = ("VCPU", "MEMORY_MB", "DISK_GB")
 
 
 @dataclass(frozen=True)
 class FlavorFields:
-    """What of a flavor says how much a server takes. `root_gb` is 0 for a server that boots from a volume."""
+    """The fields of a flavor that determine resources. `root_gb` is 0 for a server that boots from a volume."""
 
     vcpus: int
     memory_mb: int
@@ -45,7 +45,7 @@ class RequestGroup:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """`groups` by suffix (empty for the group without one). Only groups in `same_subtree` may be without resources."""
+    """`groups` by suffix (empty: the unsuffixed group). Only groups in `same_subtree` may have no resources."""
 
     groups: Mapping[str, RequestGroup]
     group_policy: str | None = None
@@ -55,12 +55,12 @@ class ResourceRequest:
 
     @property
     def is_for_reserved(self) -> bool:
-        """Whether it takes from a reservation, so that reserved hosts are open to it."""
+        """Whether it uses a reservation, which gives it access to reserved hosts."""
         return any(is_reservation_class(name) for group in self.groups.values() for name in group.resources)
 
     @property
     def names(self) -> tuple[frozenset[str], frozenset[str]]:
-        """(resource classes, traits) that Placement must know to read the request at all."""
+        """(resource classes, traits) that Placement must know, because it refuses a query with an unknown name."""
         classes = {name for group in self.groups.values() for name in group.resources}
         traits = {
             trait
@@ -72,7 +72,7 @@ class ResourceRequest:
 
 
 def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
-    """Raises `Invalid`, naming key and remedy, for extra specs that no server could be placed with."""
+    """Raises `Invalid`, naming key and remedy, for extra specs with which no server could be placed."""
     specs = read_extra_specs(extra_specs)
     amounts = specs.totals()
     if not any(amounts.values()) and all(amounts.get(name) == 0 for name in _OWN_CLASSES):
@@ -86,9 +86,9 @@ def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
 
 
 def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None = None) -> ResourceRequest:
-    """What a server of `flavor` asks of Placement.
+    """The request of a server of `flavor`.
 
-    A flavor of 2 VCPU, 512 MB and 10 GB with ``resources:CUSTOM_GOLD=1`` and ``resources:VCPU=0`` asks for
+    A flavor of 2 VCPU, 512 MB and 10 GB with ``resources:CUSTOM_GOLD=1`` and ``resources:VCPU=0`` requests
     ``{"CUSTOM_GOLD": 1, "DISK_GB": 10, "MEMORY_MB": 512}``. Raises `Invalid` as `check_extra_specs` does.
     """
     check_extra_specs(flavor.extra_specs)
@@ -96,7 +96,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     image = image_properties or {}
     groups = {suffix: _group(specs, suffix) for suffix in specs.suffixes()}
     plain = groups.get("", RequestGroup())
-    # An override counts wherever it stands: resources1:VCPU=2 moves the processors into group 1.
+    # An override applies in any group: resources1:VCPU=2 moves the processors into group 1.
     overridden = specs.totals()
     cpus = split_processors(flavor.vcpus, flavor.extra_specs, image, overridden)
     own = {name: amount for name, amount in _own_amounts(flavor, cpus.amounts) if amount and name not in overridden}
@@ -130,7 +130,7 @@ def _group(specs: ExtraSpecs, suffix: str) -> RequestGroup:
 
 
 def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
-    """What Placement would refuse. With `own_fields` the flavor's own fields are still to come into group ""."""
+    """Raises `Invalid` where Placement would refuse. `own_fields`: the flavor's fields are still to be added to group ""."""
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():
         if suffix in together and not (group.resources or group.required or group.forbidden):
@@ -158,7 +158,7 @@ def _own_amounts(flavor: FlavorFields, cpus: Mapping[str, int]) -> Iterator[tupl
 
 
 def _persistent_memory(extra_specs: Mapping[str, str]) -> dict[str, int]:
-    """``hw:pmem=4GB,4GB,1TB``: a class for each name, as often as it is named."""
+    """``hw:pmem=4GB,4GB,1TB``: one class per name; the amount is the number of times it is named."""
     names = [name.strip() for name in extra_specs.get("hw:pmem", "").split(",") if name.strip()]
     amounts = Counter(f"CUSTOM_PMEM_NAMESPACE_{name}" for name in names)
     for name in amounts:
@@ -175,7 +175,7 @@ def _check_processors(flavor: FlavorFields, pcpus: int) -> None:
 
 
 def _image_traits(properties: Mapping[str, str]) -> list[str]:
-    """An image may ask for traits (``trait:X=required``), never for resources."""
+    """Traits that the image requires (``trait:X=required``); an image cannot request resources."""
     traits = []
     for key, value in sorted(properties.items()):
         if key.startswith("trait:"):
@@ -186,7 +186,7 @@ def _image_traits(properties: Mapping[str, str]) -> list[str]:
     return traits
 
 
-#: Properties that bear on scheduling, besides ``trait:``; what else an image has is not kept with the server.
+#: Image properties that matter for scheduling, besides ``trait:``.
 _SCHEDULING_PROPERTIES = frozenset(
     {
         "hw_architecture", "architecture", "img_hv_type", "hypervisor_type",
@@ -198,19 +198,19 @@ _HYPERVISORS = {"kvm": "qemu"}
 
 
 def scheduling_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Of an image's properties, those that bear on where a server of it may run."""
+    """The image properties that determine where a server may run; the job payloads keep only these."""
     return {
         key: value for key, value in properties.items() if key.startswith("trait:") or key in _SCHEDULING_PROPERTIES
     }
 
 
 def architecture(needs: Mapping[str, str]) -> str | None:
-    """``x86_64``, ``aarch64``, however the image spells it."""
+    """The architecture that the image requires, in one spelling: ``x86_64``, ``aarch64``."""
     name = (needs.get("hw_architecture") or needs.get("architecture") or "").lower()
     return _ARCHITECTURES.get(name, name) or None
 
 
 def hypervisor_type(needs: Mapping[str, str]) -> str | None:
-    """``qemu`` and so on, in lower case; KVM is QEMU here, as hosts report it."""
+    """The hypervisor type that the image requires, in lower case; KVM becomes ``qemu``, as hosts report it."""
     name = (needs.get("img_hv_type") or needs.get("hypervisor_type") or "").lower()
     return _HYPERVISORS.get(name, name) or None

@@ -1,9 +1,10 @@
-"""From candidates to an order of hosts: those of one answer of Placement, weighed together.
+"""Ranks the hosts of one Placement answer: candidates -> hosts, best first.
 
-    Contest(candidates) . order(...) -> roots, the best first . taken(...) -> order again, for the next server
+    HostRanking(roots of candidates, ...) -> order(seed, group) -> roots, best first
+                                          -> refresh_root(root) after a claim, then order again for the next server
 
-One answer may serve several servers that ask for the same: what was claimed for the first is subtracted here, and
-whether it is still there for the second Placement says when it is claimed.
+One answer may serve several servers with the same request. Claims for earlier servers are subtracted from the facts;
+whether a candidate is still free is decided by Placement when it is claimed.
 """
 
 import hashlib
@@ -20,10 +21,10 @@ Multipliers = Mapping[str, float]
 
 
 class HostRanking:
-    """`roots`: of each candidate the root of its tree. `host_facts`: asked once for each root, and again when refresh_root.
+    """`roots`: the root of each candidate's tree. `host_facts`: called once per root, and again by `refresh_root`.
 
-    `multipliers`: {weigher: number}; `aggregate_multipliers`: {root: {weigher: number}}, of hosts in aggregates that say so. `plugin_weighers`:
-    weighers of other packages, which count once where nobody says otherwise.
+    `multipliers`: {weigher: number}; `aggregate_multipliers`: {root: {weigher: number}} from the metadata of aggregates.
+    `plugin_weighers`: of other packages; their default multiplier is 1.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class HostRanking:
         self._factors = np.array([self._factors_of(name) for name in self._weighers]).reshape(self._numbers.shape)
 
     def order(self, seed: str, group: ServerGroupView | None = None, *, subset: int = 1) -> Iterator[str]:
-        """Roots, the best first. Equals, and the first `subset` among themselves, come in an order of `seed` alone:
-        different servers do not all run to the same host, and the same server comes to the same answer again.
+        """Root uuids, best first.
+
+        Hosts of equal weight, and the first `subset` hosts, are shuffled by `seed` alone: different servers do not all go to
+        the same host, and the same server gets the same answer again.
         """
         if not self.roots:
             return iter(())
@@ -70,7 +73,7 @@ class HostRanking:
         return iter([self.roots[at] for at in order.tolist()])
 
     def weights(self, group: ServerGroupView | None = None) -> Numbers:
-        """Of each root, in the order of `roots`."""
+        """The weight of each root, in the order of `roots`."""
         total: Numbers = (normalised(self._numbers) * self._factors).sum(axis=0)
         if group is not None and group.policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY):
             name = group.policy.value.replace("-", "_")
@@ -79,11 +82,11 @@ class HostRanking:
         return total
 
     def refresh_root(self, root: str) -> None:
-        """Something of it was claimed: its facts are asked again."""
+        """Reads the facts of the root again, after a claim on it."""
         self._numbers[:, self._position[root]] = self._numbers_of(root)
 
     def _numbers_of(self, root: str) -> list[float]:
-        """What each weigher says of it."""
+        """One number from each weigher."""
         facts = self._host_facts(root)
         return [weigher(facts, self._weigher_input) for weigher in self._weighers.values()]
 
@@ -94,7 +97,7 @@ class HostRanking:
         )
 
     def _factors_of(self, name: str) -> Numbers:
-        """The multiplier of one weigher, by root."""
+        """The multiplier of one weigher for each root."""
         factors = np.full(len(self.roots), self._multipliers[name])
         for root, aggregate_multipliers in self._aggregate_multipliers.items():
             if name in aggregate_multipliers and root in self._position:

@@ -1,12 +1,12 @@
-"""What Placement can decide by itself: aggregates, as conditions on where a candidate's host may be.
+"""Decisions about aggregates that Placement can take: conditions on the aggregates of a candidate's host.
 
-    availability zone    ``member_of=in:`` the aggregates of that zone; the default zone is "in none that has a zone"
-    tenant aggregates    metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
-    isolated aggregates  metadata ``trait:X=required``: closed to who does not require X
-    older reservations   their aggregate and no other place: one named by flavor or hint (`legacy_reservation`)
+    availability zone     ``member_of=in:`` the aggregates of that zone; default zone: in no aggregate with a zone
+    tenant aggregates     metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
+    isolated aggregates   metadata ``trait:X=required``: closed to servers that do not require X
+    legacy reservations   only the aggregate of the reservation that flavor or hint names (`legacy_reservation`)
 
-Source: Nova's request filters of the same names, and its options, which are the same here; for the last one what
-Blazar's own filter looks at, in flavors and hints that an older system made (R27, R28 of the instance reservations).
+Source: Nova's request filters of the same names, and its options, which are the same here; for legacy reservations the
+flavors, hints and metadata that Blazar's own filter reads (R27, R28 of the instance reservations).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,10 +30,10 @@ class AggregateView:
 
 @dataclass(frozen=True)
 class LegacyReservation:
-    """Whose aggregate a request is for.
+    """A reservation made by an older Blazar, by whose aggregate a request is restricted.
 
-    Of servers: a private flavor names it, and so does the aggregate's metadata. Of whole hosts: a hint of the user does,
-    and the aggregate has it for a name, and its owner in the metadata.
+    Instance reservations: a private flavor names it, and so does the aggregate's metadata. Host reservations: the user's
+    hint names it; it is the aggregate's name, and the aggregate's metadata names the owner.
     """
 
     id: str
@@ -41,7 +41,7 @@ class LegacyReservation:
 
     def has(self, aggregate: "AggregateView", project_id: str) -> bool:
         if self.is_hinted:
-            # Anybody can send the hint; the name alone would open the freepool itself.
+            # Any user can send the hint. Without the check of the owner, its value could be the freepool's name.
             return aggregate.name == self.id and aggregate.metadata.get(_OWNER_KEY) == project_id
         return aggregate.metadata.get(_RESERVATION) == self.id
 
@@ -55,14 +55,14 @@ def legacy_reservation(extra_specs: Mapping[str, str], hints: Mapping[str, objec
 
 @dataclass(frozen=True)
 class AggregateRules:
-    """Nova's options of these names, all off where nothing is said."""
+    """Nova's options of these names, all off by default."""
 
     limit_tenants_to_placement_aggregate: bool = False
     placement_aggregate_required_for_tenants: bool = False
     enable_isolated_aggregate_filtering: bool = False
 
     def apply_to(self, zone: str | None) -> bool:
-        """Whether aggregates say anything of a request for `zone`: where not, nobody need read them."""
+        """Whether aggregates matter for a request for `zone`; if not, they need not be read."""
         return zone is not None or self.limit_tenants_to_placement_aggregate or self.enable_isolated_aggregate_filtering
 
 
@@ -83,7 +83,7 @@ def aggregate_conditions(
     project_id: str,
     reservation: LegacyReservation | None = None,
 ) -> dict[str, str] | NoOpenAggregate:
-    """{value of ``member_of``: what it means}; each of them must hold."""
+    """{value of ``member_of``: its meaning in words}; all conditions must hold."""
     aggregates = list(aggregates)
     found: dict[str, str] = {}
     if zone is not None:

@@ -1,14 +1,14 @@
-"""Dedicated processors: what ``hw:cpu_policy`` and its like make of a flavor's vcpus.
+"""Dedicated processors: how ``hw:cpu_policy`` and related keys split a flavor's vcpus into VCPU and PCPU.
 
     hw:cpu_policy              shared (the default): VCPU; dedicated: PCPU; mixed: those of the mask PCPU, the rest VCPU
     hw:cpu_dedicated_mask      which of the guest's processors are dedicated, like ``2-3`` or ``^0-1``; mixed only
     hw:cpu_thread_policy       prefer; require, isolate: hosts with, without hyperthreading; not with shared
     hw:emulator_threads_policy share; isolate: one dedicated processor more for the emulator; dedicated only
 
-The image may name the policies too (``hw_cpu_policy``, ``hw_cpu_thread_policy``) where the flavor leaves them open.
+The image can set the policies too (``hw_cpu_policy``, ``hw_cpu_thread_policy``) if the flavor does not.
 
-Nova asks a second time with VCPU where PCPU has no candidate, for hosts older than that class. Not here: a server
-that asked for dedicated processors gets them or a reason.
+Nova repeats the query with VCPU if PCPU has no candidate, for hosts older than that class. Moorage does not: a server
+that asks for dedicated processors gets them or a reason.
 """
 
 import re
@@ -30,7 +30,7 @@ _PART = re.compile(r"(\^?)(\d{1,5})(?:-(\d{1,5}))?\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Processors:
-    """`amounts` in place of the flavor's vcpus; traits for the group without a suffix."""
+    """`amounts` replace the flavor's vcpus; the traits are for the unsuffixed group."""
 
     amounts: Mapping[str, int]
     required: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Processors:
 def split_processors(
     vcpus: int, extra_specs: Mapping[str, str], image_properties: Mapping[str, str], overridden: Mapping[str, int]
 ) -> Processors:
-    """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for what cannot be meant together."""
+    """`overridden`: amounts of the ``resources:`` keys. Raises `Invalid` for keys that contradict each other."""
     specs = {key: value for key in (*_VALUES, MASK_KEY) if (value := extra_specs.get(key)) is not None}
     for key, allowed in _VALUES.items():
         _from_image(specs, key, image_properties)
@@ -65,7 +65,7 @@ def split_processors(
 
 
 def _from_image(specs: dict[str, str], key: str, image_properties: Mapping[str, str]) -> None:
-    """The image's word where the flavor has none; both must agree where both have one."""
+    """The image's value if the flavor has none; if both have one, they must agree."""
     name = key.replace(":", "_")
     wanted = image_properties.get(name) if key != EMULATOR_KEY else None
     if wanted is None:
@@ -78,7 +78,7 @@ def _from_image(specs: dict[str, str], key: str, image_properties: Mapping[str, 
 
 
 def _dedicated(policy: str, vcpus: int, mask: str | None) -> int:
-    """How many of the guest's processors are dedicated."""
+    """Number of the guest's processors that are dedicated."""
     if policy != "mixed":
         if mask is not None:
             raise Invalid(f"{MASK_KEY}={mask} needs {POLICY_KEY}=mixed")
@@ -95,7 +95,7 @@ def _dedicated(policy: str, vcpus: int, mask: str | None) -> int:
 
 
 def _masked(mask: str, vcpus: int) -> set[int]:
-    """The numbers in ``0-3,^1``; with exclusions only, all others."""
+    """The numbers in ``0-3,^1``; if the mask only excludes, all other processors."""
     included: set[int] = set()
     excluded: set[int] = set()
     for part in mask.split(","):

@@ -1,9 +1,9 @@
-"""Why no host was found: counted and without names for users, with them for administrators.
+"""Why no host was found: counted and without host names for users, with names for administrators.
 
     No valid host was found. 12 hosts considered; resources:CUSTOM_GOLD=1 left 3; 3 hosts: its compute service is down.
 
-The beginning is Nova's, which clients look for. What was counted: first by Placement, constraint by constraint, then
-by the scheduler's own filters, then the claims that others were quicker with.
+The first sentence is Nova's; clients look for it. Then come the counts: first by Placement, constraint by constraint,
+then by the scheduler's filters, then the claims overtaken by others.
 """
 
 from collections import Counter
@@ -28,18 +28,18 @@ class RejectionCount:
 
 @dataclass(frozen=True)
 class Reasons:
-    """`asked`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: how many}."""
+    """`asked`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: number}."""
 
     asked: str
     counts: tuple[RejectionCount, ...] = ()
-    note: str = ""  #: what is to be said without any count
-    closest: tuple[str, ...] = ()  #: hosts that lack least, and what
+    note: str = ""  #: a reason without a count
+    closest: tuple[str, ...] = ()  #: hosts that lack least, and what they lack
     change: str = ""  #: the smallest change that would make the request fit
     rejected: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     refused_claims: Mapping[str, int] = field(default_factory=dict)
 
     def user_message(self) -> str:
-        """Terms and counts; no host is named."""
+        """Conditions and counts, without host names."""
         parts = []
         if self.counts:
             considered = self.counts[0].before
@@ -56,7 +56,7 @@ class Reasons:
         return ". ".join([*parts, *([self.note] if self.note else [])]).rstrip(".") + "."
 
     def admin_details(self) -> str:
-        """A line for each thing that is known, hosts by name."""
+        """One line per fact, with host names."""
         lines = [self.asked] if self.asked else []
         for one in self.counts:
             lines += [f"{one.condition}: {one.before} -> {one.after}", *(f"  {why}" for why in one.examples)]
@@ -71,7 +71,7 @@ class Reasons:
         return dict(Counter(why for _, why in self.rejected.values()))
 
     def filter_counts(self) -> Sequence[tuple[str, int, int]]:
-        """(filter, hosts before it, hosts after it) of those that took some away."""
+        """(filter, hosts before it, hosts after it) for filters that rejected some hosts."""
         left, found = len(self.rejected) + len(self.refused_claims), []
         ours, given = (passes.__name__ for passes in FILTERS), (by for by, _ in self.rejected.values())
         for name in dict.fromkeys(("is_known", *ours, *sorted(given))):

@@ -1,14 +1,14 @@
-"""Server groups: which hosts a policy leaves open, and how well one suits it.
+"""Server groups: which hosts a policy allows, and which it prefers.
 
     affinity             all members on one host
-    anti-affinity        at most `max_server_per_host` members on one host (1 where nothing is said)
-    soft-affinity        preferably where most of the others are
-    soft-anti-affinity   preferably where fewest of the others are
+    anti-affinity        at most `max_server_per_host` members on one host (default 1)
+    soft-affinity        preferably on the host with most members
+    soft-anti-affinity   preferably on the host with fewest members
 
-Two of a group may be placed at the same moment, each without knowing of the other. So the policy is asked twice: when
-a host is looked for, and in the transaction that gives the server its host, or a move its destination, under a lock of
-the group's row. A member that moves counts for anti-affinity wherever it is, goes to or may come back to; for the
-others where it will be.
+Two members may be placed at the same moment without knowing of each other. So the policy is checked twice: when a host
+is selected, and in the transaction that gives a server its host, or a move its destination, under a lock of the group's
+row. A member that moves counts for anti-affinity on its host, its destination and wherever it may return to; for the
+other policies where it will be.
 """
 
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ class GroupPolicy(StrEnum):
 
 @dataclass(frozen=True)
 class ServerGroupView:
-    """A group as one of its members sees it. `members`: {root uuid of a host: how many others are there}."""
+    """A group as one of its members sees it. `members`: {root uuid of a host: number of other members there}."""
 
     policy: GroupPolicy
     members: Mapping[str, int] = field(default_factory=dict)
-    max_server_per_host: int = 1  #: with anti-affinity
+    max_server_per_host: int = 1  #: for anti-affinity
 
 
 def group_rejection(group: ServerGroupView, root_uuid: str) -> str | None:
-    """Why the policy closes a host to one more member, or None."""
+    """The reason why the policy forbids one more member on the host, or None."""
     here = group.members.get(root_uuid, 0)
     if group.policy is GroupPolicy.AFFINITY and group.members and not here:
         return "its server group has affinity to another host"
@@ -44,14 +44,14 @@ def group_rejection(group: ServerGroupView, root_uuid: str) -> str | None:
 
 
 def affinity_root(group: ServerGroupView) -> str | None:
-    """The root of the one host that affinity leaves, if members are anywhere yet."""
+    """The root uuid of the one host that affinity allows; None while no other member has a host."""
     if group.policy is not GroupPolicy.AFFINITY or not group.members:
         return None
     return min(group.members, key=lambda root: (-group.members[root], root))
 
 
 def group_preference(group: ServerGroupView, root_uuid: str) -> float:
-    """A number for the weigher: more is better; 0 everywhere for the policies that are not soft."""
+    """A number for the weigher: more is better; 0 for hard policies."""
     here = group.members.get(root_uuid, 0)
     if group.policy is GroupPolicy.SOFT_AFFINITY:
         return float(here)

@@ -1,7 +1,7 @@
-"""Which of the possible hosts is the better one: each weigher gives a host a number, more is better.
+"""Weighers: which of the possible hosts is better. Each weigher gives a host a number; more is better.
 
-As in Nova the numbers of one weigher are brought to 0..1 over the hosts that are compared, multiplied and added. A
-multiplier is an option, and an aggregate's metadata may have another one for its hosts (`multipliers_in`).
+As in Nova, the numbers of one weigher are scaled to 0..1 over the compared hosts, multiplied and added. Multipliers are
+options; an aggregate's metadata may override them for its hosts (`multipliers_in`).
 """
 
 import re
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 
-#: Classes of devices whose number on a host counts for the weigher of accelerators.
+#: Resource classes that count as accelerators.
 _DEVICE = re.compile(r"CUSTOM_ACCELERATOR_|(FPGA|PGPU|VGPU)\Z")
 _FUNCTION_KEY = re.compile(r"(?:accel|function)[A-Za-z0-9_-]{0,64}:(.+)\Z|function[A-Za-z0-9_-]{0,64}\Z")
 _NO_FUNCTION = ("device_profile", "bitstream_signature", "saved_state")
@@ -24,37 +24,37 @@ _JOINERS = re.compile(r"[^A-Z0-9]+")
 
 @dataclass(frozen=True)
 class HostFacts:
-    """Of one host, what weighers go by."""
+    """The facts about one host that weighers use."""
 
     free_memory_mb: float = 0.0
     free_processors: float = 0.0
     free_disk_gb: float = 0.0
     free_accelerators: float = 0.0
     has_function: bool = False  #: a device carries the wanted function already
-    jobs: int = 0  #: under way on the host
-    failed_builds: int = 0  #: since one succeeded
-    #: For weighers of other packages, and there only where one is on; ours go by what was made of them above.
-    free: Mapping[str, float] = field(default_factory=dict)  #: {resource class: units that nobody holds}, in its tree
+    jobs: int = 0  #: in progress on the host
+    failed_builds: int = 0  #: since the last build that succeeded
+    #: Only if weighers of other packages are enabled; Moorage's own use the values derived above.
+    free: Mapping[str, float] = field(default_factory=dict)  #: {resource class: free units}, in its provider tree
     traits: frozenset[str] = frozenset()  #: of all providers in its tree
 
 
 @dataclass(frozen=True)
 class WeigherInput:
-    """Of one server, what weighers go by."""
+    """The facts about the server that weighers use."""
 
     wants_accelerators: bool = False
 
 
-#: More is better; NaN: it says nothing of this host.
+#: More is better; NaN: no statement about this host.
 Weigher = Callable[[HostFacts, WeigherInput], float]
 
 
 def _accelerators(facts: HostFacts, task: WeigherInput) -> float:
-    """Most free ones for who wants some, fewest for who wants none: those are kept for who needs them."""
+    """Prefer hosts with many free accelerators for servers that need one, and with few for servers that do not."""
     return facts.free_accelerators if task.wants_accelerators else -facts.free_accelerators
 
 
-#: By the name that options and metadata have before ``_weight_multiplier``, with the multiplier that holds without.
+#: {name, as in the option ``<name>_weight_multiplier``: (weigher, default multiplier)}.
 #: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.group_preference`).
 WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
     "ram": (lambda facts, task: facts.free_memory_mb, 1.0),
@@ -63,8 +63,8 @@ WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
     "io_ops": (lambda facts, task: facts.jobs, -1.0),
     "build_failure": (lambda facts, task: -facts.failed_builds, 1_000_000.0),
     "accelerator": (_accelerators, 1.0),
-    # More than all the others together but failed builds: to program a region takes seconds to minutes, and throws
-    # away what the next server may want of it.
+    # More than all others together except failed builds: programming a region takes seconds to minutes, and removes a
+    # function that the next server may need.
     "function": (lambda facts, task: float(facts.has_function), 10.0),
     "soft_affinity": (None, 1.0),
     "soft_anti_affinity": (None, 1.0),
@@ -73,9 +73,7 @@ SUFFIX = "_weight_multiplier"
 
 
 def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIGHERS) -> dict[str, float]:
-    """Multipliers of `weighers` in an aggregate's metadata: ``{"ram_weight_multiplier": "-1.0"}``. What is no number is
-    passed by.
-    """
+    """Multipliers of `weighers` in an aggregate's metadata, ``{"ram_weight_multiplier": "-1.0"}``; ignores other values."""
     found = {}
     for key, value in metadata.items():
         name = key.removesuffix(SUFFIX)
@@ -88,17 +86,16 @@ def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIG
 
 
 def prefers_free_capacity(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
-    """Whether more room is better, as usual: then the best of a fair sample is nearly as good as the best of all hosts.
-    Who fills one host after the other is drawn to few of them, and who favours the hosts of an aggregate to those. What
-    weighers of other packages are drawn to nobody knows: who has some must not ask this.
+    """Whether more free capacity is better, as by default: then the best of a fair sample is nearly the best of all hosts.
+
+    A negative multiplier (fill one host after the other) or an aggregate's multipliers favour few hosts, which a sample may
+    miss. Do not call this if weighers of other packages are enabled: what they favour is unknown.
     """
     return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
 
 
 def normalised(numbers: Numbers) -> Numbers:
-    """Each row to 0..1: its least becomes 0, its most 1; all 0 where they are equal. What is not known is 0 too: it adds
-    nothing, whatever the factor.
-    """
+    """Scales each row to 0..1: its minimum becomes 0, its maximum 1. A row of equal numbers becomes 0, and so does NaN."""
     least = np.fmin.reduce(numbers, axis=-1, keepdims=True)
     span = np.fmax.reduce(numbers, axis=-1, keepdims=True) - least
     span[span == 0] = 1.0
@@ -112,7 +109,7 @@ def is_accelerator(resource_class: str) -> bool:
 
 
 def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
-    """Functions and bitstreams that a flavor wants programmed, as `carries_function` compares them: letters and digits."""
+    """Functions and bitstreams that a flavor wants programmed, reduced to letters and digits as `carries_function` needs."""
     found = set()
     for key, value in extra_specs.items():
         match = _FUNCTION_KEY.match(key)

@@ -10,7 +10,7 @@ from moorage.agent.jobs.server_build import NoAcceleration, ServerBuilder
 from moorage.compute.model.migration_workflow import (
     EVENTS,
     HOST_STEPS,
-    MOST_DESTINATIONS,
+    MAX_DESTINATIONS,
     REPEATED_STEPS,
     STEPS,
     Move,
@@ -79,7 +79,7 @@ def test_an_evacuation_goes_to_another_host_as_often_as_that_makes_sense():
             assert (other.source_host, other.old_flavor, other.details["died"][-1]) == ("one", move.old_flavor, "two")
             other = replace(other, step="build-again", dest_host="two")
         move = other
-    assert tried == MOST_DESTINATIONS
+    assert tried == MAX_DESTINATIONS
 
 
 @pytest.mark.parametrize("values", [{"wanted_host": "two"}, {"details": {"abandoned": True}}, {"step": "clean"}])

@@ -137,7 +137,7 @@ def test_it_does_not_come_to_a_host_before_that_has_cleaned_up(cloud):
     cloud.admin_do(server_id, "migrate")
     assert cloud.status(server_id) == ("ACTIVE", None, second.name)
     (said,) = [event["details"] for event in last_action(cloud, server_id)["events"] if event["details"]]
-    assert "what is left of the server there is not cleaned up yet" in said
+    assert "the host has not yet cleaned up what is left of the server" in said
     has_room(first)
     cloud.run_for(AWHILE)
     cloud.admin_do(server_id, "migrate")

@@ -23,7 +23,7 @@ from moorage.compute.agents.agent_service import AgentService
 from moorage.compute.hosts.host_service import UP_WINDOW_S, HostService
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.lifecycle import HostDies
-from moorage.compute.model.migration_workflow import STEPS, Move, MoveKind
+from moorage.compute.model.migration_workflow import STEPS, Move, MoveKind, StepName
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import move_store, server_store
@@ -135,10 +135,10 @@ class DeadHostsTask:
         reason = f"Host {job.queue} went down in the middle of the {move.kind} ({step.name})."
         if step.without is not None:
             return self._continue_move(connection, move, server, reason)
-        if move.kind is MoveKind.LIVE and step.name == "take-over":
+        if move.kind is MoveKind.LIVE and step.name == StepName.POST_LIVE:
             reason += " Evacuate it, or reboot it hard when that host is back."
             return self._migrations.arrive_in_error(connection, move, server, reason)
-        if step.name in migration_workflow.HOMEWARD and server.vm_state is VmState.RESIZED:
+        if step.name in migration_workflow.REVERT_STEPS and server.vm_state is VmState.RESIZED:
             reason += " Evacuate it; if that host comes back before, it goes on."
             self._migrations.return_to_dead_host(connection, move, server, reason)
             return [job.queue]

@@ -34,13 +34,13 @@ ZONE_KEY = "availability_zone"
 
 @dataclass(frozen=True)
 class HostDetails:
-    """A host with what is derived from other rows and from the clock."""
+    """A host with values derived from other rows and from the clock."""
 
     host: Host
     is_up: bool
     zone: str
     servers: tuple[tuple[str, str], ...]  #: (id, name)
-    flavors: tuple[Flavor, ...]  #: of those servers
+    flavors: tuple[Flavor, ...]  #: the flavors of those servers
 
     @property
     def vcpus_used(self) -> int:
@@ -104,7 +104,7 @@ class HostService:
         disabled_reason: str | None = None,
         forced_down: bool | None = None,
     ) -> HostDetails:
-        """None leaves a value as it is; enabling forgets the reason."""
+        """Changes a service; None leaves a value unchanged. Enabling clears the reason."""
         name = next((one.host.name for one in self.hosts() if one.host.service_uuid == service_uuid), None)
         if name is None:
             raise NotFound(f"Service {service_uuid} could not be found.")
@@ -120,8 +120,9 @@ class HostService:
         disabled_reason: str | None = None,
         forced_down: bool | None = None,
     ) -> HostDetails:
-        """As `set_service`, of the host called so. Raises `Invalid` when it is not to be forced down any more, and
-        has not cleaned up what was evacuated from it.
+        """As `set_service`, by host name.
+
+        Raises `Invalid` for an end of forced-down while the host has not cleaned up what was evacuated from it.
         """
         changes: dict[str, object] = {}
         if is_enabled is not None:
@@ -134,8 +135,8 @@ class HostService:
                 raise NotFound(f"Could not find binary {COMPUTE_BINARY} on host {name}.")
             if forced_down is False and move_store.is_left(connection, name):
                 raise Invalid(
-                    f"Host {name} stays forced down: servers were evacuated from it, and what is left of them there is "
-                    "not cleaned up. Start its agent, which does that, and repeat the request."
+                    f"Host {name} stays forced down: servers were evacuated from it, and it has not cleaned up what is "
+                    "left of them. Start its agent, which does that, and repeat the request."
                 )
             if changes:
                 host_store.set_service(connection, name, **changes)
@@ -148,10 +149,10 @@ class HostService:
         return details
 
     def delete_service(self, name: str) -> None:
-        """Forget a host that has no servers; its providers in Placement follow. An agent that still runs comes back.
+        """Deletes a host without servers; its providers in Placement are deleted by a job. A running agent registers it again.
 
-        One that is down may be gone for good, and is forgotten too when all that is left of moves is what it was to clean
-        up: with what they hold of it. If it does come back, it cleans up before it is known again.
+        A host that is down may never return: it can be deleted even if it still has to clean up after moves, together with
+        their allocations. If it does return, it cleans up before it is registered again.
         """
 
         def work(connection: Connection) -> None:
@@ -179,8 +180,9 @@ class HostService:
         self._hints.send(BUILD_QUEUE)
 
     def _enqueue_status(self, connection: Connection, host: str) -> None:
-        """The trait that keeps Placement's candidates off a disabled host follows; the scheduler's own filter
-        does so from the commit on.
+        """Enqueues the publication of the trait that keeps a disabled host out of Placement's candidates.
+
+        The scheduler's own filter rejects the host from the commit on.
         """
         job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_STATUS, f"host:{host}", {"host": host})
         server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
@@ -209,7 +211,7 @@ class HostService:
         name: str | None = None,
         metadata: Mapping[str, str | None] | None = None,
     ) -> Aggregate:
-        """`metadata` is merged; None as a value removes the key."""
+        """`metadata` is merged; the value None removes a key."""
 
         def work(connection: Connection) -> None:
             aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
@@ -265,7 +267,7 @@ class HostService:
 
 
 def _check_zone(connection: Connection, aggregate_id: int, name: str, zone: str | None) -> None:
-    """A host is in one availability zone, and does not change it under its servers."""
+    """A host is in one availability zone and does not change it while it has servers."""
     others = [one.zone for one in host_store.all_aggregates(connection) if name in one.hosts and one.id != aggregate_id]
     conflicting = next((other for other in others if other and zone and other != zone), None)
     if conflicting:

@@ -1,6 +1,7 @@
-"""Placement is told which hosts are in which aggregates, so that it can choose among them by itself (`member_of`).
+"""Publishes to Placement: which hosts are in which aggregates, which are disabled, and which were deleted.
 
-Aggregates of others on the same provider stay. Repeating it is harmless; what got lost is found at the next start.
+With aggregates Placement can select among hosts by itself (`member_of`). Aggregates of other owners on a provider stay.
+All functions may be repeated without harm; a lost publication of aggregates is repeated at the next start.
 """
 
 import logging
@@ -19,17 +20,17 @@ from moorage.placement.client.placement_client import PlacementClient, Provider
 
 log = logging.getLogger(__name__)
 
-JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: tell Placement in which aggregates a host is
+JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
 
 
 def enqueue(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
-    """In the transaction that changes an aggregate; the caller hints at the builder's queue."""
+    """In the transaction that changes an aggregate; the caller wakes the builder's queue."""
     job = NewJob(ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
     server_store.BUILD_JOBS.enqueue(connection, job, clock.now())
 
 
 def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) -> None:
-    """Of one host. Raises `Unavailable` when somebody else changed them at that moment."""
+    """Publishes the aggregates of one host. Raises `Unavailable` if they were changed concurrently."""
     with read(engine) as connection:
         host = host_store.host(connection, name)
         ours = host_store.all_aggregates(connection)
@@ -49,7 +50,7 @@ def publish_aggregates(engine: Engine, placement: PlacementClient, name: str) ->
 
 
 def publish_all_aggregates(engine: Engine, placement: PlacementClient) -> None:
-    """What Placement does not know yet: of a database older than this, or of a job that was lost."""
+    """Publishes what Placement does not know yet, for example because a job was lost."""
     with read(engine) as connection:
         roots = {host.name: host.report.provider_uuid for host in host_store.all_hosts(connection)}
         ours = host_store.all_aggregates(connection)
@@ -62,17 +63,17 @@ def publish_all_aggregates(engine: Engine, placement: PlacementClient) -> None:
 
 
 def publish_status(placement: PlacementClient, host: Host) -> None:
-    """The trait of a disabled host is set or taken away. Raises `Unavailable` while others keep changing its traits."""
+    """Sets or removes the trait of a disabled host. Raises `Unavailable` while others keep changing its traits."""
     try:
         placement.put_trait(host.report.provider_uuid, DISABLED_HOST_TRAIT, wanted=not host.is_enabled)
     except NotFound:
         log.warning("the host has no provider yet", extra={"host": host.name})
     except ConcurrentUpdate as error:
-        raise Unavailable(error.message) from error  # later, with what is new
+        raise Unavailable(error.message) from error  # the job is tried again, with the traits as they are then
 
 
 def forget_host(placement: PlacementClient, root_uuid: str) -> None:
-    """Its whole tree goes, children first. What is held there by others stays, and its ancestors with it."""
+    """Deletes the host's provider tree, children first. Providers with allocations of others stay, with their ancestors."""
     for provider in _children_first(placement.tree(root_uuid)):
         try:
             placement.delete_provider(provider.uuid)

@@ -1,17 +1,20 @@
-"""Moves of servers between hosts: which steps there are, in which order, and where each leads. Pure.
+"""The workflow of moves between hosts: the steps of each kind, their order, and where each leads.
 
-    resize, migration   place -> move-out -> move-in ....... then the server waits to be confirmed or reverted
-                        (confirmed) clean -> settle          (reverted) unmake -> swap -> go-back -> settle
-    resize in place     place -> move-out -> remake ........ the same, on one host: the image in transit keeps the old disk
-                        (confirmed) settle                   (reverted) strip -> swap -> return -> settle
-    live-migration      place -> receive -> hand-over -> take-over -> settle
-    evacuation          place -> build-again ............... when the old host is back: clean -> settle
-    unshelve            place -> build-again -> settle
-    deletion            keep ............................... of a server on a host that is down; when it is back:
-                                                             clean -> settle
+    resize, migration   prep -> migrate -> finish ............ then the server waits for confirm or revert
+                        (confirmed) confirm -> complete
+                        (reverted)  revert -> revert allocations -> finish revert -> complete
+    resize in place     prep -> migrate -> finish ............ the same on one host; the image in transit keeps the disk
+                        (confirmed) complete
+                        (reverted)  revert -> revert allocations -> finish revert -> complete
+    live-migration      prep -> pre live -> live -> post live -> complete
+    evacuation          prep -> rebuild ...................... when the old host is back: confirm -> complete
+    unshelve            prep -> rebuild -> complete
+    deletion            keep allocations ..................... of a server on a host that is down; when it is back:
+                                                               confirm -> complete
 
-While it lasts, the move itself is a consumer in Placement and holds what the server has on its old host; the server
-holds what it has on the new one. A step that fails leads back: `give-back` gives the server what the move holds.
+While a move lasts, it is a consumer in Placement itself: it holds the server's allocations on the old host, and the
+server holds those on the new one. A step that fails leads back; `ROLLBACK_ALLOCATIONS` returns the move's allocations to
+the server.
 
 Spec: docs/evidence/specs/accelerator-attach.md, R44 to R46
 """
@@ -26,7 +29,7 @@ from moorage.compute.model.servers import Flavor, Placed, TaskState, VmState
 
 
 class MoveKind(StrEnum):
-    """As ``os-migrations`` has them; the last three are not shown there."""
+    """The kinds in ``os-migrations``, which does not show the last three."""
 
     RESIZE = "resize"
     MIGRATION = "migration"
@@ -34,32 +37,57 @@ class MoveKind(StrEnum):
     EVACUATION = "evacuation"
     UNSHELVE = "unshelve"
     DELETION = "deletion"
-    #: It could not be built there, nor what there was of it be taken away; it is elsewhere by now, or nowhere.
+    #: A build failed on a host, which could not delete what it had begun; the server is on another host or on none.
     FAILED_BUILD = "failed-build"
 
 
-#: Kinds of moves that leave something on a host that is down: it goes before that host does anything else.
+#: Kinds of moves that leave something on a host that is down; the host deletes it before it does anything else.
 KINDS_WITH_LEFTOVERS = frozenset({MoveKind.EVACUATION, MoveKind.DELETION})
 
 
 class Where(StrEnum):
-    """Who does a step."""
+    """The side that runs a step."""
 
     SOURCE = "source"
     DESTINATION = "destination"
-    ELSEWHERE = "elsewhere"  #: that of both on which the server is not
-    HERE = "here"  #: the task that speaks to Placement
+    ELSEWHERE = "elsewhere"  #: source or destination, whichever does not have the server
+    HERE = "here"  #: the compute service itself (`migration_worker`), which talks to Placement
+
+
+class StepName:
+    """Names of the steps, in Nova's words; the values are stored in moves and are the kinds of the steps' jobs."""
+
+    PREP = "place"  #: select and claim a destination
+    MIGRATE = "move-out"  #: source: stop the guest, upload its disk
+    FINISH = "move-in"  #: destination: build the guest from that disk
+    ROLLBACK = "move-back"  #: source: start the guest again after a failed `FINISH`
+    ROLLBACK_ALLOCATIONS = "give-back"  #: return the allocations from the move to the server
+    CONFIRM = "clean"  #: source: delete what is left of the server there
+    COMPLETE = "settle"  #: release the move's allocations; the move is over
+    CLEAN_UP = "drop"  #: the host without the server: delete what is left of a server that is being deleted
+    REVERT = "unmake"  #: destination: delete the guest
+    REVERT_ALLOCATIONS = "swap"  #: the server's allocations become what it had on the source
+    FINISH_REVERT = "go-back"  #: source: start the guest again
+    FINISH_IN_PLACE = "remake"  #: these four replace FINISH, ROLLBACK, REVERT and FINISH_REVERT ...
+    ROLLBACK_IN_PLACE = "remake-back"
+    REVERT_IN_PLACE = "strip"
+    FINISH_REVERT_IN_PLACE = "return"  #: ... if source and destination are one host
+    PRE_LIVE = "receive"  #: destination: prepare to receive the guest
+    LIVE = "hand-over"  #: source: migrate the running guest
+    POST_LIVE = "take-over"  #: destination: the guest is here now
+    REBUILD = "build-again"  #: destination: build the guest of an evacuation or unshelve
+    KEEP_ALLOCATIONS = "keep"  #: the move takes over what the server holds on a host that is down
 
 
 @dataclass(frozen=True)
 class Move:
-    id: str  #: also the consumer
+    id: str  #: also its consumer uuid in Placement
     number: int
     server_id: str
     kind: MoveKind
     status: str  #: Nova's word
-    step: str | None  #: what is being done; None: nothing now
-    is_open: bool  #: something of it may be left on a host or in Placement
+    step: str | None  #: the current step; None: none in progress
+    is_open: bool  #: something of the server may be left on a host or in Placement
     source_host: str
     dest_host: str | None
     wanted_host: str | None
@@ -69,7 +97,8 @@ class Move:
     old_placed: Placed | None
     new_placed: Placed | None
     #: action_id, request_id; image_properties; transit_image_id; target; ends: the state of an evacuated server;
-    #: may_stay: whether it may end where it began; abandoned: see `AFTER_ABANDONING`; died: destinations of `retried_elsewhere` that died
+    #: may_stay: whether the old host is allowed; abandoned: see `AFTER_ABANDONING`; died: destinations that died, see
+    #: `retried_elsewhere`
     details: Mapping[str, Any]
     user_id: str
     project_id: str
@@ -79,14 +108,14 @@ class Move:
 
 @dataclass(frozen=True)
 class MigrationStep:
-    name: str  #: and the kind of its job
+    name: str  #: see `StepName`; also the kind of the step's job
     where: Where
     status: str
     then: str | None
-    otherwise: str | None  #: after a failure; None: the server is in ERROR, and the move is left to its deletion
-    task: TaskState | None = None  #: of the server; None: as it was
-    #: In its place where its host died, and the server is elsewhere; what may be of it there is left behind. None: the
-    #: server is on that host, so it waits with it, or is evacuated.
+    otherwise: str | None  #: after a failure; None: the server goes to ERROR, and the move ends when it is deleted
+    task: TaskState | None = None  #: of the server; None: unchanged
+    #: The step instead of this one if its host died and the server is elsewhere; leftovers are recorded. None: the
+    #: server is on that host, so it waits for the host or is evacuated.
     without: str | None = None
 
 
@@ -96,73 +125,129 @@ _PREP, _OUT, _IN, _BACK = (
     TaskState.RESIZE_FINISH,
     TaskState.RESIZE_REVERTING,
 )
-_GIVE_BACK = MigrationStep("give-back", Where.HERE, "error", None, None)
-_SETTLE = MigrationStep("settle", Where.HERE, "", None, None)
-#: Of a server that is deleted on its way there, or back: what may be of it where it is not goes.
-_DROP = MigrationStep("drop", Where.ELSEWHERE, "error", "settle", "drop", without="settle")
+_GIVE_BACK = MigrationStep(StepName.ROLLBACK_ALLOCATIONS, Where.HERE, "error", None, None)
+_SETTLE = MigrationStep(StepName.COMPLETE, Where.HERE, "", None, None)
+#: Of a server that is deleted during a move.
+_DROP = MigrationStep(
+    StepName.CLEAN_UP, Where.ELSEWHERE, "error", StepName.COMPLETE, StepName.CLEAN_UP, without=StepName.COMPLETE
+)
 
 _COLD = (
-    MigrationStep("place", Where.HERE, "pre-migrating", "move-out", "give-back", _PREP),
-    MigrationStep("move-out", Where.SOURCE, "migrating", "move-in", "give-back", _OUT),
-    MigrationStep("move-in", Where.DESTINATION, "post-migrating", None, "move-back", _IN, without="move-back"),
-    MigrationStep("move-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
+    MigrationStep(StepName.PREP, Where.HERE, "pre-migrating", StepName.MIGRATE, StepName.ROLLBACK_ALLOCATIONS, _PREP),
+    MigrationStep(StepName.MIGRATE, Where.SOURCE, "migrating", StepName.FINISH, StepName.ROLLBACK_ALLOCATIONS, _OUT),
+    MigrationStep(
+        StepName.FINISH, Where.DESTINATION, "post-migrating", None, StepName.ROLLBACK, _IN, without=StepName.ROLLBACK
+    ),
+    MigrationStep(StepName.ROLLBACK, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _IN),
     _GIVE_BACK,
-    MigrationStep("clean", Where.SOURCE, "confirming", "settle", "clean"),
+    MigrationStep(StepName.CONFIRM, Where.SOURCE, "confirming", StepName.COMPLETE, StepName.CONFIRM),
     _SETTLE,
     _DROP,
-    MigrationStep("unmake", Where.DESTINATION, "reverting", "swap", None, _BACK, without="swap"),
-    MigrationStep("swap", Where.HERE, "reverting", "go-back", None, _BACK),
-    MigrationStep("go-back", Where.SOURCE, "reverting", "settle", None, _BACK),
-    # In place of move-in, move-back, unmake and go-back, where both flavors are on one host.
-    MigrationStep("remake", Where.SOURCE, "post-migrating", None, "remake-back", _IN),
-    MigrationStep("remake-back", Where.SOURCE, "post-migrating", "give-back", None, _IN),
-    MigrationStep("strip", Where.SOURCE, "reverting", "swap", None, _BACK),
-    MigrationStep("return", Where.SOURCE, "reverting", "settle", None, _BACK),
+    MigrationStep(
+        StepName.REVERT,
+        Where.DESTINATION,
+        "reverting",
+        StepName.REVERT_ALLOCATIONS,
+        None,
+        _BACK,
+        without=StepName.REVERT_ALLOCATIONS,
+    ),
+    MigrationStep(StepName.REVERT_ALLOCATIONS, Where.HERE, "reverting", StepName.FINISH_REVERT, None, _BACK),
+    MigrationStep(StepName.FINISH_REVERT, Where.SOURCE, "reverting", StepName.COMPLETE, None, _BACK),
+    # Replace FINISH, ROLLBACK, REVERT and FINISH_REVERT if both flavors are on one host.
+    MigrationStep(StepName.FINISH_IN_PLACE, Where.SOURCE, "post-migrating", None, StepName.ROLLBACK_IN_PLACE, _IN),
+    MigrationStep(StepName.ROLLBACK_IN_PLACE, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _IN),
+    MigrationStep(StepName.REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.REVERT_ALLOCATIONS, None, _BACK),
+    MigrationStep(StepName.FINISH_REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.COMPLETE, None, _BACK),
 )
-#: {step: what is done instead of it in a move that does not leave its host}. Nothing is left to clean at another place.
+#: {step: its replacement in a move that stays on its host}. No other host needs a cleanup.
 _IN_PLACE: Mapping[str, str] = {
-    "move-in": "remake",
-    "move-back": "remake-back",
-    "unmake": "strip",
-    "go-back": "return",
-    "clean": "settle",
-    "drop": "settle",
+    StepName.FINISH: StepName.FINISH_IN_PLACE,
+    StepName.ROLLBACK: StepName.ROLLBACK_IN_PLACE,
+    StepName.REVERT: StepName.REVERT_IN_PLACE,
+    StepName.FINISH_REVERT: StepName.FINISH_REVERT_IN_PLACE,
+    StepName.CONFIRM: StepName.COMPLETE,
+    StepName.CLEAN_UP: StepName.COMPLETE,
 }
 _LIVE = (
-    MigrationStep("place", Where.HERE, "preparing", "receive", "give-back", TaskState.MIGRATING),
     MigrationStep(
-        "receive", Where.DESTINATION, "preparing", "hand-over", "give-back", TaskState.MIGRATING, without="give-back"
+        StepName.PREP, Where.HERE, "preparing", StepName.PRE_LIVE, StepName.ROLLBACK_ALLOCATIONS, TaskState.MIGRATING
     ),
-    MigrationStep("hand-over", Where.SOURCE, "running", "take-over", "unmake", TaskState.MIGRATING),
-    MigrationStep("take-over", Where.DESTINATION, "running", "settle", None, TaskState.MIGRATING),
-    MigrationStep("unmake", Where.DESTINATION, "failed", "give-back", None, TaskState.MIGRATING, without="give-back"),
+    MigrationStep(
+        StepName.PRE_LIVE,
+        Where.DESTINATION,
+        "preparing",
+        StepName.LIVE,
+        StepName.ROLLBACK_ALLOCATIONS,
+        TaskState.MIGRATING,
+        without=StepName.ROLLBACK_ALLOCATIONS,
+    ),
+    MigrationStep(StepName.LIVE, Where.SOURCE, "running", StepName.POST_LIVE, StepName.REVERT, TaskState.MIGRATING),
+    MigrationStep(StepName.POST_LIVE, Where.DESTINATION, "running", StepName.COMPLETE, None, TaskState.MIGRATING),
+    MigrationStep(
+        StepName.REVERT,
+        Where.DESTINATION,
+        "failed",
+        StepName.ROLLBACK_ALLOCATIONS,
+        None,
+        TaskState.MIGRATING,
+        without=StepName.ROLLBACK_ALLOCATIONS,
+    ),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
 )
 _SPAWN = TaskState.REBUILD_SPAWNING
 _EVACUATION = (
-    MigrationStep("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.REBUILDING),
-    MigrationStep("build-again", Where.DESTINATION, "pre-migrating", None, "give-back", _SPAWN, without="give-back"),
-    MigrationStep("give-back", Where.HERE, "failed", None, None),
-    MigrationStep("clean", Where.SOURCE, "done", "settle", "clean"),
+    MigrationStep(
+        StepName.PREP,
+        Where.HERE,
+        "pre-migrating",
+        StepName.REBUILD,
+        StepName.ROLLBACK_ALLOCATIONS,
+        TaskState.REBUILDING,
+    ),
+    MigrationStep(
+        StepName.REBUILD,
+        Where.DESTINATION,
+        "pre-migrating",
+        None,
+        StepName.ROLLBACK_ALLOCATIONS,
+        _SPAWN,
+        without=StepName.ROLLBACK_ALLOCATIONS,
+    ),
+    MigrationStep(StepName.ROLLBACK_ALLOCATIONS, Where.HERE, "failed", None, None),
+    MigrationStep(StepName.CONFIRM, Where.SOURCE, "done", StepName.COMPLETE, StepName.CONFIRM),
     _SETTLE,
     _DROP,
 )
 _UNSHELVE = (
-    MigrationStep("place", Where.HERE, "pre-migrating", "build-again", "give-back", TaskState.UNSHELVING),
     MigrationStep(
-        "build-again", Where.DESTINATION, "migrating", "settle", "give-back", TaskState.SPAWNING, without="give-back"
+        StepName.PREP,
+        Where.HERE,
+        "pre-migrating",
+        StepName.REBUILD,
+        StepName.ROLLBACK_ALLOCATIONS,
+        TaskState.UNSHELVING,
+    ),
+    MigrationStep(
+        StepName.REBUILD,
+        Where.DESTINATION,
+        "migrating",
+        StepName.COMPLETE,
+        StepName.ROLLBACK_ALLOCATIONS,
+        TaskState.SPAWNING,
+        without=StepName.ROLLBACK_ALLOCATIONS,
     ),
     _GIVE_BACK,
     _SETTLE,
     _DROP,
 )
 
-#: Of what is not to come back.
+#: Steps of moves that only record leftovers on a host.
 _BEHIND = (
-    MigrationStep("keep", Where.HERE, "pre-migrating", "clean", None),
-    MigrationStep("clean", Where.SOURCE, "done", "settle", "clean"),
+    MigrationStep(StepName.KEEP_ALLOCATIONS, Where.HERE, "pre-migrating", StepName.CONFIRM, None),
+    MigrationStep(StepName.CONFIRM, Where.SOURCE, "done", StepName.COMPLETE, StepName.CONFIRM),
     _SETTLE,
 )
 
@@ -179,38 +264,38 @@ STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
     )
 }
 
-#: {step: what follows its success in a move that was abandoned}: an administrator has reset the server's state, so that
-#: nobody expects it at its destination any more. From the other steps a move goes on as ever: they are on the way back
-#: already, or what is at the source cannot run again.
+#: {step: the next one after it succeeds in an abandoned move}. A move is abandoned if an administrator resets the
+#: server's state: the server is no longer expected at its destination. All other steps continue as usual, because they
+#: already lead back, or because the guest at the source cannot run again.
 AFTER_ABANDONING: Mapping[str, str] = {
-    "place": "give-back",
-    "move-out": "move-back",
-    "move-in": "unmake",
-    "remake": "unmake",
-    "receive": "unmake",
+    StepName.PREP: StepName.ROLLBACK_ALLOCATIONS,
+    StepName.MIGRATE: StepName.ROLLBACK,
+    StepName.FINISH: StepName.REVERT,
+    StepName.FINISH_IN_PLACE: StepName.REVERT,
+    StepName.PRE_LIVE: StepName.REVERT,
 }
-#: Steps after which a server is where it belongs, and only what is left elsewhere is seen to.
-_DECIDED = frozenset({"clean", "settle", "drop"})
+#: Steps at which the server's place is decided, and only leftovers elsewhere remain.
+_DECIDED = frozenset({StepName.CONFIRM, StepName.COMPLETE, StepName.CLEAN_UP})
 
-#: Steps that build a server where it was not.
-_BUILDS = frozenset({"move-in", "build-again"})
+#: Steps that build a server on its destination.
+_BUILDS = frozenset({StepName.FINISH, StepName.REBUILD})
 
-#: Destinations of one request, where each dies while the server is built there.
-MOST_DESTINATIONS = 3
+#: Maximum number of destinations of one request, if each dies while the server is built there.
+MAX_DESTINATIONS = 3
 
-#: Steps that bring a server back to its old host: it is nowhere else any more.
-HOMEWARD = frozenset({"strip", "go-back", "return"})
+#: Steps that bring a server back to its old host; it is nowhere else any more.
+REVERT_STEPS = frozenset({StepName.REVERT_IN_PLACE, StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE})
 
 #: Statuses of moves whose servers are expected at their destination.
 STATUSES_TOWARDS_DESTINATION = frozenset({"pre-migrating", "migrating", "post-migrating", "preparing", "running"})
 
-#: Kinds of the jobs of hosts that are steps of moves.
+#: Job kinds of the steps that hosts run.
 HOST_STEPS = frozenset(step.name for steps in STEPS.values() for step in steps.values() if step.where is not Where.HERE)
 
-#: Jobs that are repeated until they succeed.
-REPEATED_STEPS = frozenset({"clean", "drop"})
+#: Steps that are repeated until they succeed.
+REPEATED_STEPS = frozenset({StepName.CONFIRM, StepName.CLEAN_UP})
 
-#: What `settle` makes of the status of a move that did not fail and was not reverted.
+#: Status after `COMPLETE` of a move that did not fail and was not reverted.
 FINAL_STATUSES: Mapping[MoveKind, str] = {
     MoveKind.RESIZE: "confirmed",
     MoveKind.MIGRATION: "confirmed",
@@ -221,29 +306,29 @@ FINAL_STATUSES: Mapping[MoveKind, str] = {
     MoveKind.FAILED_BUILD: "completed",
 }
 
-#: In ``os-instance-actions``, as Nova calls what comes nearest.
+#: Event of each step in ``os-instance-actions``: Nova's name for the nearest equivalent.
 EVENTS: Mapping[str, str] = {
-    "place": "conductor_migrate_server",
-    "move-out": "compute_resize_instance",
-    "move-in": "compute_finish_resize",
-    "move-back": "compute_finish_revert_resize",
-    "clean": "compute_confirm_resize",
-    "drop": "compute_drop_move",
-    "unmake": "compute_revert_resize",
-    "go-back": "compute_finish_revert_resize",
-    "receive": "compute_pre_live_migration",
-    "hand-over": "compute_live_migration",
-    "take-over": "compute_post_live_migration_at_destination",
-    "build-again": "compute_rebuild_instance",
-    "remake": "compute_finish_resize",
-    "remake-back": "compute_finish_revert_resize",
-    "strip": "compute_revert_resize",
-    "return": "compute_finish_revert_resize",
+    StepName.PREP: "conductor_migrate_server",
+    StepName.MIGRATE: "compute_resize_instance",
+    StepName.FINISH: "compute_finish_resize",
+    StepName.ROLLBACK: "compute_finish_revert_resize",
+    StepName.CONFIRM: "compute_confirm_resize",
+    StepName.CLEAN_UP: "compute_drop_move",
+    StepName.REVERT: "compute_revert_resize",
+    StepName.FINISH_REVERT: "compute_finish_revert_resize",
+    StepName.PRE_LIVE: "compute_pre_live_migration",
+    StepName.LIVE: "compute_live_migration",
+    StepName.POST_LIVE: "compute_post_live_migration_at_destination",
+    StepName.REBUILD: "compute_rebuild_instance",
+    StepName.FINISH_IN_PLACE: "compute_finish_resize",
+    StepName.ROLLBACK_IN_PLACE: "compute_finish_revert_resize",
+    StepName.REVERT_IN_PLACE: "compute_revert_resize",
+    StepName.FINISH_REVERT_IN_PLACE: "compute_finish_revert_resize",
 }
 
 
 def next_step(move: Move, *, succeeded: bool) -> MigrationStep | None:
-    """What comes after the step that the move is in."""
+    """The step after the current one; None if there is none."""
     if move.step is None:
         return None
     step = STEPS[move.kind][move.step]
@@ -254,7 +339,7 @@ def next_step(move: Move, *, succeeded: bool) -> MigrationStep | None:
 
 
 def step_of(move: Move, name: str) -> MigrationStep:
-    """The step called so, or what is done in its place in a move that stays on its host."""
+    """The step of this name, or its replacement in a move that stays on its host."""
     return STEPS[move.kind][_IN_PLACE.get(name, name) if is_in_place(move) else name]
 
 
@@ -263,28 +348,29 @@ def is_in_place(move: Move) -> bool:
 
 
 def host_of_step(move: Move, step: MigrationStep, server_host: str | None) -> str | None:
-    """Whose job it is; None: our own. `server_host`: where the server is."""
+    """The host that runs the step; None: the compute service itself. `server_host`: where the server is."""
     elsewhere = move.dest_host if move.dest_host != server_host else move.source_host
     hosts = {Where.SOURCE: move.source_host, Where.DESTINATION: move.dest_host, Where.ELSEWHERE: elsewhere}
     return hosts.get(step.where)
 
 
 def is_rebuilding_at_destination(move: Move) -> bool:
-    """Whether it is an evacuation whose destination is at work: if that dies too, nobody says how it ends."""
-    return move.kind is MoveKind.EVACUATION and move.step == "build-again"
+    """Whether it is an evacuation whose destination is building the server; if that host dies too, no report will come."""
+    return move.kind is MoveKind.EVACUATION and move.step == StepName.REBUILD
 
 
 def only_awaits_cleanup_on(move: Move, host: str) -> bool:
-    """Whether all that is left of it is what that host, its old one, has to clean up, which it may never do."""
-    return move.step == "clean" and move.source_host == host
+    """Whether the cleanup on `host`, its old host, is all that remains; that host may never return."""
+    return move.step == StepName.CONFIRM and move.source_host == host
 
 
 def retried_elsewhere(move: Move, new_id: str, now: datetime) -> Move | None:
-    """The same once more, where the destination died that the server was being built at; None: it ends there, for it was
-    to go to that one only, or too many have died.
+    """A new move with the same request, after the destination died during the build.
+
+    None if the request names that destination, if the move was abandoned, or if `MAX_DESTINATIONS` died.
     """
     died = [*move.details.get("died", ()), move.dest_host]
-    if move.step != "build-again" or move.wanted_host or is_abandoned(move) or len(died) >= MOST_DESTINATIONS:
+    if move.step != StepName.REBUILD or move.wanted_host or is_abandoned(move) or len(died) >= MAX_DESTINATIONS:
         return None
     details = {**move.details, "died": died}
     return replace(
@@ -294,25 +380,26 @@ def retried_elsewhere(move: Move, new_id: str, now: datetime) -> Move | None:
 
 
 def failed_to_build(move: Move, task: TaskState | None) -> bool:
-    """Whether the step that failed was to build the server at its destination, and nobody else sees to what is there.
-    `task`: of the server; one that is deleted by now goes from everywhere.
+    """Whether the failed step was to build the server on its destination, and nothing else cleans up there.
+
+    `task`: of the server; a server that is being deleted is deleted everywhere.
     """
     step = None if move.step is None else STEPS[move.kind][move.step]
     return step is not None and step.name in _BUILDS and (task is step.task or is_abandoned(move))
 
 
 def host_with_leftovers(move: Move) -> str | None:
-    """The host on which something of its server is still to be cleaned up: if the server came there, that would go, too."""
-    return move.source_host if move.step in ("keep", "clean") else None
+    """The host on which something of the server must still be deleted; the server must not go there before."""
+    return move.source_host if move.step in (StepName.KEEP_ALLOCATIONS, StepName.CONFIRM) else None
 
 
 def is_undecided(move: Move) -> bool:
-    """Whether it is not yet said where the server will be: nothing else may move it meanwhile."""
+    """Whether the place of the server is still open; nothing else may move it meanwhile."""
     return move.step not in _DECIDED
 
 
 def has_stopped_in_error(move: Move) -> bool:
-    """Whether a step of it failed from which nothing leads on; its server was left in ERROR."""
+    """Whether a step failed from which no step leads on, so that the server is in ERROR."""
     return (move.status, move.step) == ("error", None)
 
 
@@ -321,22 +408,22 @@ def is_abandoned(move: Move) -> bool:
 
 
 def may_be_elsewhere(move: Move, server_host: str | None) -> bool:
-    """Whether something of an undecided move may be on a host on which its server is not."""
+    """Whether something of the server may be on a host other than its own during this undecided move."""
     if is_in_place(move) or move.dest_host is None:
         return move.status == "finished"
-    # Also where a step failed from which nothing leads on: what it left behind nobody has seen to.
+    # Also if a step failed from which no step leads on: its leftovers have not been deleted.
     return bool({move.dest_host, move.source_host} - {server_host, None, ""})
 
 
 def arrival_state(move: Move) -> VmState | None:
-    """What the server is once the step that brings it to the destination has succeeded; None: another step."""
+    """The state of the server if the current step, once it succeeds, ends the move at the destination; None otherwise."""
     match move.kind, move.step:
-        case ((MoveKind.RESIZE | MoveKind.MIGRATION), ("move-in" | "remake")):
+        case ((MoveKind.RESIZE | MoveKind.MIGRATION), (StepName.FINISH | StepName.FINISH_IN_PLACE)):
             return VmState.RESIZED
-        case MoveKind.LIVE, "take-over":
+        case MoveKind.LIVE, StepName.POST_LIVE:
             return move.old_state
-        case MoveKind.EVACUATION, "build-again":
+        case MoveKind.EVACUATION, StepName.REBUILD:
             return VmState(move.details["ends"])
-        case MoveKind.UNSHELVE, "build-again":
+        case MoveKind.UNSHELVE, StepName.REBUILD:
             return VmState.ACTIVE
     return None

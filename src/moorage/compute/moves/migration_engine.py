@@ -1,6 +1,7 @@
-"""A move goes from step to step: each is begun with a job, and what became of that job decides on the next.
+"""Drives a move from step to step: a step begins with a job, and the job's result determines the next step.
 
-Inside the caller's transaction, with the server's row locked; whoever calls sends the hints after the commit.
+All methods run in the caller's transaction, with the server's row locked. They return the queues to wake; the caller
+sends the wake-ups after the commit.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from sqlalchemy import Connection
 
 from moorage.compute.model import lifecycle, migration_workflow
 from moorage.compute.model.job_payloads import host_job
-from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, Where
+from moorage.compute.model.migration_workflow import EVENTS, STEPS, MigrationStep, Move, MoveKind, StepName, Where
 from moorage.compute.model.servers import JOB_RELEASE, MOVE_QUEUE, Fault, Placed, Server, VmState
 from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
@@ -21,24 +22,26 @@ from moorage.jobs.model import JobState, NewJob
 
 
 def cleanup_queue(host: str) -> str:
-    """Jobs that a host does before all others: what was evacuated from it goes."""
+    """The queue of jobs that a host runs before all others: deleting what was evacuated from it."""
     return f"{host}/clean"
 
 
 class MigrationEngine:
+    """Begins, advances, aborts and completes moves."""
+
     def __init__(self, clock: Clock, ids: Ids) -> None:
         self._clock = clock
         self._ids = ids
 
     def begin_step(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
-        """Enqueue the job of a step. Answers whom to hint at.
+        """Enqueues the job of a step; returns the queue to wake.
 
-        `apart`: not in the row of the server's own jobs, for nothing else is done to what this is about.
+        `apart`: the job does not wait for the server's other jobs, because nothing else touches what it works on.
         """
         now = self._clock.now()
         step = migration_workflow.step_of(move, name)
         details = dict(move.details)
-        if step.name == "move-out":
+        if step.name == StepName.MIGRATE:
             details.setdefault("transit_image_id", self._ids.uuid())
         move_store.update_move(
             connection, move.id, now, step=step.name, status=step.status or move.status, details=details
@@ -55,7 +58,7 @@ class MigrationEngine:
         job = self._host_job(replace(move, details=details), server, step, host)
         queue = (
             cleanup_queue(host)
-            if move.kind in migration_workflow.KINDS_WITH_LEFTOVERS and step.name == "clean"
+            if move.kind in migration_workflow.KINDS_WITH_LEFTOVERS and step.name == StepName.CONFIRM
             else host
         )
         server_store.HOST_JOBS.enqueue(connection, replace(job, key=key, queue=queue), now)
@@ -71,13 +74,13 @@ class MigrationEngine:
         *,
         apart: bool = False,
     ) -> list[str]:
-        """What follows from the end of the step that `move` is in. Answers whom to hint at."""
+        """Continues after the end of the move's current step; returns the queues to wake."""
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
         if step.name in EVENTS:
             action_store.finish_event(connection, move.details["action_id"], EVENTS[step.name], now, error=error)
         if step.task is not None and server.task_state is not step.task and not migration_workflow.is_abandoned(move):
-            # Deleted: whoever did that cleans up.
+            # The server is being deleted, and the deletion cleans up.
             move_store.update_move(connection, move.id, now, status="error")
             return []
         goes_back = migration_workflow.is_abandoned(move) and step.name in migration_workflow.AFTER_ABANDONING
@@ -85,11 +88,11 @@ class MigrationEngine:
             return self._finish_at_destination(connection, move, server, state, result)
         if error is None and step.where is Where.SOURCE and isinstance(devices := result.get("devices"), list):
             server_store.update_server(connection, server.id, now, devices=devices)
-        if error is None and step.name in ("go-back", "return"):
+        if error is None and step.name in (StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE):
             self._restore_at_source(connection, move, server)
             move_store.update_move(connection, move.id, now, status="reverted")
             move = replace(move, status="reverted")
-        if step.name == "receive" and error is None:
+        if step.name == StepName.PRE_LIVE and error is None:
             details = {**move.details, "target": dict(result.get("target") or {})}
             move_store.update_move(connection, move.id, now, details=details)
             move = replace(move, details=details)
@@ -103,63 +106,79 @@ class MigrationEngine:
     def _stop_in_error(
         self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str
     ) -> list[str]:
-        """Nothing leads on from this failure: the server is in ERROR, there where it is. What else there is of it is left to
-        its deletion, but for what has nothing any more to go back to. Answers whom to hint at.
+        """No step leads on from this failure: the server goes to ERROR where it is; returns the queues to wake.
+
+        Leftovers elsewhere remain until the server is deleted, except those that can no longer be used to go back.
         """
-        if step.name == "take-over":
+        if step.name == StepName.POST_LIVE:
             return self.arrive_in_error(connection, move, server, error)
         now, move = self._clock.now(), replace(move, status="error")
         move_store.update_move(connection, move.id, now, status=move.status, step=None)
         queues = []
-        if step.name in ("go-back", "return"):
+        if step.name in (StepName.FINISH_REVERT, StepName.FINISH_REVERT_IN_PLACE):
             self._restore_at_source(connection, move, server)
-        if step.name == "go-back":
-            queues.append(self.begin_step(connection, move, server, "settle", apart=True))
+        if step.name == StepName.FINISH_REVERT:
+            queues.append(self.begin_step(connection, move, server, StepName.COMPLETE, apart=True))
         fault = Fault(500, error, f"move {move.id}, {step.name}", now)
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=None, fault=fault)
         return queues
 
     def abandon_move(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """An administrator has reset the server's state: the move ends, and leaves that state as it is.
+        """An administrator has reset the server's state: the move ends without changing that state. Returns the queues to wake.
 
-        What waits to be confirmed is confirmed, for nothing says any more that it could be reverted. What goes on goes
-        back, where there is a way (`moves.BACK`). What has stopped is undone where the server is at home, and confirmed
-        where it is not. Answers whom to hint at.
+        A move that waits for confirmation is confirmed, because the state no longer allows a revert. A move in progress goes
+        back where possible (`AFTER_ABANDONING`). A move that stopped in error is rolled back if the server is on its old host,
+        and confirmed if it is not.
         """
         if move.status == "finished":
-            return [self.begin_step(connection, move, server, "clean", apart=True)]
+            return [self.begin_step(connection, move, server, StepName.CONFIRM, apart=True)]
         if not migration_workflow.is_undecided(move):
             return []
         details = {**move.details, "abandoned": True}
         if migration_workflow.has_stopped_in_error(move) and migration_workflow.is_in_place(move):
-            details.pop("transit_image_id", None)  # perhaps all that there is of its disk: that image stays
+            details.pop("transit_image_id", None)  # keep the image: it may be the only copy of the disk
         move = replace(move, details=details)
         move_store.update_move(connection, move.id, self._clock.now(), details=details)
         if not migration_workflow.has_stopped_in_error(move):
             return []
         if server.placed != move.old_placed:
-            return [self.begin_step(connection, move, server, "clean", apart=True)]
-        return [self.begin_step(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+            return [self.begin_step(connection, move, server, StepName.CONFIRM, apart=True)]
+        return [
+            self.begin_step(
+                connection,
+                move,
+                server,
+                StepName.REVERT if move.kind is MoveKind.LIVE else StepName.ROLLBACK_ALLOCATIONS,
+            )
+        ]
 
     def abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """Its old host is down, and the server is to be evacuated: the move goes back without that host, and the
-        evacuation begins when it is over. Raises `Conflict` where the move has to come to its end first.
+        """The old host is down and the server is to be evacuated: the move goes back without that host, then the evacuation begins.
+
+        Returns the queues to wake. Raises `Conflict` if the move must come to its end first.
         """
         step = None if move.step is None else STEPS[move.kind][move.step]
         if (
             step is None
-            or step.name in ("swap", "keep")
+            or step.name in (StepName.REVERT_ALLOCATIONS, StepName.KEEP_ALLOCATIONS)
             or not (step.where is not Where.DESTINATION or _rolls_back_itself(move))
         ):
             raise Conflict(
-                f"Instance {server.id} has a {move.kind} to {move.dest_host or 'another host'} that is not over, and that "
-                "needs its old host no more: wait for its end (os-migrations)."
+                f"Instance {server.id} has a {move.kind} to {move.dest_host or 'another host'} that is not over and no "
+                "longer needs the old host: wait for its end (os-migrations)."
             )
         move = replace(move, details={**move.details, "abandoned": True})
         move_store.update_move(connection, move.id, self._clock.now(), details=move.details)
         if step.where is not Where.SOURCE:
-            return [MOVE_QUEUE]  # that step ends by itself
-        return [self.begin_step(connection, move, server, "unmake" if move.kind is MoveKind.LIVE else "give-back")]
+            return [MOVE_QUEUE]  # the current step ends by itself
+        return [
+            self.begin_step(
+                connection,
+                move,
+                server,
+                StepName.REVERT if move.kind is MoveKind.LIVE else StepName.ROLLBACK_ALLOCATIONS,
+            )
+        ]
 
     def record_leftovers(
         self,
@@ -172,9 +191,11 @@ class MigrationEngine:
         kind: MoveKind = MoveKind.DELETION,
         apart: bool = False,
     ) -> str:
-        """What may be of it on `host`, which is down, goes when that is back, before it counts as up; what is held there,
-        `placed`, nobody is offered until then. Answers whom to hint at. `ids`: as for `host_job`. `kind`: FAILED_BUILD
-        where the host is up, and cleans up beside what else it does, as soon as it can.
+        """Records that something of the server may be left on `host`; returns the queue to wake.
+
+        The host, which is down, deletes it when it is back, before it counts as up. Until then `placed`, the allocations there,
+        are kept from everybody else. `ids`: as for `host_job`. With `kind` FAILED_BUILD the host is up, and cleans up alongside
+        its other work as soon as it can.
         """
         now = self._clock.now()
         behind = Move(
@@ -183,10 +204,10 @@ class MigrationEngine:
             now, now,
         )  # fmt: skip
         move_store.insert_move(connection, behind)
-        queue = self.begin_step(connection, behind, server, "keep", apart=apart)
+        queue = self.begin_step(connection, behind, server, StepName.KEEP_ALLOCATIONS, apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
             if job.kind == JOB_RELEASE and job.state is JobState.READY:
-                # Whoever deleted it gives back what it holds: of what is kept, nothing any more.
+                # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release what is kept.
                 server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
                 release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
                 server_store.BUILD_JOBS.enqueue(connection, release, now)
@@ -195,10 +216,10 @@ class MigrationEngine:
     def continue_without_host(
         self, connection: Connection, move: Move, server: Server, reason: str | None
     ) -> list[str]:
-        """The host of its step is dead (`Step.without`). `reason`: why it fails; None: another move begins after it.
+        """The host of the current step is dead (see `MigrationStep.without`); returns the queues to wake.
 
-        First what is held there is taken over by what is left behind, then the move goes on: both are the server's own
-        jobs, one after the other. Answers whom to hint at.
+        `reason`: why the step fails; None: another move replaces this one. First the leftovers take over the allocations on
+        that host, then the move continues; both are jobs of the server and run in this order.
         """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
@@ -211,17 +232,25 @@ class MigrationEngine:
             details = {**move.details, "error": move.details.get("error") or reason}
         else:
             details = {**move.details, "abandoned": True}
-        return [kept, self.begin_step(connection, replace(move, details=details), server, step.without or "give-back")]
+        return [
+            kept,
+            self.begin_step(
+                connection, replace(move, details=details), server, step.without or StepName.ROLLBACK_ALLOCATIONS
+            ),
+        ]
 
     def arrive_in_error(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        """It was handed over to a host that died then, or failed: it is there if anywhere. Answers whom to hint at."""
+        """The server was handed over to a host that then died or failed: if it exists at all, it is there."""
         queues = self._finish_at_destination(connection, move, server, VmState.ERROR, {})
         fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
         server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
         return queues
 
     def return_to_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
-        """It was on its way home, and home died: there it is, to be evacuated, unless that host comes back and ends it."""
+        """The old host died while the server was returning to it: the server is in ERROR there and can be evacuated.
+
+        If the host comes back first, it finishes the step.
+        """
         now = self._clock.now()
         self._restore_at_source(connection, move, server)
         fault = Fault(500, reason, f"move {move.id}, {move.step}", now)
@@ -229,14 +258,16 @@ class MigrationEngine:
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
 
     def finish_rollback(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """The server has what it had, where it was; the move is over. Answers whom to hint at."""
+        """The server has its old allocations on its old host, and the move is over; returns the queues to wake."""
         now = self._clock.now()
         status = STEPS[move.kind]["give-back"].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
         if migration_workflow.is_abandoned(move):
             waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]
             return [
-                self.begin_step(connection, other, server, "place") for other in waiting if other.status == "accepted"
+                self.begin_step(connection, other, server, StepName.PREP)
+                for other in waiting
+                if other.status == "accepted"
             ]
         if server.task_state not in {step.task for step in STEPS[move.kind].values() if step.task is not None}:
             return []  # deleted
@@ -248,7 +279,7 @@ class MigrationEngine:
         return []
 
     def complete_move(self, connection: Connection, move: Move) -> None:
-        """Nothing of it is left anywhere."""
+        """Nothing of the move is left on any host or in Placement."""
         kept = move.status in ("reverted", "error", "failed")
         status = move.status if kept else migration_workflow.FINAL_STATUSES[move.kind]
         move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
@@ -275,8 +306,8 @@ class MigrationEngine:
             move_store.update_move(connection, move.id, now, step=None, status="finished")
             return []
         if move.kind is MoveKind.EVACUATION:
-            return [self.begin_step(connection, move, arrived, "clean", apart=True)]
-        return [self.begin_step(connection, move, arrived, "settle", apart=True)]
+            return [self.begin_step(connection, move, arrived, StepName.CONFIRM, apart=True)]
+        return [self.begin_step(connection, move, arrived, StepName.COMPLETE, apart=True)]
 
     def _restore_at_source(self, connection: Connection, move: Move, server: Server) -> None:
         state = move.old_state
@@ -289,39 +320,39 @@ class MigrationEngine:
         server_store.update_server(connection, server.id, self._clock.now(), **back)
 
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
-        """The order of a step: the server as it is to be there."""
+        """The job of a step, with the server as it is to be on that host."""
         details = move.details
         arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}
         there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
         if step.where is Where.DESTINATION:
             there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
         match step.name:
-            case "move-out":
+            case StepName.MIGRATE:
                 properties = {"image_type": "snapshot", "instance_uuid": server.id, "moorage:move": move.id}
                 image = {"id": details["transit_image_id"], "name": f"{server.name}-moving", "properties": properties}
                 arguments["image"] = image
-            case "move-in":
+            case StepName.FINISH:
                 there = replace(there, image_id=details["transit_image_id"])
-            case "remake":
+            case StepName.FINISH_IN_PLACE:
                 there = replace(server, flavor=move.new_flavor, placed=move.new_placed)
                 there = replace(there, image_id=details["transit_image_id"])
                 arguments["key"] = f"{move.id}:there"
-            case "remake-back" | "return":
+            case StepName.ROLLBACK_IN_PLACE | StepName.FINISH_REVERT_IN_PLACE:
                 there = replace(there, image_id=details["transit_image_id"])
                 arguments["key"] = f"{move.id}:back"
-            case "build-again" if move.kind is MoveKind.UNSHELVE:
+            case StepName.REBUILD if move.kind is MoveKind.UNSHELVE:
                 there = replace(there, image_id=server.parked_image_id or server.image_id)
                 arguments["start"] = True
-            case "build-again":
+            case StepName.REBUILD:
                 arguments["start"] = details["ends"] == VmState.ACTIVE
-            case "hand-over":
+            case StepName.LIVE:
                 arguments["target"] = details["target"]
         return host_job(self._ids.uuid(), step.name, there, host, _ids(move), arguments)
 
 
 def _rolls_back_itself(move: Move) -> bool:
-    """Whether the step at the destination that it is in leads back from there, once the move is abandoned."""
-    return move.kind is MoveKind.LIVE and move.step in ("receive", "unmake")
+    """Whether the current step, which runs on the destination, leads back from there once the move is abandoned."""
+    return move.kind is MoveKind.LIVE and move.step in (StepName.PRE_LIVE, StepName.REVERT)
 
 
 def _ids(move: Move) -> dict[str, str]:

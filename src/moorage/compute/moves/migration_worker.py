@@ -1,7 +1,7 @@
-"""The task that does what is to be done in Placement for servers that move: find a host and claim, swap, give back.
+"""The background task that runs the steps of moves which need Placement: select and claim a host, swap, release.
 
-Its jobs are the steps of `migration_workflow` that are done here; those of one server come in a row with those of its hosts. Each
-may be run again after a crash at any line: what a move holds says how far it came.
+Its jobs are the `Where.HERE` steps of `migration_workflow`; they and the host jobs of a server run in order. Each step
+may run again after a crash at any line: the move's allocations show how far it got.
 """
 
 import logging
@@ -12,7 +12,15 @@ from functools import partial
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.model.migration_workflow import EVENTS, STEPS, Move, MoveKind, host_with_leftovers, is_abandoned
+from moorage.compute.model.migration_workflow import (
+    EVENTS,
+    STEPS,
+    Move,
+    MoveKind,
+    StepName,
+    host_with_leftovers,
+    is_abandoned,
+)
 from moorage.compute.model.servers import FORGET_IMAGE, MOVE_QUEUE, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.group_service import (
@@ -67,11 +75,11 @@ class MigrationTask:
         self._migrations = MigrationEngine(clock, ids)
         self._jobs = JobWorker(engine, clock, MOVE_QUEUE, worker or f"mover/{ids.uuid()}", poll_s)
         self._steps: dict[str, Callable[[Job, Move, Server], list[str]]] = {
-            "place": self._prep,
-            "keep": self._keep_allocations,
-            "swap": self._swap_allocations,
-            "give-back": self._rollback_allocations,
-            "settle": self._complete,
+            StepName.PREP: self._prep,
+            StepName.KEEP_ALLOCATIONS: self._keep_allocations,
+            StepName.REVERT_ALLOCATIONS: self._swap_allocations,
+            StepName.ROLLBACK_ALLOCATIONS: self._rollback_allocations,
+            StepName.COMPLETE: self._complete,
         }
 
     def run_once(self) -> datetime | None:
@@ -97,7 +105,7 @@ class MigrationTask:
     # ---------------------------------------------------------------------------------------- place
 
     def _prep(self, job: Job, move: Move, server: Server) -> list[str]:
-        """The move takes over what the server holds, then the server claims elsewhere."""
+        """The move takes over the server's allocations; then a destination is selected and claimed for the server."""
         if is_abandoned(move):
 
             def go_back(connection: Connection, move: Move, server: Server) -> list[str]:
@@ -112,7 +120,7 @@ class MigrationTask:
             try:
                 return self._record_destination(job, self._select_destination(job, move, server, again=late > 0))
             except PlacementRejected:
-                log.info("placed again: something changed at the last moment", extra={"server": server.id})
+                log.info("placed again: rejected at commit", extra={"server": server.id})
         raise rechecks_exhausted()
 
     def _record_destination(self, job: Job, place: Selection | NoHost) -> list[str]:
@@ -134,7 +142,9 @@ class MigrationTask:
 
     def _select_destination(self, job: Job, move: Move, server: Server, *, again: bool) -> Selection | NoHost:
         if job.attempt > MAX_ATTEMPTS:
-            return NoHost.because("Whoever looked for one died each time, or Placement did not answer.")
+            return NoHost.because(
+                "The search for a host failed repeatedly: its process died, or Placement did not answer."
+            )
         self._selector.ensure_traits()
         zone = move.details.get("zone") or server.wanted_zone
         try:
@@ -155,11 +165,11 @@ class MigrationTask:
             return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
 
     def _excluded_hosts(self, move: Move) -> dict[str, str]:
-        """{host: why not there}"""
+        """{host: reason}"""
         with read(self._engine) as connection:
             others = move_store.open_moves(connection, move.server_id)
         left = [host for host in map(host_with_leftovers, others) if host is not None]
-        refused = dict.fromkeys(left, "what is left of the server there is not cleaned up yet")
+        refused = dict.fromkeys(left, "the host has not yet cleaned up what is left of the server")
         if move.source_host and not move.details.get("may_stay"):
             refused[move.source_host] = "the server is there now"
         return refused
@@ -167,7 +177,7 @@ class MigrationTask:
     # ---------------------------------------------------------------------------------- and the rest
 
     def _keep_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
-        """What a deleted server held on a host that is down nobody is offered before that host has cleaned up."""
+        """The move keeps what a deleted server held on a host that is down, until that host has cleaned up."""
         self._placement.hand_over(self._holder_at_source(move, server), move.id, MOVE_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
@@ -176,7 +186,7 @@ class MigrationTask:
         return self._finish_job(job, work)
 
     def _holder_at_source(self, move: Move, server: Server) -> str:
-        """What `keep` is about: the server itself, or another move of it, of which it was to come back."""
+        """The consumer of `old_placed`: the server itself, or another move of it that was to bring it back."""
         if move.old_placed is not None:
             with read(self._engine) as connection:
                 others = [other.id for other in move_store.open_moves(connection, server.id) if other.id != move.id]
@@ -187,7 +197,7 @@ class MigrationTask:
         return server.id
 
     def _swap_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
-        """The server gives up what it holds at the destination and holds what it had; in one step, so once."""
+        """Releases the server's allocations at the destination and returns the old ones, in one request."""
         self._placement.hand_over(move.id, server.id, SERVER_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:
@@ -227,12 +237,12 @@ class MigrationTask:
         return self._finish_job(job, lambda connection, move, server: [])
 
     def _delete_image(self, server: Server, image_id: str | None) -> None:
-        """An image of the server's disk, which its project owns; another's of that id stays."""
+        """Deletes an image of the server's disk if the server's project owns it."""
         if image_id is not None and self._images is not None:
             self._images.delete(OwnerView(server.project_id), image_id)
 
     def _finish_job(self, job: Job, work: Callable[[Connection, Move, Server], list[str]]) -> list[str]:
-        """The end of the job, and what follows from it, in one transaction. Answers whom to hint at."""
+        """Finishes the job and applies `work` in one transaction; returns the queues to wake."""
 
         def end(connection: Connection) -> list[str]:
             self._jobs.finish_job_in(connection, job)

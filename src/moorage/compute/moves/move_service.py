@@ -1,6 +1,6 @@
-"""Use cases of servers that go to another host: resize, migrate, migrate live, evacuate, unshelve.
+"""Use cases that move a server to another host: resize, migrate, live-migrate, evacuate, unshelve, confirm, revert.
 
-Each decides and begins a move; the rest is `migration_engine`.
+Each checks the request and begins a move; `migration_engine` does the rest.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,13 @@ from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import situation
 from moorage.compute.model.lifecycle import Operation
-from moorage.compute.model.migration_workflow import Move, MoveKind, is_rebuilding_at_destination, is_undecided
+from moorage.compute.model.migration_workflow import (
+    Move,
+    MoveKind,
+    StepName,
+    is_rebuilding_at_destination,
+    is_undecided,
+)
 from moorage.compute.model.servers import Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands, check_capability
@@ -41,7 +47,7 @@ _OPERATIONS: dict[MoveKind, Operation] = {
     MoveKind.EVACUATION: lifecycle.EVACUATE,
     MoveKind.UNSHELVE: lifecycle.UNSHELVE_OFFLOADED,
 }
-#: In ``os-instance-actions``, where that is not the operation's name.
+#: Names in ``os-instance-actions`` that differ from the operation's name.
 _ACTION_NAMES = {MoveKind.LIVE: "live-migration"}
 
 
@@ -80,7 +86,7 @@ class MoveService:
         self._migrations = MigrationEngine(clock, ids)
 
     def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
-        """Raises `OverQuota` where the server's project has no room for the larger of both flavors."""
+        """Raises `OverQuota` if the project's limits have no room for the larger of both flavors."""
         flavor = self._new_flavor(caller, server_id, flavor_id)
         others = self._other_usage(caller, server_id)
 
@@ -98,7 +104,7 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 
     def _new_flavor(self, caller: Caller, server_id: str, flavor_id: str) -> Flavor:
-        """The server's own copy of a flavor that it could be placed with: refused here, not by the scheduler."""
+        """The server's own copy of the new flavor. Refuses here, not in the scheduler, a flavor that cannot be placed."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
@@ -120,8 +126,9 @@ class MoveService:
     def evacuate(
         self, caller: Caller, request_id: str, server_id: str, destination: Destination, *, ends_stopped: bool
     ) -> None:
-        """Only from a host that is down. What it was still to do with the server it shall not do any more. As with the peer
-        in any task: so one to a host that died as well is made up for by the next request.
+        """Only from a host that is down; its open jobs for the server are revoked.
+
+        As in Nova, allowed in any task state: so the next request replaces an evacuation whose destination died as well.
         """
 
         def check(connection: Connection, server: Server) -> Sequence[str]:
@@ -146,15 +153,15 @@ class MoveService:
         )
 
     def _abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
-        """Raises `Conflict` for a move that has to come to its end first."""
+        """Raises `Conflict` for a move that must come to its end first."""
         if not is_rebuilding_at_destination(move) or self._is_up(connection, move.dest_host):
             return self._migrations.abort_for_evacuation(connection, move, server)
         return self._migrations.continue_without_host(connection, move, server, None)
 
     def unshelve(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
-        """On its host, if it is still there; else as a new server is built, from the image of its disk.
+        """On its host, if it is still there; otherwise it is built like a new server, from the image of its disk.
 
-        Raises `OverQuota` for one that was offloaded where its project has no room for it any more.
+        Raises `OverQuota` for an offloaded server if the project's limits have no room for it any more.
         """
 
         def work(connection: Connection) -> str | None:
@@ -179,7 +186,7 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.UNSHELVE, check, destination=destination)
 
     def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
-        """At once; what is left of it at its old place goes when that host can."""
+        """Takes effect at once; the old host deletes what is left there as soon as it can."""
 
         def work(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
@@ -188,7 +195,7 @@ class MoveService:
             server_store.update_server(
                 connection, server_id, self._clock.now(), vm_state=move.old_state, power_state=power
             )
-            return self._migrations.begin_step(connection, move, server, "clean", apart=True)
+            return self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
 
         self._hints.send(in_transaction(self._engine, work))
 
@@ -196,7 +203,7 @@ class MoveService:
         def work(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.REVERT_RESIZE)
             move = self._with_action(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
-            return self._migrations.begin_step(connection, move, server, "unmake")
+            return self._migrations.begin_step(connection, move, server, StepName.REVERT)
 
         self._hints.send(in_transaction(self._engine, work))
 
@@ -214,7 +221,7 @@ class MoveService:
         destination: Destination = Destination(),
         ends_stopped: bool = False,
     ) -> None:
-        """What `check` answers are queues of what must be over before this begins."""
+        """`check` returns the queues of what must end before this move begins."""
         operation = _OPERATIONS[kind]
 
         def work(connection: Connection) -> Sequence[str]:
@@ -243,7 +250,7 @@ class MoveService:
             if first:
                 server_store.update_server(connection, server_id, now, task_state=operation.task)
                 return first
-            return [self._migrations.begin_step(connection, move, server, "place")]
+            return [self._migrations.begin_step(connection, move, server, StepName.PREP)]
 
         for queue in in_transaction(self._engine, work):
             self._hints.send(queue)
@@ -256,7 +263,7 @@ class MoveService:
         for move in move_store.open_moves(connection, server_id):
             if move.status == "finished":
                 return server, move
-        raise NotFound(f"Instance {server_id} has no move that waits to be confirmed.")
+        raise NotFound(f"Instance {server_id} has no move that waits for confirmation.")
 
     def _with_action(
         self, connection: Connection, caller: Caller, request_id: str, server: Server, move: Move, operation: Operation
@@ -265,7 +272,7 @@ class MoveService:
         return replace(move, details={**move.details, "action_id": action.id, "request_id": request_id})
 
     def _other_usage(self, caller: Caller, server_id: str) -> dict[str, int]:
-        """In the server's project; outside of any transaction, as Placement is asked."""
+        """Usage of other consumers in the server's project. Asks Placement, so call it outside any transaction."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
         return self._quotas.other_usage(server.project_id)
@@ -292,10 +299,10 @@ class MoveService:
 
 
 def _check_not_moving(connection: Connection, server: Server) -> None:
-    """One move after the other: a server whose state was reset in the middle of one is still on its way back."""
+    """One move after the other: a server whose state was reset during a move may still be on its way back."""
     for move in move_store.open_moves(connection, server.id):
         if is_undecided(move):
             raise Conflict(
-                f"Instance {server.id} has a {move.kind} that is not over: it is being undone since its state was reset. "
-                "Wait for its end (os-migrations)."
+                f"Instance {server.id} has a {move.kind} that is not over: it is being rolled back because the state was "
+                "reset. Wait for its end (os-migrations)."
             )

@@ -1,4 +1,4 @@
-"""Use cases of server groups: make, find, delete; and a new server's way into one."""
+"""Use cases of server groups: create, find, delete; and how a new server joins one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,12 +15,12 @@ from moorage.core.ids import Ids, is_uuid
 from moorage.db.transactions import in_transaction, read
 from moorage.scheduler.server_groups import GroupPolicy, group_rejection
 
-#: Placements of one server that its group objected to at the last moment, before whoever places it waits a little.
+#: How often a server is placed again after `PlacementRejected`, before its job is postponed.
 MAX_RECHECKS = 8
 
 
 class PlacementRejected(Exception):
-    """The group of `server_id` has something against its host, or that is no more."""
+    """At commit, the group of `server_id` rejects the selected host, or the host no longer exists."""
 
     def __init__(self, server_id: str) -> None:
         super().__init__(server_id)
@@ -28,9 +28,10 @@ class PlacementRejected(Exception):
 
 
 def rechecks_exhausted() -> Unavailable:
-    """After `MAX_RECHECKS` objections."""
+    """The error after `MAX_RECHECKS` rejections."""
     return Unavailable(
-        "at the last moment its server group objected to each host, or that was deleted; others are placed meanwhile"
+        "each selected host was rejected at commit, because other members of its server group were placed there "
+        "meanwhile or the host was deleted"
     )
 
 
@@ -66,12 +67,12 @@ class GroupService:
             return _visible(store.group(connection, group_id) if is_uuid(group_id) else None, caller, group_id)
 
     def ids_of(self, server_id: str) -> list[str]:
-        """Of the group that the server is in, if it is in one."""
+        """Ids of the groups that the server is in (at most one)."""
         with read(self._engine) as connection:
             return store.group_ids_of(connection, server_id)
 
     def delete(self, caller: Caller, group_id: str) -> None:
-        """Its servers stay where they are, and are in no group then."""
+        """Its servers stay where they are, without a group."""
         self.get(caller, group_id)
         if not in_transaction(self._engine, lambda connection: store.delete_group(connection, group_id)):
             raise _missing(group_id)
@@ -79,9 +80,10 @@ class GroupService:
     def group_from_hints(
         self, connection: Connection, caller: Caller, hints: Mapping[str, object], flavor_id: str, *, lock: bool = True
     ) -> ServerGroup | None:
-        """The group that a request to make servers names in its hints; with `lock` it is locked until the transaction ends.
+        """The group that the hints of a create request name; with `lock`, locked until the transaction ends.
 
-        That of a reservation belongs to the reservation service, and is for whoever may use the reservation's flavor.
+        The group of a reservation belongs to the reservation service; every project that may use the reservation's flavor may
+        use it.
         """
         wanted = hints.get("group")
         if wanted is None:
@@ -97,11 +99,11 @@ class GroupService:
         return group
 
     def member_limit(self, project_id: str) -> int:
-        """Below 0: any number."""
+        """Maximum number of members; below 0: no limit."""
         return self._quotas.limits(project_id)["server_group_members"]
 
     def add_members(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
-        """In the transaction that has locked `group`. `most`: what `member_limit` said before it."""
+        """In the transaction that has locked `group`. `most`: the result of `member_limit` before that transaction."""
         if 0 <= most < len(group.members) + len(server_ids):
             raise OverQuota("Quota exceeded, too many servers in group")
         for server_id in server_ids:
@@ -109,12 +111,11 @@ class GroupService:
 
 
 def recheck_placement(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
-    """Asked in the transaction that writes down where servers are or go, (server, root of the host) each. Raises
-    `PlacementRejected`.
+    """Checks (server, root uuid of its host) pairs in the transaction that writes them. Raises `PlacementRejected`.
 
-    The group is locked until that ends: of two members that were placed at the same moment the second one sees where
-    the first one went. So are the hosts, for one that is deleted is first looked at for servers. With an group_rejection the
-    claim is given back, and the server is placed again.
+    The groups stay locked until the transaction ends: if two members were placed at the same moment, the second one sees
+    where the first one went. The hosts are locked too, because the deletion of a host first checks that it has no servers.
+    After a rejection the claim is released, and the server is placed again.
     """
     there = host_store.keep_hosts(connection, {root for _, root in places})
     for server, root in places:

@@ -1,6 +1,6 @@
-"""What every operation begins with: the action is noted, the task is set, and the server's host is told.
+"""The common part of all operations: record the action, set the task state, enqueue the job for the server's host.
 
-Inside the caller's transaction; whoever calls sends the hint to the queue after the commit.
+Runs in the caller's transaction; the caller wakes the returned queue after the commit.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class HostCommands:
     def begin_action(
         self, connection: Connection, caller: Caller, request_id: str, server_id: str, name: str
     ) -> Action:
-        """Note the action, without its events."""
+        """Records the action, without events."""
         now = self._clock.now()
         action = Action(
             self._ids.uuid(), server_id, request_id, name, caller.user_id, caller.project_id, now, now, None
@@ -44,9 +44,9 @@ class HostCommands:
         operation: Operation,
         arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> str:
-        """Note the task and the job for the server's host. Answers the queue to hint at.
+        """Sets the task state and enqueues the host's job; returns the queue to wake.
 
-        Raises `Conflict` for a server without a host, `Invalid` where its hypervisor cannot do it.
+        Raises `Conflict` for a server without a host, `Invalid` if the host's hypervisor does not support the operation.
         """
         if server.host is None:
             raise Conflict(f"Instance {server.id} is not ready: it is on no host")
@@ -64,7 +64,7 @@ class HostCommands:
 
 
 def check_capability(connection: Connection, server: Server, operation: Operation) -> None:
-    """Raises `Invalid` when the hypervisor that the server is on cannot do it at all."""
+    """Raises `Invalid` if the server's hypervisor does not support the operation."""
     host = None if server.host is None else host_store.host(connection, server.host)
     if operation.capability is None or host is None or operation.capability in host.report.capabilities:
         return

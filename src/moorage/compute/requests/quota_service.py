@@ -1,10 +1,10 @@
-"""Use cases of quotas: show and set limits, count what is used, and admit what is asked for.
+"""Use cases of quotas: show and set limits, compute usage, and admit requests.
 
-What a project uses is what its servers ask for, in whatever state they are, and what consumers of other kinds hold for
-it in Placement. The first is kept in the rows (`usage_store`) and brought up to date under a lock of the project, in
-the transaction that adds to them: of two requests at the same time the second one server_amounts the first, and however many
-servers a project has, only those that have changed are looked at. A server server_amounts from its row on and not from its claim
-in Placement, so nothing is in between. The second is asked of Placement before the transaction.
+A project uses what its servers request, in any state, plus what consumers of other types hold for it in Placement. The
+first part is kept in rows (`quota_store`) and updated under a lock of the project, in the transaction that adds to it:
+of two concurrent requests, the second one counts the first, and only servers that have changed are read. A server
+counts from the creation of its row, not from its claim in Placement, so no gap is possible. The second part is read
+from Placement before the transaction.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ from moorage.core.errors import Invalid, OverQuota
 from moorage.db.transactions import in_transaction, read, read_one_state
 from moorage.scheduler.flavor_resources import request_for
 
-#: Consumer types of servers and of their moves: those are counted from the rows.
+#: Consumer types of servers and of their moves, which are counted from the rows.
 _OWN_TYPES = frozenset({"INSTANCE", "MIGRATION"})
 
 
@@ -44,9 +44,7 @@ class UsageLookup(Protocol):
 
 
 class QuotaService:
-    """`defaults`: every limit that there is, `moorage.compute.model.quota.DEFAULTS` for example. `placement` None: what others
-    than servers hold is not counted.
-    """
+    """`defaults`: a value for every limit, such as `moorage.compute.model.quota.DEFAULTS`. `placement` None: only servers count."""
 
     def __init__(self, engine: Engine, *, defaults: Amounts, placement: UsageLookup | None = None) -> None:
         self._engine = engine
@@ -56,7 +54,7 @@ class QuotaService:
     # ------------------------------------------------------------------------------------ show and set
 
     def defaults(self) -> dict[str, int]:
-        """Limits of a project that has none of its own."""
+        """Limits of projects without limits of their own."""
         with read(self._engine) as connection:
             return self._defaults | store.limits_of(connection, store.ALL_PROJECTS)
 
@@ -65,14 +63,14 @@ class QuotaService:
             return self._limits(connection, project_id)
 
     def usage(self, project_id: str) -> dict[str, int]:
-        """What server_amounts against limits now."""
+        """Current usage, as counted against the limits."""
         others = self.other_usage(project_id)
         with read_one_state(self._engine) as connection:
             kept = quota_store.used(connection, project_id)
             return sum_amounts((_with(kept, quota_store.uncounted(connection, project_id)), others))
 
     def set_limits(self, project_id: str, limits: Amounts, *, force: bool) -> dict[str, int]:
-        """Raises `Invalid` for a limit below what is used, without `force`."""
+        """Raises `Invalid` for a limit below the current usage, unless `force`."""
         others = {} if force else self.other_usage(project_id)
 
         def work(connection: Connection) -> dict[str, int]:
@@ -103,10 +101,10 @@ class QuotaService:
     # ------------------------------------------------------------------------------------------ admit
 
     def other_usage(self, project_id: str, asked: Amounts | None = None) -> dict[str, int]:
-        """Of consumers that are no servers; outside of any transaction. Raises `Unavailable`.
+        """Usage of consumers that are not servers. Call it outside any transaction. Raises `Unavailable`.
 
-        Placement adds up all that the project holds for it, its servers too. `placement_request`: what a request server_amounts; where none of
-        that is limited but the number of servers, of which others hold none, it is not asked.
+        Placement adds up all allocations of the project, including servers. `asked`: the amounts that a request adds; if none
+        of them is limited except the number of servers, to which others do not add, Placement is not asked.
         """
         if self._placement is None:
             return {}
@@ -123,15 +121,16 @@ class QuotaService:
         return sum_amounts(parts)
 
     def lock_limits(self, connection: Connection, project_id: str) -> dict[str, int]:
-        """The limits, and nobody else adds to what they limit until the caller's transaction ends."""
+        """Returns the limits and locks the project until the caller's transaction ends, so that nobody else adds to its usage."""
         quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
     def admit_servers(
         self, connection: Connection, project_id: str, one: Amounts, least: int, most: int, others: Amounts
     ) -> int:
-        """How many of `most` servers that count `one` each may be made, `least` at least. They are counted from now on,
-        and the caller writes them down so. Raises `OverQuota`.
+        """Returns how many servers may be created: at most `most`, at least `least`; each counts `one`.
+
+        They count from now on, and the caller must insert them accordingly. Raises `OverQuota` if fewer than `least` fit.
         """
         kept, now = count_project(connection, project_id)
         limits, used = self._limits(connection, project_id), sum_amounts((now, others))
@@ -144,14 +143,15 @@ class QuotaService:
     def admit_resize(
         self, connection: Connection, project_id: str, before: Flavor, after: Flavor, others: Amounts
     ) -> None:
-        """Raises `OverQuota` when the larger flavor of a server does not fit. A server that is resized server_amounts, class
-        by class, with the larger flavor until the resize is confirmed or reverted.
+        """Raises `OverQuota` if the limits have no room for the larger flavor.
+
+        Until the resize is confirmed or reverted, the server counts, class by class, the larger amount of both flavors.
         """
         asked = added_amounts(flavor_amounts(before), flavor_amounts(after))
         self._admit(connection, project_id, asked, others)
 
     def admit_return(self, connection: Connection, project_id: str, flavor: Flavor, others: Amounts) -> None:
-        """Of a server that was offloaded: it was counted as a server all the time. Raises `OverQuota`."""
+        """Admits an offloaded server, which already counts as a server, to a host again. Raises `OverQuota`."""
         self._admit(connection, project_id, flavor_amounts(flavor) | {"instances": 0}, others)
 
     def check_metadata(self, connection: Connection, project_id: str, metadata: Mapping[str, str]) -> None:
@@ -171,7 +171,7 @@ class QuotaService:
 
 
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:
-    """What one server of this flavor server_amounts. A flavor of old that would be refused today server_amounts what it displays."""
+    """What one server of this flavor counts. An old flavor that would be refused today counts its own fields."""
     try:
         groups = request_for(fields_of(flavor)).groups.values()
     except Invalid:
@@ -180,7 +180,7 @@ def flavor_amounts(flavor: Flavor) -> dict[str, int]:
 
 
 def server_amounts(server: Uncounted) -> dict[str, int]:
-    """What it server_amounts now: with the larger flavor, class by class, while it is moved from one to another."""
+    """What a server counts now; during a resize, class by class, the larger amount of both flavors."""
     if server.is_deleted:
         return {}
     base = {"instances": 1} if server.is_offloaded else flavor_amounts(server.flavor)
@@ -192,8 +192,9 @@ def server_amounts(server: Uncounted) -> dict[str, int]:
 
 
 def count_project(connection: Connection, project_id: str) -> tuple[dict[str, int], dict[str, int]]:
-    """(what is written down, what the servers count now), under the project's lock. The two differ by servers that
-    others change at this moment: of those what was committed server_amounts.
+    """(recorded usage, current usage), under the project's lock.
+
+    They differ by servers that other transactions are changing now; the current usage counts their committed state.
     """
     kept = quota_store.lock_project(connection, project_id)
     changed = quota_store.uncounted(connection, project_id)

@@ -1,4 +1,4 @@
-"""A create request, and what it refers to: image, flavor, availability zone, host."""
+"""A create request, decoded, and its references: image, flavor, device profile, availability zone, host, names."""
 
 import re
 import threading
@@ -18,14 +18,14 @@ from moorage.images.views import CallerView, OwnerView, ProjectView, View
 from moorage.scheduler.extra_specs import device_profile_specs
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 
-#: Of an image: ``required`` where a system in it relies on what was in its accelerators when it was taken.
+#: Image property; ``required`` if the system in the image relies on the accelerator state when the image was taken.
 SAVED_STATE_PROPERTY = "accel:saved_state"
 
 _NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
 
 
 class ImageFacts(Protocol):
-    """What of an image matters here (`moorage.images.base.ImageRecord`)."""
+    """The attributes of an image that matter here (see `moorage.images.base.ImageRecord`)."""
 
     @property
     def id(self) -> str: ...
@@ -64,7 +64,7 @@ class NewServer:
     flavor_id: str
     image_id: str | None
     count: int = 1
-    least: int = 1  #: where `count` is over the project's limits, fewer will do, down to this
+    least: int = 1  #: if the project's limits have no room for `count`, this many servers are enough
     zone: str | None = None
     host: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -81,10 +81,10 @@ class NewServer:
 
 
 def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageFacts | None:
-    """The image, for a server of that project; None where no image service is configured.
+    """The image for a server of the project; None if no image service is configured.
 
-    Raises `Invalid` for one that the caller or the project cannot use: the caller asks now, with its own rights, and the
-    host fetches the image later, for the project.
+    Raises `Invalid` for an image that the caller or the project cannot use: the caller reads it now with its own rights,
+    and the host fetches it later for the project.
     """
     if images is None:
         return None
@@ -106,7 +106,7 @@ def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, im
 
 
 def _may_use(images: ImageLookup, project_id: str, image: ImageFacts) -> bool:
-    """An administrator sees images that the project does not. What the record says itself is not asked again."""
+    """An administrator sees images that the project does not. If the record itself answers, the service is not asked."""
     if image.visibility in ("public", "community") or image.owner == project_id:
         return True
     return images.get(ProjectView(project_id), image.id) is not None
@@ -119,7 +119,7 @@ def fields_of(flavor: Flavor) -> FlavorFields:
 
 
 def visible_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Flavor:
-    """The flavor, if `caller` may know of it. Raises `NotFound`."""
+    """The flavor, if `caller` may see it. Raises `NotFound`."""
     sees_all = caller.is_admin or caller.is_service
     flavor = flavor_store.flavor(connection, flavor_id, visible_to=None if sees_all else caller.project_id)
     if flavor is None:
@@ -135,7 +135,7 @@ def usable_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Fla
 
 
 def wanted_place(connection: Connection, new: NewServer, *, may_force_host: bool) -> tuple[str | None, str | None]:
-    """(zone, host) that the server must be in or on."""
+    """(zone, host) that the request demands, None for either that it does not."""
     zone, _, rest = (new.zone or "").partition(":")
     host = new.host or rest.partition(":")[0] or None
     if host is not None and not may_force_host:
@@ -157,14 +157,15 @@ _GB = 1 << 30
 
 class ProfileLookup(Protocol):
     def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
-        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``;
-        None where there is no such profile.
+        """``[{"resources:CUSTOM_ACCELERATOR_FPGA": "1", "trait:CUSTOM_X": "required", "accel:function_id": ...}]``.
+
+        None if there is no such profile.
         """
         ...
 
 
 def check_image_fits_flavor(image: ImageFacts, flavor: Flavor) -> None:
-    """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 is as large as the image."""
+    """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 becomes as large as the image."""
     if flavor.ram_mb < image.min_ram_mb:
         raise Invalid(
             f"Flavor's memory is too small for requested image: it has {flavor.ram_mb} MB, the image needs "
@@ -185,7 +186,7 @@ def check_image_fits_flavor(image: ImageFacts, flavor: Flavor) -> None:
 
 
 def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
-    """The server's own copy of `flavor`, with the groups of its device profile as extra specs of it."""
+    """The server's own copy of `flavor`, with the groups of its device profile as extra specs."""
     name = flavor.extra_specs.get(PROFILE_KEY)
     if name is None:
         return flavor
@@ -201,7 +202,10 @@ class NameLookup(Protocol):
 
 
 class PlacementNames:
-    """Remembers names that were there: they hardly ever go. What is not there is asked again each time."""
+    """Checks that Placement knows resource classes and traits, because it refuses a query with an unknown name.
+
+    Remembers known names, which rarely disappear; asks for unknown names each time.
+    """
 
     def __init__(self, placement: NameLookup) -> None:
         self._placement = placement
@@ -209,7 +213,7 @@ class PlacementNames:
         self._lock = threading.Lock()
 
     def check(self, classes: frozenset[str], traits: frozenset[str]) -> None:
-        """Raises `Invalid` naming what Placement would refuse. A Placement that does not answer refuses nothing."""
+        """Raises `Invalid` naming what Placement would refuse. If Placement does not answer, nothing is refused."""
         for kind, names, lookup in (
             ("resource class", classes, self._placement.has_class),
             ("trait", traits, self._placement.has_trait),
@@ -217,8 +221,8 @@ class PlacementNames:
             for name in sorted(names):
                 if is_custom(name) and not self._is_known(name, lookup):
                     raise Invalid(
-                        f"Placement knows no {kind} {name}: no host offers it, and none can be asked for it; "
-                        "correct the flavor or image, or have a host offer it"
+                        f"Placement has no {kind} {name}, so no host offers it; "
+                        "correct the flavor or image, or add it to a host"
                     )
 
     def _is_known(self, name: str, lookup: Callable[[str], bool]) -> bool:
@@ -228,7 +232,7 @@ class PlacementNames:
         try:
             found = lookup(name)
         except MoorageError:
-            return True  # the scheduler finds out, and waits
+            return True  # the scheduler will notice, and wait for Placement
         if found:
             with self._lock:
                 self._known.add(name)

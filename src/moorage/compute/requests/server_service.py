@@ -1,5 +1,6 @@
-"""Use cases of servers that no host is needed for: find, describe, lock. How they are made: `create_service`; what
-their hosts do with them: `operate_service`, `move_service`.
+"""Use cases of servers that involve no host: find, describe, lock, tag.
+
+Not here: creation (`create_service`), operations on hosts (`operate_service`) and moves (`move_service`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 
 MAX_METADATA_ITEMS = 128
-#: Event of the create action while a host is looked for.
+#: Event of the create action while a host is selected.
 SCHEDULE_EVENT = "schedule_instances"
 
 
@@ -55,7 +56,7 @@ class ServerService:
         return page[:limit], len(page) > limit
 
     def console(self, caller: Caller, server_id: str) -> str:
-        """The latest text that the host reported; empty before its first report."""
+        """The latest console text that the host reported; empty before its first report."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             if server.host is None:
@@ -76,7 +77,7 @@ class ServerService:
         return action
 
     def migrations(self, wanted: Mapping[str, str]) -> list[Migration]:
-        """Of all projects, newest first; `wanted` by `move_store.FILTERS`."""
+        """Moves of all projects, newest first; keys of `wanted`: `move_store.MIGRATION_FILTERS`."""
         with read(self._engine) as connection:
             return move_store.migrations(connection, wanted)
 
@@ -88,7 +89,7 @@ class ServerService:
 
     def lock(self, caller: Caller, request_id: str, server_id: str, reason: str | None) -> None:
         def work(connection: Connection, server: Server) -> None:
-            # An owner who locks again does not take an administrator's lock over.
+            # An owner's lock does not replace an administrator's.
             if server.locked_by is Locker.ADMIN and not caller.is_admin:
                 return
             locker = Locker.OWNER if caller.project_id == server.project_id else Locker.ADMIN
@@ -104,7 +105,7 @@ class ServerService:
         self._change(caller, server_id, work, action=(request_id, "unlock"))
 
     def describe(self, caller: Caller, server_id: str, **values: str | None) -> Server:
-        """Change `name`, `description` or `hostname`."""
+        """Changes the given columns, such as `name`, `description` or `hostname`."""
 
         def work(connection: Connection, server: Server) -> None:
             if values:
@@ -116,7 +117,7 @@ class ServerService:
     def set_metadata(
         self, caller: Caller, server_id: str, items: Mapping[str, str], *, instead: bool = False
     ) -> dict[str, str]:
-        """Add `items`; with `instead` in place of all that was there."""
+        """Adds `items` to the metadata, or replaces all of it (`instead`); returns the result."""
         after: dict[str, str] = {}
 
         def work(connection: Connection, server: Server) -> None:
@@ -149,7 +150,7 @@ class ServerService:
         *,
         action: tuple[str, str] | None = None,
     ) -> None:
-        """`work` on the locked server; `action` (request id, name) is noted with it."""
+        """Runs `work` on the locked server; records `action` (request id, name) in the same transaction."""
 
         def change(connection: Connection) -> None:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -161,7 +162,7 @@ class ServerService:
 
 
 def visible(server: Server | None, caller: Caller, server_id: str, *, deleted: bool = False) -> Server:
-    """The server, if it is there (or was, with `deleted`) and the caller may know of it. Raises `NotFound`."""
+    """The server, if it exists (or existed, with `deleted`) and the caller may see it. Raises `NotFound`."""
     is_gone = server is not None and server.vm_state is VmState.DELETED and not deleted
     if server is None or is_gone or not caller.may_see(server.project_id):
         raise NotFound(f"Instance {server_id} could not be found.")
@@ -190,7 +191,7 @@ class TagService:
         self._clock = clock
 
     def add(self, caller: Caller, server_id: str, tag: str) -> bool:
-        """False where the server has it already."""
+        """False if the server has the tag already."""
 
         def more(tags: tuple[str, ...]) -> tuple[str, ...]:
             if len(tags) >= MAX_TAGS:

@@ -1,15 +1,15 @@
-"""The job `build_worker`: a host for a server, or for all servers of one request, or for none of them.
+"""The job `build`: selects a host for each server of a request, for all of them or for none.
 
-    jobs claimed together -> drafts -> hosts for all that can be claimed in one request (`HostSelector.select_and_claim_together`)
+    jobs claimed together -> drafts -> one claim for all that can be batched (`select_and_claim_together`)
                                     -> one transaction: hosts, and a job for each host (`SelectionCommitter`)
-    each of the others    -> a host by itself, if it has none yet -> a transaction of its own
+    every other job       -> selects hosts by itself, if it has none yet -> a transaction of its own
 
-What was tried before, or asks for a selection beside or apart from other servers, is always placed by itself: the one must
-give back first, and the other must see where those before it went.
+A job that was tried before, or whose servers must be near to or apart from other servers, is never batched: the first
+must release its claims before it selects again, and the second must see where the servers before it went.
 
-The transaction asks the server groups once more, for two members may have been placed at the same moment; with an
-group_rejection the server is placed again. Run again after a crash at any line, it gives back what it may have claimed and
-begins anew; until the transaction nobody else has acted on the claims.
+The transaction checks the server groups again, because two members may have been placed at the same moment. If a group
+rejects the host, the server is placed again. A job that runs again after a crash at any line releases what it may have
+claimed and starts from the beginning; until the transaction commits, nobody has acted on the claims.
 """
 
 import logging
@@ -41,13 +41,13 @@ from moorage.scheduler.reasons import NO_VALID_HOST
 log = logging.getLogger(__name__)
 
 
-#: Where the servers of an order go, or why one of them goes nowhere.
+#: A selection for each server of an order, or the reasons why one of them has no host.
 Selections = list[tuple[Server, Selection]] | NoHost
 
 
 @dataclass
 class BuildDraft:
-    """An order, those of its servers that wait for a host, and what came of looking for some, if that was done."""
+    """An order, its servers that wait for a host, and the outcome of the batched selection (None: not batched)."""
 
     order: BuildOrder
     waiting: Sequence[Server]
@@ -55,7 +55,7 @@ class BuildDraft:
 
     @property
     def selections(self) -> list[tuple[Server, Selection]] | None:
-        """Where all of them go, if they were placed."""
+        """A selection for each waiting server, if the batch selected hosts for all of them."""
         if self.outcome is None or isinstance(self.outcome, (NoHost, MoorageError)):
             return None
         return list(zip(self.waiting, self.outcome, strict=True))
@@ -67,6 +67,8 @@ class BuildDraft:
 
 
 class BuildScheduler:
+    """Selects hosts for the servers of build jobs, and commits the selections."""
+
     def __init__(
         self, engine: Engine, clock: Clock, ids: Ids, selector: HostSelector, hints: Hints, meters: ComputeMeters
     ) -> None:
@@ -83,9 +85,9 @@ class BuildScheduler:
         check_turn: Callable[[Job], None],
         may_claim: Callable[[], bool],
     ) -> list[BuildDraft]:
-        """One for each job, in their order, with hosts for those of its servers that were claimed for together.
+        """One draft for each job, in order; drafts that can be batched come with the outcome of their shared claim.
 
-        `may_claim`: asked before the claim, whether these jobs are still ours.
+        `may_claim` is called just before the claim and tells whether this worker still holds these jobs.
         """
         orders = [BuildOrder.of(job) for job in jobs]
         wanted = [server_id for order in orders for server_id in order.actions]
@@ -107,8 +109,9 @@ class BuildScheduler:
         return [ServerToPlace(one, order.image_properties, partial(check_turn, order.job)) for one in draft.waiting]
 
     def commit_together(self, drafts: Sequence[BuildDraft]) -> frozenset[str]:
-        """Ids of the jobs that are done: those for whose servers hosts were claimed together. None, where one of them
-        stood in the way of the others: then each is built by itself.
+        """Commits all batched selections in one transaction; returns the ids of the jobs that are done.
+
+        Returns an empty set if a conflict in one of them prevents the commit: then each job is scheduled by itself.
         """
         placed = [draft for draft in drafts if draft.selections is not None]
         if len(placed) < 2:
@@ -116,19 +119,18 @@ class BuildScheduler:
         try:
             self._committer.commit([(draft.order, draft.selections or []) for draft in placed])
         except (Conflict, PlacementRejected) as error:
-            log.info("each gets its host by itself", extra={"reason": str(error)})
+            log.info("batch not committed; each job is scheduled by itself", extra={"reason": str(error)})
             return frozenset()
         except MoorageError as error:
-            for (
-                draft
-            ) in placed:  # done or not, nobody knows: those of it that are still to be done are tried again later
+            # The commit may or may not have taken effect. The jobs that are still open are tried again later.
+            for draft in placed:
                 draft.outcome = error
             return frozenset()
         self._meters.scheduled(Scheduled.PLACED, sum(len(draft.waiting) for draft in placed))
         return frozenset(draft.order.job.id for draft in placed)
 
     def schedule(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
-        """Raises `Unavailable` where Selections does not answer: the job is to be tried again."""
+        """Selects and commits hosts for one job. Raises `Unavailable` if Placement does not answer: try the job again."""
         order, waiting = draft.order, draft.waiting
         if not waiting:
             self._abandon(order)
@@ -149,7 +151,7 @@ class BuildScheduler:
                 self._meters.scheduled(Scheduled.PLACED, len(selections))
                 return
             except PlacementRejected as late:
-                log.info("placed again: something changed at the last moment", extra={"server": late.server_id})
+                log.info("placed again: rejected at commit", extra={"server": late.server_id})
                 shared.pools.clear()
                 selections = self._select_for_all(order, waiting, shared, check_turn, again=True)
         raise rechecks_exhausted()
@@ -202,7 +204,7 @@ class BuildScheduler:
         return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
 
     def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
-        """ERROR with a reason, for all of them; whatever may have been claimed is given back by the next jobs."""
+        """Sets all servers of the job to ERROR with a reason; the release jobs give back what may have been claimed."""
         order = BuildOrder.of(job)
         details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
 
@@ -223,7 +225,7 @@ class BuildScheduler:
         log.info("not placed", extra={"server": job.key, "reason": message})
 
     def _abandon(self, order: BuildOrder) -> None:
-        """Deleted, or reset by an administrator, before they had a host: they shall hold nothing."""
+        """Servers that were deleted or reset before they got a host must not keep allocations."""
         job = order.job
 
         def work(connection: Connection) -> None:
@@ -239,7 +241,7 @@ def _waiting_servers(order: BuildOrder, found: Mapping[str, Server]) -> list[Ser
 
 
 def _no_host(error: MoorageError) -> NoHost:
-    """Raises what says nothing about hosts: the job is to be tried again."""
+    """Turns an error about the request into a result. Raises other errors, for which the job must be tried again."""
     if isinstance(error, Invalid):
         return NoHost.because(f"The flavor cannot be placed: {error.message}")
     if not isinstance(error, RemoteError):
@@ -250,5 +252,5 @@ def _no_host(error: MoorageError) -> NoHost:
 
 
 def last_paragraph(error: RemoteError) -> str:
-    """Selections's own sentence, after the one that its web framework puts before it."""
+    """Placement's own sentence, without the one that its web framework puts before it."""
     return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()

@@ -1,12 +1,12 @@
-"""A build that failed on one host goes to the next: what the jobs of one server tell each other about it.
+"""Retries of a failed build on another host: what the jobs of one server pass on to each other.
 
-Payloads of a server's jobs `build_worker`, both the builder's and the host's, carry
+The payloads of a server's jobs `build`, the builder's and the hosts', carry
 
     alternates   hosts where it could go: ``[{"host", "root_uuid", "allocations", "mappings", "candidate_root"}]``
-    tried        {host: why the build failed there}
+    tried        {host: reason why the build failed there}
 
-What was plugged on the failed host its agent has released before it reports; on the next one it is plugged anew. The
-allocation is given back by the job that goes on, which is the only one to act on the server from then on.
+The agent of the failed host releases the devices before it reports; the next host attaches them anew. The retry job
+releases the allocation. From the report on, only that job acts on the server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, NewJob
 from moorage.placement.client.placement_client import Candidate
 
-#: Codes of failures that every host would have: the request itself is at fault.
+#: Error codes of failures that every host would report, because the request itself is at fault.
 REQUEST_FAULT_CODES = frozenset({"moorage.invalid", "accelerator.bad_request"})
 
 
@@ -59,8 +59,9 @@ def alternates_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, 
 def retry_failed_build(
     connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
 ) -> bool:
-    """A host reported on its job `build_worker`, in the transaction of that. True: it is tried elsewhere now, and nothing
-    else follows from the report but a hint to the builder.
+    """Called in the transaction of a host's report on its job `build`. Returns True if a retry on another host was enqueued.
+
+    Then nothing else follows from the report, except to wake the builder.
     """
     scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)
@@ -77,7 +78,7 @@ def retry_failed_build(
 
 
 def worded_as_exhausted(job: Job, report: JobReport) -> JobReport:
-    """A report of a failure, worded for who has seen others fail before; any other report as it is."""
+    """The report; if earlier hosts failed too, its error says that all retries are exhausted."""
     if report.error is None or not job.payload.get("tried"):
         return report
     return replace(report, result={**report.result, "error": exhausted_message(job.key, report.error)})
@@ -86,5 +87,5 @@ def worded_as_exhausted(job: Job, report: JobReport) -> JobReport:
 def exhausted_message(server_id: str, last: str) -> str:
     return (
         "Exceeded maximum number of retries. Exhausted all hosts available for retrying build failures for instance "
-        f"{server_id}. The last one said: {last}"
+        f"{server_id}. Error from the last host: {last}"
     )

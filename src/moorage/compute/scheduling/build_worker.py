@@ -1,15 +1,15 @@
-"""The task that finds servers a host, and gives allocations back.
+"""The background task that schedules servers, releases allocations and publishes host state to Placement.
 
-Its jobs are on `BUILD_QUEUE`, those of one server one at a time:
+It works on the jobs of `BUILD_QUEUE`; the jobs of one server run one at a time, in order:
 
-    build            a host for a server, see `build_job`
-    release          the allocation is given back; `final`: the server is DELETED then
-    publish-status   the trait of a disabled host is set or taken away
-    publish-aggregates   a host's aggregates, so that Placement can tell who is in them
-    forget-host      the providers of a host that was deleted go
+    build                select a host for a server, see `build_job`
+    release              release the allocation; with `final` the server then becomes DELETED
+    publish-status       set or remove the trait of a disabled host
+    publish-aggregates   publish the aggregates of a host, so that Placement can select by them
+    forget-host          delete the providers of a deleted host
 
-Several are claimed together: servers that wait at the same time share a claim in Placement, and those that ask for the
-same its answer before that. A good build costs two requests to Placement at most.
+Jobs are claimed in batches: servers that wait at the same time share one claim in Placement, and those with the same
+request share the candidates. A build that succeeds needs at most two requests to Placement.
 
 Not here: which host is better (`moorage.scheduler`), and what the host does (`moorage.agent`).
 """
@@ -58,15 +58,15 @@ from moorage.scheduler.options import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
-#: Jobs that are claimed together; others may take the next ones meanwhile.
+#: Jobs claimed in one batch; other workers can claim the next batch meanwhile.
 BATCH = 16
 
 
 class BuildTask:
-    """`poll_s`: how often to look without being woken (other processes enqueue too); None: only when woken.
+    """`poll_s`: seconds between polls, because other processes enqueue jobs too; None: run only when woken.
 
-    `worker` must be nobody else's name. One that is the same after a restart goes on at once with what it had
-    begun; without one, a name of its own is made, and what a former process had begun waits for its lease to end.
+    `worker` must be unique. A name that survives a restart lets the worker continue at once with the jobs that it had
+    claimed; with a generated name (None) these jobs wait until the lease of the former process ends.
     """
 
     name = "compute.build"
@@ -107,7 +107,7 @@ class BuildTask:
         try:
             self._prepare_placement()
         except Unavailable as error:
-            log.warning("nothing is built yet", extra={"reason": error.message})
+            log.warning("no builds until Placement answers", extra={"reason": error.message})
             return self._clock.now() + timedelta(seconds=FIRST_PAUSE_S)
         while jobs := self._jobs.claim_jobs(BATCH):
             begun = self._clock.now()
@@ -120,14 +120,14 @@ class BuildTask:
         return self._jobs.next_due()
 
     def _prepare_placement(self) -> None:
-        """What Placement knows of aggregates may be old."""
+        """Once per process: Placement may have missed changes of aggregates."""
         if not self._is_placement_prepared:
             self._selector.ensure_traits()
             publish_all_aggregates(self._engine, self._placement)
             self._is_placement_prepared = True
 
     def _run_builds(self, jobs: Sequence[Job], claimed_at: datetime) -> None:
-        """Those that stand behind one another: what comes before them, a release for example, is done by now."""
+        """Jobs behind another job of the same server, such as a release, are claimed only after that job is done."""
         shared = SharedAnswers()
         drafts = self._scheduler.draft_builds(
             jobs, shared, self._jobs.extend_lease, lambda: not self._is_late(claimed_at)
@@ -138,7 +138,7 @@ class BuildTask:
                 self._run_job(draft.order.job, claimed_at, partial(self._build, draft, shared))
 
     def _is_late(self, claimed_at: datetime) -> bool:
-        """Some jobs took their time: somebody else may soon have the others."""
+        """Whether earlier jobs of the batch took so long that the leases of the others may end soon."""
         return self._clock.now() - claimed_at > timedelta(seconds=LEASE_S / 4)
 
     def _run_job(self, job: Job, claimed_at: datetime, work: Callable[[Job], None]) -> None:
@@ -150,7 +150,7 @@ class BuildTask:
         self._jobs.run_job(job, run_with_lease, self._handle_failure)
 
     def _handle_failure(self, job: Job, reason: str, tenant_message: str) -> None:
-        """That is no lack of hosts, so the job waits and is tried again; but no server waits for ever."""
+        """The failure is not a lack of hosts, so the job is postponed; after `MAX_ATTEMPTS` the server goes to ERROR."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
             self._scheduler.fail(job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP)
         else:
@@ -160,13 +160,13 @@ class BuildTask:
 
     def _build(self, draft: BuildDraft, shared: SharedAnswers, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
-            message = "The server could not be scheduled: its builder died each time."
+            message = "The server could not be scheduled: the builder process died at each attempt."
             self._scheduler.fail(job, message, "", Scheduled.GAVE_UP)
             return
         self._scheduler.schedule(draft, shared, partial(self._jobs.extend_lease, job))
 
     def _release(self, job: Job) -> None:
-        """The effect comes first, and again when its commit got lost: giving back twice gives back once."""
+        """Releases first, then commits. If the commit is lost, the release is repeated, which is harmless."""
         self._placement.release(job.key)
 
         def work(connection: Connection) -> None:
@@ -194,7 +194,7 @@ class BuildTask:
         self._jobs.finish_job(job)
 
     def _forget_host(self, job: Job) -> None:
-        """Unless an agent has made the host anew in the meantime."""
+        """Does nothing if an agent has registered the host again in the meantime."""
         with read(self._engine) as connection:
             host = host_store.host(connection, job.payload["host"])
             evacuated = move_store.open_moves_of_host(connection, job.payload["host"])

@@ -1,7 +1,7 @@
-"""One answer of Placement, as the scheduler weighs it: facts of hosts, and what of it we have claimed since.
+"""One answer of Placement as the scheduler weighs it: facts about hosts, with our own claims since then subtracted.
 
-It serves all servers of a batch that ask for the same. What others claim meanwhile is not in it: Placement says so when
-a claim comes.
+A pool serves all servers of a batch that have the same request. Claims by others are not subtracted; Placement refuses
+a claim that no longer fits.
 """
 
 from collections import Counter, defaultdict
@@ -16,7 +16,7 @@ from moorage.scheduler.weighers import HostFacts, WeigherInput, carries_function
 
 
 class CandidatePool:
-    """`functions`: what accelerators shall carry, see `weighers.wanted_functions`."""
+    """`functions`: functions that the accelerators shall carry, see `weighers.wanted_functions`."""
 
     def __init__(
         self,
@@ -33,11 +33,11 @@ class CandidatePool:
         self._functions = functions
         self._claimed: Counter[tuple[str, str]] = Counter()
         self._devices = _free_devices(summaries)
-        #: roots of hosts where a device carries_function a wanted function
+        #: roots of hosts on which a device carries a wanted function
         self._carriers = frozenset(one.root_provider_uuid for one in summaries.values() if self._carries_function(one))
-        #: {root: host}, as far as they were looked at
+        #: {root: host state}, as far as loaded; None: no host of this compute service
         self.host_states: dict[str, HostState | None] = {}
-        #: {root: its tree}, where weighers of other packages may ask for it
+        #: {root: its provider tree}, only if weighers of other packages are enabled
         self._trees = _trees(summaries) if options.weighers else {}
         roots = [candidates.root(at) for at in range(len(candidates))]
         self.ranking = HostRanking(
@@ -45,11 +45,11 @@ class CandidatePool:
         )
 
     def __len__(self) -> int:
-        """Candidates."""
+        """Number of candidates."""
         return len(self._candidates)
 
     def candidates_of_host(self, root: str) -> Sequence[int]:
-        """Positions of its candidates, in Placement's order; those on a device with the wanted function first."""
+        """Positions of the host's candidates in Placement's order; those on a device with a wanted function come first."""
         positions = self.ranking.candidates[root]
         if not self._carriers or root not in self._carriers:
             return positions
@@ -59,7 +59,7 @@ class CandidatePool:
         return self._candidates[at]
 
     def still_fits(self, at: int) -> bool:
-        """Whether it is still there after what we have claimed ourselves."""
+        """Whether the candidate at this position still fits after our own claims."""
         if not self._claimed:
             return True
         for uuid, amounts in self._candidates[at].allocations.items():
@@ -71,15 +71,14 @@ class CandidatePool:
         return True
 
     def has_candidates_left(self) -> bool:
-        """Whether anything is left of it."""
         return any(self.still_fits(at) for at in range(len(self)))
 
     def mark_claimed(self, at: int) -> None:
-        """It is about to be claimed: for the servers that share the answer it is gone."""
+        """Subtracts the candidate, which is about to be claimed, for all servers that share this pool."""
         self._change_claimed(at, 1)
 
     def unmark_claimed(self, at: int) -> None:
-        """It was not claimed after all."""
+        """Undoes `mark_claimed`: the candidate was not claimed."""
         self._change_claimed(at, -1)
 
     def _change_claimed(self, at: int, times: int) -> None:
@@ -127,7 +126,7 @@ class CandidatePool:
 
 
 def _trees(summaries: Mapping[str, Summary]) -> dict[str, dict[str, Summary]]:
-    """{root: {provider: of it}}"""
+    """{root: {provider: its summary}}"""
     trees: dict[str, dict[str, Summary]] = defaultdict(dict)
     for uuid, summary in summaries.items():
         trees[summary.root_provider_uuid][uuid] = summary
@@ -135,7 +134,7 @@ def _trees(summaries: Mapping[str, Summary]) -> dict[str, dict[str, Summary]]:
 
 
 def _free_devices(summaries: Mapping[str, Summary]) -> Counter[str]:
-    """{root: accelerators that nobody holds}."""
+    """{root: free accelerators}"""
     found: Counter[str] = Counter()
     for summary in summaries.values():
         for name, room in summary.resources.items():

@@ -1,10 +1,11 @@
-"""Where a server is to claim next: candidates of Placement, weighed and filtered, and fresh ones when those are gone.
+"""Claim targets for a server: candidates of Placement, ranked and filtered, fetched again when all are taken.
 
-    may_sample candidates from all over the cloud -> Contest.order -> filters -> targets, the best first
-    none that the filters leave            -> the same with more of them, at last with all
-    8 claims that others were quicker with -> fresh ones, 4 rounds in all
+    sample of candidates -> HostRanking.order -> filters -> claim targets, best first
+    all hosts filtered out            -> again with more candidates, at last with all
+    8 claims overtaken by others      -> fetch new candidates, at most 4 rounds
 
-A target counts as taken for whoever shares the answer, until it is returned. Not here: the claim itself (`host_selection`).
+A target counts as claimed for all servers that share the pool, until it is given back. Not here: the claim
+(`host_selection`).
 """
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -28,23 +29,23 @@ from moorage.scheduler.options import SchedulerSettings
 from moorage.scheduler.reasons import Reasons, RejectionCount
 from moorage.scheduler.weighers import WEIGHERS, prefers_free_capacity
 
-#: Claims of one round before candidates are fetched anew, and how many rounds there are.
+#: Claims tried per round before candidates are fetched again, and the number of rounds.
 CLAIMS_PER_ROUND = 8
 ROUNDS = 4
-#: Of candidates that servers share, so many for each at least: the best of them must not be one and the same.
+#: Minimum number of candidates per server in a shared answer, so that servers do not all compete for the same host.
 CANDIDATES_PER_SERVER = 3
-#: What every request asks of a host, as Placement explains it, and in words of users.
+#: {condition that every request has, as Placement words it: words for users}
 _CONDITION_WORDS = {
     f"root_required=!{DISABLED_HOST_TRAIT},!{RESERVED_HOST_TRAIT}": "enabled and not under reservation",
     f"root_required=!{DISABLED_HOST_TRAIT}": "enabled",
 }
-#: Hosts that are looked at together, the first time, for each server; then eight times as many.
+#: Hosts per server whose state is loaded in the first batch; each further batch is eight times as large.
 _FIRST_BATCH = 8
 
 
 @dataclass
 class SharedAnswers:
-    """Answers of Placement that servers which wait together share, by query. `servers`: how many they are."""
+    """Answers of Placement that the servers of a batch share, by query. `servers`: number of servers in the batch."""
 
     servers: int = 1
     pools: dict[str, CandidatePool] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class SharedAnswers:
 
 @dataclass(frozen=True)
 class ClaimTarget:
-    """Where to claim. `further`: the hosts that come after it, if a build fails there."""
+    """A candidate to claim. `later_alternates`: the hosts after it, for retries if the build fails."""
 
     alternate: Alternate
     later_alternates: Iterator[Alternate]
@@ -60,12 +61,12 @@ class ClaimTarget:
     at: int = 0
 
     def give_back(self) -> None:
-        """Nobody claims it, or in vain."""
+        """The claim was not made, or was refused."""
         if self.pool is not None:
             self.pool.unmark_claimed(self.at)
 
 
-#: What is to be claimed; request for the next one when the last was refused. At the end, why there is none.
+#: Yields targets, the next one after each refused claim; returns the reasons when no target is left.
 ClaimTargets = Generator[ClaimTarget, None, NoHost]
 OpenHosts = Iterator[tuple[HostState, Sequence[int]]]
 
@@ -88,8 +89,10 @@ class CandidateSearcher:
         shared: SharedAnswers | None = None,
         before_round: Callable[[], None],
     ) -> ClaimTargets:
-        """`alternates`: of a former selection, first of all. `refused`: {host: claims that others were quicker with},
-        kept by the caller. `before_round` is called before candidates are fetched another time.
+        """Yields targets, best first.
+
+        `alternates`: of a former selection; they come first. `refused`: {host: claims overtaken by others}, kept by the
+        caller. `before_round` is called before candidates are fetched again.
         """
         for number, alternate in self._open_alternates(alternates, request.requirements):
             yield ClaimTarget(alternate, iter(alternates[number + 1 :]))
@@ -105,7 +108,7 @@ class CandidateSearcher:
         return NoHost(Reasons(request.text, refused_claims=refused))
 
     def explain(self, request: PlacementRequest) -> tuple[tuple[str, ...], NoHost]:
-        """(hosts that would take it, the best first; what was counted on the way). Nothing is claimed."""
+        """(names of hosts that would take the server, best first; the counted reasons against others). Claims nothing."""
         pool = self._fetch_pool(
             request, self._unusual_hosts(), self._options.max_placement_results + request.excluded_count, None
         )
@@ -118,7 +121,7 @@ class CandidateSearcher:
     def _targets_of_round(
         self, request: PlacementRequest, shared: SharedAnswers, number: int
     ) -> Generator[ClaimTarget, None, NoHost | None]:
-        """None when others were quicker all the time."""
+        """Returns None if every claim was overtaken by others."""
         rejected: dict[str, tuple[str, str]] = {}
         unusual = self._unusual_hosts()
         is_usual = not self._options.weighers
@@ -137,7 +140,7 @@ class CandidateSearcher:
         return NoHost(Reasons(request.text, rejected=rejected))
 
     def _limits(self, request: PlacementRequest, servers: int, *, may_sample: bool) -> Iterator[int | None]:
-        """How many candidates are compared: at first, and then if the filters leave none of so many. None: all."""
+        """Numbers of candidates to compare: the next one is used if the filters reject all hosts. None: no limit."""
         sample, most = (
             max(self._options.sample_size, CANDIDATES_PER_SERVER * servers),
             self._options.max_placement_results,
@@ -163,7 +166,7 @@ class CandidateSearcher:
     def _targets_in(
         self, pool: CandidatePool, request: PlacementRequest, servers: int, rejected: dict[str, tuple[str, str]]
     ) -> Generator[ClaimTarget, None, int]:
-        """The best that can be had of `candidate_pool`; how many there were."""
+        """Yields the targets in a pool, best first; returns their number."""
         targets = 0
         open_hosts = self._open_hosts(pool, request.requirements, servers, rejected)
         for host, positions in open_hosts:
@@ -183,7 +186,7 @@ class CandidateSearcher:
     def _open_hosts(
         self, pool: CandidatePool, requirements: ServerRequirements, servers: int, rejected: dict[str, tuple[str, str]]
     ) -> OpenHosts:
-        """(host, its candidates) of those that the filters leave, the best first; the others go into `rejected`."""
+        """Yields (host, its candidates) for hosts that pass the filters, best first; adds the others to `rejected`."""
         order = pool.ranking.order(requirements.server_id, requirements.group, subset=self._options.host_subset_size)
         batch_size = _FIRST_BATCH * servers
         while roots := list(islice(order, batch_size)):
@@ -199,7 +202,7 @@ class CandidateSearcher:
                     yield host, pool.candidates_of_host(root)
 
     def _load_host_states(self, pool: CandidatePool, roots: Sequence[str], batch_size: int) -> None:
-        """At all that are offered where those are may_sample: the next server looks at others of them."""
+        """Loads all hosts of a small pool at once, because the next server will look at others of them."""
         if unseen := [root for root in roots if root not in pool.host_states]:
             if len(pool.ranking.roots) <= batch_size:
                 unseen = [root for root in pool.ranking.roots if root not in pool.host_states]
@@ -213,7 +216,7 @@ class CandidateSearcher:
     def _open_alternates(
         self, alternates: Sequence[Alternate], requirements: ServerRequirements
     ) -> list[tuple[int, Alternate]]:
-        """Those that are still open, with their numbers."""
+        """(position, alternate) of alternates that still pass the filters."""
         if not alternates:
             return []
         with read(self._engine) as connection:
@@ -227,7 +230,7 @@ class CandidateSearcher:
     # ------------------------------------------------------------------------------------------ reasons
 
     def _no_candidates(self, request: PlacementRequest) -> NoHost:
-        """Why Placement has none; without its extension (a real Placement), as much as is known."""
+        """The reasons why Placement has no candidate; a Placement without the explain extension gives fewer."""
         explanation = self._placement_explanation(request)
         if explanation is None:
             return NoHost(Reasons(request.text, note=f"Placement has no candidate for {request.text}"))

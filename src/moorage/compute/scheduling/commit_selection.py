@@ -1,8 +1,8 @@
-"""Servers get the hosts that were claimed for them: rows, and a job for each host, all in one transaction.
+"""Commits claimed hosts to the database: servers, actions and a build job for each host, in one transaction.
 
-Until it is committed nobody has acted on the claims; whoever runs a job again gives them back first. The transaction
-asks whether a server still waits (it may have been deleted, then what was claimed is given back), and its server group
-once more.
+Before the commit nobody has acted on the claims; a job that is run again releases them first. The transaction checks
+whether each server still waits for a host (if it was deleted meanwhile, its claim is released) and asks its server
+group again.
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BuildOrder:
-    """What a job asks for: servers, each with its action; more than one are placed together or not at all."""
+    """The content of a build job: one server, or several that are placed together or not at all."""
 
     job: Job
     actions: dict[str, str]  #: {server id: action id}
@@ -53,11 +53,13 @@ class BuildOrder:
         return found
 
 
-#: An order, and the pairs of those of its servers that waited.
+#: An order, and the selections for its waiting servers.
 OrderSelections = tuple[BuildOrder, Sequence[tuple[Server, Selection]]]
 
 
 class SelectionCommitter:
+    """Writes selections to the database and enqueues the hosts' build jobs."""
+
     def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
         self._engine = engine
         self._clock = clock
@@ -65,8 +67,9 @@ class SelectionCommitter:
         self._hints = hints
 
     def commit(self, selections: Sequence[OrderSelections]) -> None:
-        """All of them or none. Raises `Conflict` ``jobs.fenced`` where one of the jobs is another builder's by now, and
-        `PlacementRejected`.
+        """Commits all selections or none.
+
+        Raises `Conflict` ``jobs.fenced`` if another worker holds one of the jobs by now, and `PlacementRejected`.
         """
         given = in_transaction(self._engine, lambda connection: self._commit_in(connection, selections))
         for server_id, selection in given.items():
@@ -75,7 +78,7 @@ class SelectionCommitter:
             self._hints.send(host)
 
     def _commit_in(self, connection: Connection, selections: Sequence[OrderSelections]) -> dict[str, Selection]:
-        """The pairs that were given, by server."""
+        """{server id: selection}, without servers that no longer wait."""
         now = self._clock.now()
         ended = [
             (order.job, {"hosts": {server.id: selection.host for server, selection in pairs}})
@@ -123,7 +126,7 @@ def _host_job(order: BuildOrder, server: Server, selection: Selection) -> NewJob
     ids = {"action_id": order.actions[server.id], "request_id": order.job.payload["request_id"]}
     if (
         PAYLOAD_KEY in order.job.payload and tracing.current_tracer() is not None
-    ):  # also where orders of several are written together
+    ):  # also if several orders are committed together
         ids[PAYLOAD_KEY] = order.job.payload[PAYLOAD_KEY]
     made = build_job(server, selection.placed, selection.host, lifecycle.CREATE, ids)
     more: dict[str, Any] = {

@@ -1,11 +1,11 @@
-"""From a server to a claimed candidate: what `build_worker`, and every move of a server, asks of scheduler and Placement.
+"""Selects a host for a server and claims it; used by build jobs and by every move.
 
-The good path is two requests: candidates, claim. Servers that wait together share both. Only where there is no
-candidate is a further one made, that asks Placement for the reason; and only where something may be held from a former
-try is it given back first.
+The common case takes two requests: candidates and claim. Servers that wait together share both. Placement is asked for
+an explanation only if it has no candidate, and allocations are released first only if an earlier attempt may have left
+some.
 
-    request -> targets (`candidate_search`) -> claim                 the next target when somebody else was quicker
-    several: their first targets   -> one claim for all     refused as a whole: each claims on its own, as above
+    request -> claim targets (`candidate_search`) -> claim       next target if the claim was overtaken
+    several servers: first targets -> one claim for all          if refused, each server claims by itself as above
 """
 
 import logging
@@ -35,18 +35,20 @@ T = TypeVar("T", NoHost, MoorageError, None)
 
 @dataclass(frozen=True)
 class ServerToPlace:
-    """A new server that holds nothing. `image_properties`, `check_turn`: as of `HostSelector.selection`."""
+    """A new server without allocations. `image_properties`, `check_turn`: as of `HostSelector.select_and_claim`."""
 
     server: Server
     image_properties: Mapping[str, str]
     check_turn: Callable[[], None]
 
 
-#: A selection for each of the servers that are placed together or not at all; or why not; or what has gone wrong.
+#: A selection for each server of an order; or the reasons why one has no host; or the error that prevented it.
 SelectionOutcome = Sequence[Selection] | NoHost | MoorageError
 
 
 class HostSelector:
+    """Selects hosts with the scheduler and claims them in Placement."""
+
     def __init__(
         self,
         engine: Engine,
@@ -61,7 +63,7 @@ class HostSelector:
         self._has_traits = False
 
     def ensure_traits(self) -> None:
-        """Placement refuses a query that names a trait it does not know."""
+        """Creates the traits that every query names; Placement refuses a query with an unknown trait."""
         if not self._has_traits:
             self._placement.ensure_trait(RESERVED_HOST_TRAIT)
             self._placement.ensure_trait(RESERVED_REGION_TRAIT)
@@ -82,18 +84,19 @@ class HostSelector:
         check_turn: Callable[[], None] = lambda: None,
         shared: SharedAnswers | None = None,
     ) -> Selection | NoHost:
-        """Choose a host for `server` and claim there for `consumer`, or tell why there is none.
+        """Selects a host for `server` and claims it for `consumer`, or returns the reasons why there is none.
 
-        `flavor`, `only_host`, `excluded_hosts`, `beside`: see `request.Changes`. `consumer`: who holds the claim, the server
-        itself otherwise; it must hold nothing else, and with `may_hold_allocations` what it holds of a former try is
-        given back first. `alternates`: of a former selection, tried first. `check_turn` raises when this builder may
-        not go on. `shared`: one for all servers of a batch. `image_properties`: what `image_needs` left of them.
+        `flavor`, `only_host`, `excluded_hosts`, `beside`: see `RequestChanges`. `consumer`: the holder of the claim, by
+        default the server itself. It must hold nothing else; with `may_hold_allocations`, its allocations from an earlier
+        attempt are released first. `alternates`: of a former selection; tried first. `check_turn` raises if this worker must
+        not continue. `shared`: one object for all servers of a batch. `image_properties`: as `scheduling_properties` left
+        them.
 
-        The members of the server's group are as they are now: whoever writes the host into the server's row asks
-        `group_service.recheck_placement` in that transaction, and selections it again where that has an group_rejection.
+        The members of the server's group are read now. The transaction that writes the host into the server's row must call
+        `group_service.recheck_placement`, and select again if that rejects the host.
 
-        Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil,
-        `Unavailable` when it does not answer: that is no lack of hosts, try again later.
+        Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil, and `Unavailable` if
+        Placement does not answer, which is not a lack of hosts: try again later.
         """
         request = self._requests.build_request(
             server, image_properties, RequestChanges(flavor, only_host, excluded_hosts, beside)
@@ -102,8 +105,8 @@ class HostSelector:
             return request
         claimer = _Claimer(self._placement, server, consumer or server.id, check_turn)
         if may_hold_allocations:
-            # A builder that lost its lease between these two lines would take from its successor what that
-            # has just claimed. Both lines are quick and a lease is long; the audit finds the rest.
+            # A builder that loses its lease between these two lines would release what its successor has just
+            # claimed. Both lines are quick and a lease is long; the audit finds the remaining cases.
             check_turn()
             claimer.release()
         targets = self._searcher.claim_targets(
@@ -114,11 +117,11 @@ class HostSelector:
     def select_and_claim_together(
         self, orders: Sequence[Sequence[ServerToPlace]], shared: SharedAnswers, may_claim: Callable[[], bool]
     ) -> list[SelectionOutcome | None]:
-        """Hosts for the servers of several orders, all claimed in one request; by order. Of one order all get one or
-        none does, and what one of them cannot have does not concern the others.
+        """One outcome per order; the hosts of all orders are claimed in one request. An order gets hosts for all its servers
+        or for none, and a failed order does not affect the others.
 
-        None: to be placed by itself afterwards, for what is left depends on what the others get, or `may_claim` said
-        so at the last moment. What `selection` would raise is an outcome here.
+        None: select for this order by itself afterwards, because what is left depends on the others, or because `may_claim`
+        said no at the last moment. Errors that `select_and_claim` would raise are outcomes here.
         """
         started: list[list[_StartedSearch] | NoHost | MoorageError | None] = []
         for servers in orders:
@@ -130,14 +133,14 @@ class HostSelector:
         try:
             granted = len(first) > 1 and self._claim_together(first)
         except MoorageError as error:
-            # Granted or not, nobody knows; whoever tries again gives back first.
+            # The claim may or may not have been granted. The next attempt releases it first.
             return [error if isinstance(one, list) else one for one in started]
         return [self._finish_order(one, granted=granted) if isinstance(one, list) else one for one in started]
 
     def explain(
         self, server: Server, image_properties: Mapping[str, str], *, excluded_hosts: Mapping[str, str] | None = None
     ) -> tuple[tuple[str, ...], NoHost]:
-        """(hosts that would take `server`, the best first; what was counted on the way). Nothing is claimed."""
+        """(names of hosts that would take `server`, best first; the counted reasons against others). Claims nothing."""
         self.ensure_traits()
         request = self._requests.build_request(
             server, image_properties, RequestChanges(excluded_hosts=excluded_hosts or {})
@@ -147,7 +150,7 @@ class HostSelector:
     def _start_searches(
         self, servers: Sequence[ServerToPlace], shared: SharedAnswers
     ) -> "list[_StartedSearch] | NoHost | MoorageError | None":
-        """The first target of each; nothing stays taken where one of them has none."""
+        """The first target of each server of an order; if one server has none, all targets are given back."""
         started: list[_StartedSearch] = []
         try:
             for one in servers:
@@ -167,13 +170,13 @@ class HostSelector:
                 started.append(_StartedSearch(claimer, targets, target))
         except MoorageError as error:
             return _give_back_all(started, error)
-        except Exception:  # one that always fails must not stand before all others: it fails again in its own turn
-            log.exception("no host was looked for", extra={"servers": [one.server.id for one in servers]})
+        except Exception:  # an order that always fails must not block the others: it fails again when run by itself
+            log.exception("host search failed", extra={"servers": [one.server.id for one in servers]})
             return _give_back_all(started, None)
         return started
 
     def _claim_together(self, started: Sequence["_StartedSearch"]) -> bool:
-        """False: somebody was quicker with one of them, or a provider is gone; which one, each finds out by itself."""
+        """False if one of the claims was overtaken or names a deleted provider. Each order then finds out by itself."""
         try:
             self._placement.claim_together({one.claimer.consumer: one.claimer.claim(one.target) for one in started})
         except Conflict:
@@ -199,7 +202,7 @@ class HostSelector:
     def _claim_first(
         self, claimer: "_Claimer", targets: ClaimTargets, target: ClaimTarget | NoHost
     ) -> Selection | NoHost:
-        """The first of `target` and those that follow which is granted."""
+        """The selection for the first target whose claim is granted."""
         while not isinstance(target, NoHost):
             if claimer.try_claim(target):
                 return self._selection_of(claimer, target)
@@ -214,7 +217,7 @@ class HostSelector:
 
 
 class _Claimer:
-    """Who claims for one consumer, until it is granted."""
+    """Claims for one consumer until a claim is granted."""
 
     def __init__(
         self, placement: PlacementClient, server: Server, consumer: str, check_turn: Callable[[], None]
@@ -223,7 +226,7 @@ class _Claimer:
         self._server = server
         self._check_turn = check_turn
         self.consumer = consumer
-        #: {host: claims that others were quicker with}
+        #: {host: claims overtaken by others}
         self.refused: Counter[str] = Counter()
 
     def claim(self, target: ClaimTarget) -> Claim:
@@ -249,7 +252,7 @@ class _Claimer:
 
 @dataclass(frozen=True)
 class _StartedSearch:
-    """A search whose first target is to be claimed."""
+    """A search whose first target is about to be claimed."""
 
     claimer: _Claimer
     targets: ClaimTargets
@@ -269,7 +272,7 @@ def _next_target(targets: ClaimTargets) -> ClaimTarget | NoHost:
 
 
 def _give_back_all(started: Sequence[_StartedSearch], reason: T) -> T:
-    """The others of its order get nothing either."""
+    """Gives back the targets of an order of which one server has no host."""
     for one in started:
         one.target.give_back()
     return reason

@@ -1,6 +1,6 @@
-"""The jobs of one queue that the compute service itself works on: claimed, ended, and put off when they fail.
+"""A worker on one job queue of the compute service: claim, run, finish and postpone jobs.
 
-Not here: what is done in them, which is the task's.
+Not here: what the jobs do (`build_worker`, `migration_worker`).
 """
 
 import logging
@@ -19,17 +19,17 @@ from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
 
-#: After this, another worker may take the job.
+#: Lease of a claimed job; after it, another worker may claim the job.
 LEASE_S = 60.0
-#: Claims of one job, by workers that died of it or found Placement away, before its task gives it up.
+#: Claims of one job by workers that died or could not reach Placement, before its task gives the job up.
 MAX_ATTEMPTS = 10
-#: Pause before the next attempt, doubled each time.
+#: Pause before the second attempt; doubled for each further one, up to `LONGEST_PAUSE_S`.
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 60.0
 
 
 class JobWorker:
-    """Of `worker`: nobody else's name. `poll_s`: see `next_due`."""
+    """`worker`: a unique name. `poll_s`: see `next_due`."""
 
     def __init__(self, engine: Engine, clock: Clock, queue: str, worker: str, poll_s: float | None) -> None:
         self._engine = engine
@@ -49,7 +49,7 @@ class JobWorker:
     def run_job(
         self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None
     ) -> None:
-        """`work`, and where it raises `failed` with the reason and what tenants may read of it; without one the job is put off."""
+        """Runs `work`; if it raises, calls `failed` with the reason and the message for tenants (default: postpone the job)."""
         failed = failed or (lambda job, reason, _told: self.postpone(job, reason))
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
@@ -58,10 +58,10 @@ class JobWorker:
                 work()
         except MoorageError as error:
             if error.error_code == FENCED_CODE:
-                log.warning("somebody else has this job by now", extra={"job": job.id, "epoch": job.epoch})
+                log.warning("another worker holds this job now", extra={"job": job.id, "epoch": job.epoch})
             else:
                 failed(job, error.message, message_for_tenants(error))
-        except Exception as error:  # the top of a job: one that always fails must not stand before all others
+        except Exception as error:  # the top of a job: one that always fails must not block the others
             log.exception("job failed", extra={"job": job.id, "kind": job.kind})
             reason = f"{type(error).__name__}, see the log of the compute service"
             failed(job, reason, reason)
@@ -69,7 +69,7 @@ class JobWorker:
             request_context.set(before)
 
     def postpone(self, job: Job, reason: str) -> None:
-        """To be tried again, after a pause: a service does not answer, say."""
+        """Releases the job for another attempt after a pause, for example because a service does not answer."""
         pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
         not_before = self._clock.now() + timedelta(seconds=pause_s)
         log.warning("postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
@@ -78,7 +78,7 @@ class JobWorker:
         )
 
     def extend_lease(self, job: Job) -> None:
-        """Raises `Conflict` ``jobs.fenced`` when it is not our turn any more."""
+        """Raises `Conflict` ``jobs.fenced`` if another worker holds the job by now."""
         until = self._clock.now() + timedelta(seconds=LEASE_S)
         in_transaction(
             self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
@@ -88,11 +88,11 @@ class JobWorker:
         in_transaction(self._engine, lambda connection: self.finish_job_in(connection, job))
 
     def finish_job_in(self, connection: Connection, job: Job) -> None:
-        """In the transaction of what follows from it."""
+        """Finishes the job in the caller's transaction."""
         server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
 
     def next_due(self) -> datetime | None:
-        """When the next job is due; without being woken, other processes enqueue too, after `poll_s` at the latest."""
+        """When the next job is due, but at most `poll_s` from now, because other processes enqueue jobs too."""
         with read(self._engine) as connection:
             due = server_store.BUILD_JOBS.next_due(connection, self._queue)
         if self._poll is None:

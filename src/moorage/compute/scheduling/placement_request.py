@@ -1,4 +1,4 @@
-"""What one server asks of Placement and of its host: from its flavor, its hints, its zone and the aggregates."""
+"""Builds what a server asks of Placement and of its host, from its flavor, image, hints, zone and aggregates."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,12 @@ from moorage.scheduler.weighers import WeigherInput, is_accelerator, wanted_func
 
 @dataclass(frozen=True)
 class RequestChanges:
-    """How the search for a host differs from that for a new server.
+    """Differences from the request of a new server.
 
-    `flavor`: what the server is to be from now on (a resize). `only_host`: on this one or none; otherwise the host that
-    the server was made for. `excluded_hosts`: {host: why not, as the count of reasons shall say}: where it is now, where it
-    failed. `beside`: roots of the hosts that others of the same request have just got, and whose rows do not say so yet.
+    `flavor`: the new flavor of a resize. `only_host`: the only host allowed; by default the one that the server was created
+    for, if any. `excluded_hosts`: {host: reason, as shown in the counted reasons}, such as the current host or hosts where
+    the build failed. `beside`: root uuids of hosts just selected for other servers of the same request, whose rows do not
+    have them yet.
     """
 
     flavor: Flavor | None = None
@@ -39,16 +40,16 @@ class RequestChanges:
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """`query` has no limit: how many candidates are compared is `candidate_search`'s matter."""
+    """`query` has no limit: `candidate_search` decides how many candidates are compared."""
 
     query: Query
     requirements: ServerRequirements
     weigher_input: WeigherInput
-    #: {uuid in the query: what it is there for}, for who must not see uuids of hosts and aggregates
+    #: {uuid in the query: its meaning}, for users who must not see uuids of hosts and aggregates
     meanings: Mapping[str, str]
-    #: hosts that are closed to this server alone: they must not use up the candidates
+    #: number of hosts closed to this server alone; as many more candidates are fetched
     excluded_count: int = 0
-    #: what it wants to be with may be on any host: all candidates are needed
+    #: a preferred host may be any host of the cloud, so a sample of candidates is not enough
     needs_all_candidates: bool = False
 
     @property
@@ -58,9 +59,10 @@ class PlacementRequest:
 
 @dataclass(frozen=True)
 class _RequestContext:
-    """What the database says of a request. `members`: conditions on aggregates, see `prefilters.aggregate_conditions`.
+    """What the database says about a request. `members`: conditions on aggregates, see `prefilters.aggregate_conditions`.
 
-    `beside`, `apart`: hosts of the servers that it is to be with, and away from. `beside_root`: where that is one host.
+    `beside`, `apart`: hosts of the servers named by ``same_host`` and ``different_host``. `beside_root`: set if `beside` is
+    one host.
     """
 
     group: ServerGroupView | None = None
@@ -75,13 +77,13 @@ class PlacementRequestBuilder:
     def __init__(self, engine: Engine, options: SchedulerSettings) -> None:
         self._engine = engine
         self._options = options
-        #: The last request, and what it was made of: servers that wait together mostly ask for the same.
+        #: Cache of one: (flavor, image properties, request). Servers that wait together mostly have the same.
         self._last: tuple[FlavorFields, Mapping[str, str], ResourceRequest] | None = None
 
     def build_request(
         self, server: Server, image_properties: Mapping[str, str], changes: RequestChanges
     ) -> PlacementRequest | NoHost:
-        """What `server` asks for, or why that is nowhere before anybody is asked.
+        """The request of `server`, or the reasons why no host can be meant.
 
         Raises `Invalid` for a flavor that Placement could never fulfil.
         """
@@ -130,7 +132,7 @@ class PlacementRequestBuilder:
     def _request_context(
         self, server: Server, request: ResourceRequest, host: str | None, reservation: LegacyReservation | None
     ) -> _RequestContext:
-        """Mostly there is nothing to read."""
+        """Reads nothing in the common case."""
         hints, zone, rules = server.scheduler_hints, server.wanted_zone, self._options.aggregates
         hinted, near, away = (
             hints.get("group"),
@@ -160,24 +162,24 @@ class PlacementRequestBuilder:
 
 
 def _accelerator_properties(image_properties: Mapping[str, str]) -> dict[str, str]:
-    """What the server's image asks accelerators to carry, where its flavor says nothing."""
+    """The image's requirements on accelerators, used if the flavor has none."""
     return {name: value for name, value in image_properties.items() if name.startswith("accel:")}
 
 
 def depends_on_other_servers(server: Server) -> bool:
-    """Whether where it may go depends on where other servers go: those before it must have their hosts by then."""
+    """Whether the choice of a host depends on where other servers are: servers before it must have their hosts first."""
     return any(server.scheduler_hints.get(name) for name in ("group", "same_host", "different_host"))
 
 
 def _hinted_servers(hints: Mapping[str, object], name: str) -> list[str]:
-    """What a hint says, ``"<uuid>"`` or ``["<uuid>", ...]``; as in Nova, servers that there are not are on no host."""
+    """The server ids of a hint, ``"<uuid>"`` or ``["<uuid>", ...]``. As in Nova, an unknown id stands for no host."""
     value = hints.get(name)
     named = value if isinstance(value, list) else [value]
     return [one for one in named if isinstance(one, str) and one]
 
 
 def _hosts_of(connection: Connection, named: Sequence[str], project_id: str) -> frozenset[str]:
-    """Of the project's own servers: a tenant chose the names, and where others' servers are is not its business."""
+    """Hosts of the project's own servers only: a tenant chose the ids, and must not learn where others' servers are."""
     return frozenset(server_store.hosts_of_servers(connection, [one for one in named if is_uuid(one)], project_id))
 
 

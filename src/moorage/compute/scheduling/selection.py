@@ -1,4 +1,4 @@
-"""What a search for a host ends with: a place, claimed, or the reasons why there is none."""
+"""Results of a host search: a claimed selection, or the reasons why there is no host."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from moorage.scheduler.reasons import Reasons
 
 @dataclass(frozen=True)
 class Alternate:
-    """Where a server could go if its build fails: not claimed."""
+    """An unclaimed candidate that the server could use if its build fails."""
 
     host: str
     root_uuid: str
@@ -20,14 +20,14 @@ class Alternate:
 class Selection:
     host: str
     placed: Placed
-    claims: int  #: how many were tried, this one included
+    claims: int  #: number of claims tried, including this one
     root_uuid: str = ""
     alternates: tuple[Alternate, ...] = ()
 
 
 @dataclass(frozen=True)
 class NoHost:
-    """`reason` is for users and names no host; `details`, for administrators, do."""
+    """`reason` is for users and names no host; `details` is for administrators and does."""
 
     reasons: Reasons
 

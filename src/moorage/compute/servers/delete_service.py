@@ -12,7 +12,13 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
 from moorage.compute.model.job_payloads import host_build_id, scheduling_id, situation
-from moorage.compute.model.migration_workflow import Move, is_rebuilding_at_destination, is_undecided, may_be_elsewhere
+from moorage.compute.model.migration_workflow import (
+    Move,
+    StepName,
+    is_rebuilding_at_destination,
+    is_undecided,
+    may_be_elsewhere,
+)
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
     FORGET_IMAGE,
@@ -102,7 +108,9 @@ class DeleteService:
         queues = [self._begin_cleanup(connection, move, server) for move in elsewhere]
         queues.append(self._destroy_here(connection, caller, request_id, server))
         queues += [
-            self._migrations.begin_step(connection, move, server, "settle") for move in moving if move not in elsewhere
+            self._migrations.begin_step(connection, move, server, StepName.COMPLETE)
+            for move in moving
+            if move not in elsewhere
         ]
         return queues + self._delete_parked_image(connection, request_id, server)
 
@@ -142,7 +150,7 @@ class DeleteService:
         for move in moving:
             if self._is_stranded(connection, move):
                 # The evacuation holds what is here, the server what is there.
-                queues.append(self._migrations.begin_step(connection, move, server, "clean", apart=True))
+                queues.append(self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True))
                 host, placed = move.dest_host or "", move.new_placed
                 server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
@@ -156,8 +164,8 @@ class DeleteService:
 
     def _begin_cleanup(self, connection: Connection, move: Move, server: Server) -> str:
         if move.status == "finished":
-            return self._migrations.begin_step(connection, move, server, "clean", apart=True)
-        return self._migrations.begin_step(connection, move, server, "drop")
+            return self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
+        return self._migrations.begin_step(connection, move, server, StepName.CLEAN_UP)
 
     def _destroy_here(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> str:
         now = self._clock.now()
