@@ -149,7 +149,10 @@ def test_a_name_that_placement_does_not_know_is_refused_at_once(plane, host):
     plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"})
     body = {"server": {"name": "vm", "imageRef": IMAGE, "flavorRef": "odd", "networks": "none"}}
     status, _, document = plane.send("POST", "/v2.1/servers", body)
-    assert (status, "Placement has no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (400, True)
+    assert (status, "Placement has no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (
+        400,
+        True,
+    )
     plane.placement.ensure_class("CUSTOM_NOWHERE")
     assert plane.send("POST", "/v2.1/servers", body)[0] == 202
 

@@ -111,7 +111,10 @@ def test_a_group_and_a_zone_are_looked_at_too(plane, hosts):
 def test_what_could_not_be_made_is_refused_as_it_would_be(plane, hosts):
     plane.flavor("odd", {"resources:CUSTOM_NOWHERE": "1"})
     status, document = explained(plane, "odd")
-    assert (status, "Placement has no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (400, True)
+    assert (status, "Placement has no resource class CUSTOM_NOWHERE" in document["badRequest"]["message"]) == (
+        400,
+        True,
+    )
     assert explained(plane, "nope")[0] == 400
     assert plane.send("POST", "/moorage/v1/explain-server", {"server": {}})[0] == 400
     assert plane.send("GET", f"/moorage/v1/servers/{IMAGE}/explanation")[0] == 404
