@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from bench.cloud import AGGREGATES, BASE_TRAITS, CUSTOM_TRAITS, FILTER, GENERATION_TRAITS, REQUEST
 from bench.processes import resident_mib
 from bench.table import Figure
+from moorage.placement.api.handlers.answers import VERSIONS
 from moorage.placement.api.handlers.candidate_body import body
-from moorage.placement.api.handlers.root import VERSIONS
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.rules import capacity_check

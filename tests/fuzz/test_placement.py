@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.handlers.answers import VERSIONS
 from tests.fuzz.walks import CPU_S, timed, walk_of
 from tests.fuzz.world import World, fed_document, trouble_with
 

@@ -13,7 +13,7 @@ from typing import Any
 import jsonschema_rs
 
 from moorage.identity.authenticators import NoAuth
-from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.handlers.answers import VERSIONS
 from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.api.routes import ROUTES
 from moorage.placement.api.schemas.answers import REFUSAL

@@ -12,7 +12,7 @@ from moorage.db.migrations import upgrade
 from moorage.db.single_reads import SingleReads
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
-from moorage.placement.rules.reshaping import NewInventories
+from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.sync import allocation_cache

@@ -17,7 +17,7 @@ from moorage.db.engine import dialect_name
 from moorage.db.statement_pipelines import StatementPipeline
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
-from moorage.placement.rules.reshaping import NewInventories
+from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import committer
 from moorage.placement.sync.committer import LEAST_EARLY, WriteRequest

@@ -13,7 +13,7 @@ from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store.tables import change_retention
-from moorage.placement.sync import incremental_refresh
+from moorage.placement.sync import snapshot
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database
 
@@ -125,8 +125,8 @@ def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, ot
 
 @on_every_database
 def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
-    monkeypatch.setattr(incremental_refresh, "MOST", 2)
-    monkeypatch.setattr(incremental_refresh, "SINCE", incremental_refresh.SINCE.limit(3))
+    monkeypatch.setattr(snapshot, "MOST", 2)
+    monkeypatch.setattr(snapshot, "SINCE", snapshot.ENTRIES_SINCE.limit(3))
     other = PlacementService(engine, clock, SeededIds(2))
     states(other)
     for consumer in CONSUMERS:

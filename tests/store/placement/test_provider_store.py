@@ -17,7 +17,7 @@ from moorage.db.transactions import read, write
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory
 from moorage.placement.rules.allocation_writes import AllocationWrite
-from moorage.placement.rules.reshaping import NewInventories
+from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import change_log, name_store, provider_store

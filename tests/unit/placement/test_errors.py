@@ -3,8 +3,7 @@
 import pytest
 
 from moorage.core import errors as e
-from moorage.placement.api.accept import quality
-from moorage.placement.api.error_shape import error_shape
+from moorage.placement.api.error_shape import error_shape, quality
 from moorage.placement.api.schemas.allocation import POST
 from moorage.wire.errors import problem_of
 from moorage.wire.microversion import Version, VersionRange
@@ -61,7 +60,7 @@ def test_a_page_keeps_the_lines_of_a_message():
 
 
 def test_the_first_of_two_faults_in_an_allocation_is_the_field_too_many():
-    schema = POST.at(NEWEST)
+    schema = POST.for_version(NEWEST)
     with pytest.raises(e.Invalid, match="'cow' was unexpected"):
         schema.check({"01234567-89ab-4def-8123-456789abcdef": {"cow": 1}}, str)
 

@@ -5,7 +5,7 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from moorage.placement.api.handlers.root import VERSIONS
+from moorage.placement.api.handlers.answers import VERSIONS
 from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.api.routes import ROUTES
 from moorage.wire.microversion import Version

@@ -7,7 +7,7 @@ import pytest
 
 from moorage.core.errors import StartError
 from moorage.placement.api import routes
-from moorage.placement.api.handlers import root
+from moorage.placement.api.handlers import answers
 from moorage.placement.api.routes import API
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.microversion import Version, VersionRange
@@ -20,7 +20,7 @@ def speak_up_to(plane, monkeypatch):
 
     def speak(minor):
         versions = VersionRange("placement", Version(1, 0), Version(1, minor), loose=True)
-        monkeypatch.setattr(root, "VERSIONS", versions)
+        monkeypatch.setattr(answers, "VERSIONS", versions)
         monkeypatch.setattr(routes, "API", replace(API, versions=versions))
         plane.cloud.resting = (*plane.cloud.resting, "compute")  # it asks for more
         plane.cloud.restart()

@@ -1,13 +1,13 @@
 """Errors as Placement words them: ``{"errors": [{"status", "title", "detail", "code", "request_id"}]}``.
 
-The detail is the status's stock sentence, a blank line, and the message between one space and two: what WebOb's
-template makes of it. Who does not accept JSON gets HTML or plain text.
+The detail is the stock sentence of the status, a blank line, and the message between one space and two: the result of
+WebOb's template. A client that does not accept JSON gets HTML or plain text; `quality` reads the Accept header.
 """
 
 import html
 import re
+from functools import lru_cache
 
-from moorage.placement.api.accept import quality
 from moorage.wire.errors import Problem
 from moorage.wire.http import Response
 
@@ -90,3 +90,26 @@ def _message(problem: Problem) -> str:
         # The range that the house's sentence goes on with stands in fields of its own here.
         return f"Invalid microversion: {problem.message.partition('. ')[0]}"
     return "" if problem.message == _STOCK[404] else problem.message
+
+
+@lru_cache(maxsize=256)
+def quality(accept: str, media_type: str) -> float:
+    """How welcome `media_type` is: 0 (not at all) to 1; the most special range that covers it counts."""
+    best = (-1, 0.0)
+    kind = media_type.partition("/")[0]
+    for part in accept.split(","):
+        media_range, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        specificity = {media_type: 2, f"{kind}/*": 1, "*/*": 0}.get(media_range)
+        if specificity is not None:
+            best = max(best, (specificity, _q(parameters)))
+    return best[1]
+
+
+def _q(parameters: list[str]) -> float:
+    for parameter in parameters:
+        if parameter.startswith("q="):
+            try:
+                return float(parameter[2:])
+            except ValueError:
+                return 0.0
+    return 1.0

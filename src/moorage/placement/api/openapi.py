@@ -1,6 +1,6 @@
 """What the published document says of each route beside what the route table and the schemas say themselves."""
 
-from moorage.placement.api.schemas import allocation, answers, candidate, cloud_summary, event, names, provider
+from moorage.placement.api.schemas import allocation, answers, candidate, event, names, provider
 from moorage.placement.api.schemas.common import TEXT, UUID
 from moorage.wire.openapi import OperationDoc, ResponseDoc, ServiceDoc
 
@@ -168,7 +168,7 @@ _OURS = {
     "GET /moorage/v1/survey": OperationDoc(
         "Show all at a glance",
         {200: ResponseDoc("How many there are, and what they have together.", answers.SURVEY)},
-        query=cloud_summary.SURVEY,
+        query=event.SURVEY,
         example={"resource_class": "VCPU,MEMORY_MB"},
         notes="At most 100 classes and 200 aggregates, those with the most providers. Of each aggregate the part of the "
         "classes in `resource_class` is told; without, of the 8 that most providers have.",
@@ -176,7 +176,7 @@ _OURS = {
     "GET /moorage/v1/trees": OperationDoc(
         "List provider trees by the page",
         {200: ResponseDoc("In the order of their roots' names.", answers.TREES)},
-        query=cloud_summary.TREES,
+        query=event.TREES,
         example={"search": "rack1", "resource_class": "VCPU", "limit": "50"},
         notes="`search` is looked for in the names of all providers of a tree, and at the beginning of their uuids; "
         "`member_of`, `resource_class` and `required` hold where one of them is or has it. `next` is the `after` of the "
@@ -185,7 +185,7 @@ _OURS = {
     "GET /moorage/v1/trees/{uuid}": OperationDoc(
         "Show the tree that a provider is in, with all that is held of it",
         {200: ResponseDoc("The root first, parents before children.", answers.TREE)},
-        query=cloud_summary.TREE,
+        query=event.TREE,
         example=_AT,
         notes="With `at`, the providers that are in the tree now as they were then; `holders` is null. At most 2,000 "
         "allocations: `is_cut` tells whether there are more.",

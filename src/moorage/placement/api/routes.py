@@ -8,19 +8,15 @@ from typing import Any
 from moorage.identity.policy import Rule, RuleTable, admin, admin_or_service, agent, has_role, in_project, service
 from moorage.placement.api.error_shape import error_shape
 from moorage.placement.api.handlers import (
-    aggregates,
     allocations,
+    answers,
     candidates,
     cloud_summary,
-    events,
     history,
     inventories,
     providers,
-    reshaper,
     resource_classes,
-    root,
     traits,
-    usages,
 )
 from moorage.placement.api.handlers.agents import CHECKS, for_agents_too
 from moorage.placement.api.handlers.answers import reads, word_body_error
@@ -68,7 +64,7 @@ _post, _put, _delete = partial(_write, "POST"), partial(_write, "PUT"), partial(
 _PROVIDER = "/resource_providers/{uuid}"
 
 ROUTES: list[Route[PlacementService]] = [
-    Route("GET", "/", root.show, None, reads="none"),
+    Route("GET", "/", answers.show_versions, None, reads="none"),
     # providers
     _get("/resource_providers", providers.index, "resource_providers:list"),
     _post("/resource_providers", providers.create, "resource_providers:create", schema=provider_schemas.CREATE),
@@ -116,11 +112,11 @@ ROUTES: list[Route[PlacementService]] = [
     ),
     _delete(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.delete, "resource_providers:inventories:delete"),
     # what else hangs on a provider
-    _get(f"{_PROVIDER}/usages", usages.of_provider, "resource_providers:usages"),
-    _get(f"{_PROVIDER}/aggregates", aggregates.show, "resource_providers:aggregates:list", 1),
+    _get(f"{_PROVIDER}/usages", allocations.provider_usages, "resource_providers:usages"),
+    _get(f"{_PROVIDER}/aggregates", providers.show_aggregates, "resource_providers:aggregates:list", 1),
     _put(
         f"{_PROVIDER}/aggregates",
-        aggregates.update,
+        providers.set_aggregates,
         "resource_providers:aggregates:update",
         1,
         schema=name_schemas.PROVIDER_AGGREGATES,
@@ -174,8 +170,8 @@ ROUTES: list[Route[PlacementService]] = [
     ),
     _delete("/allocations/{consumer_uuid}", allocations.delete, "allocations:delete"),
     _post("/allocations", allocations.post, "allocations:manage", 13, schema=allocation_schemas.POST),
-    _post("/reshaper", reshaper.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
-    _get("/usages", usages.of_project, "usages", 9),
+    _post("/reshaper", allocations.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
+    _get("/usages", allocations.project_usages, "usages", 9),
     # who could
     _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
@@ -184,20 +180,20 @@ ROUTES: list[Route[PlacementService]] = [
     _get("/moorage/v1/trees", cloud_summary.index, "survey:show"),
     _get("/moorage/v1/trees/{uuid}", cloud_summary.tree, "survey:show"),
     # what changed: of all projects, so for those who may list anybody's allocations
-    Route("GET", "/moorage/v1/events", for_agents_too(events.watch), "placement:changes:list", reads="none"),
-    _get("/moorage/v1/changes", events.index, "changes:list"),
+    Route("GET", "/moorage/v1/events", for_agents_too(history.watch_changes), "placement:changes:list", reads="none"),
+    _get("/moorage/v1/changes", history.list_changes, "changes:list"),
     _get("/moorage/v1/history/providers/{uuid}", history.provider, "history:show"),
     _get("/moorage/v1/history/providers/{uuid}/changes", history.provider_entries, "history:show"),
     _get("/moorage/v1/history/consumers/{consumer_uuid}", history.consumer, "history:show"),
     _get("/moorage/v1/history/consumers/{consumer_uuid}/changes", history.consumer_entries, "history:show"),
 ]
-ROUTES.append(openapi_route(DOCUMENT_PATH, ROUTES, ABOUT, root.VERSIONS))
+ROUTES.append(openapi_route(DOCUMENT_PATH, ROUTES, ABOUT, answers.VERSIONS))
 
 API: ServiceApi[PlacementService] = ServiceApi(
     name="placement",
     routes=ROUTES,
     error_shape=error_shape,
-    versions=root.VERSIONS,
+    versions=answers.VERSIONS,
     schema_error_message=word_body_error,
     strict=True,
 )
@@ -206,7 +202,7 @@ API: ServiceApi[PlacementService] = ServiceApi(
 _SPECIAL: dict[str, Rule] = {
     "placement:reshaper:reshape": service,
     "placement:usages": has_role("admin", "reader", "service"),
-    usages.ANY_PROJECT: admin_or_service,
+    allocations.ANY_PROJECT: admin_or_service,
 }
 
 #: Rules of routes that the agents of hosts use, too: as far as `for_agents_too` lets them.

@@ -12,8 +12,16 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFou
 from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
 from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, candidates_of
-from moorage.placement.client.explanation import Explanation, explanation_of
-from moorage.placement.client.values import Consumer, Provider, ProviderState, Resources, provider_of, tree_states_of
+from moorage.placement.client.values import (
+    Consumer,
+    Explanation,
+    Provider,
+    ProviderState,
+    Resources,
+    explanation_of,
+    provider_of,
+    tree_states_of,
+)
 from moorage.wire.client import ServiceClient, decode_body
 
 __all__ = [
@@ -40,7 +48,7 @@ MOVE_TYPE = "MIGRATION"
 #: How consumers without a type are shown, and the last version in which one is written without.
 UNKNOWN_TYPE = "unknown"
 _WITHOUT_TYPES = "1.37"
-#: Our own (`moorage.placement.search.sampling`).
+#: Our own (`moorage.placement.search.single_choice`).
 _SAMPLE = "x-moorage-sample"
 #: Our own: which consumer an answer is about, and which ones a request is about (`moorage.placement.api.handlers.allocations`).
 _INCARNATION, _INCARNATIONS = "x-moorage-consumer", "x-moorage-consumers"

@@ -1,16 +1,22 @@
-"""Entries of the change log as everybody sees them: their place in the log, their JSON, and server-sent events.
+"""Entries of the change log as clients see them: cursors, JSON, server-sent events; and the states they add up to.
 
-Order is the order of commits. An entry's document is whole, so an entry that is seen twice does no harm. Reading the
-log is in `change_store`, waiting for more in `event_service`.
+The order of entries is the order of commits. An entry's document is complete, so seeing an entry twice does no harm.
+
+The state of a provider at some time is its last complete document, updated with the usages that claims wrote after
+it; the state of a consumer is its last document. `superseded` finds old entries that no such state needs.
+
+Pure: `change_store` reads the log, `event_service` waits for new entries.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from moorage.core.errors import Invalid
+from moorage.placement.forest.change_documents import SubjectKind
 
 #: What stands around a document in either form, about.
 AROUND_BYTES = 250
@@ -19,6 +25,13 @@ _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
 
 #: Behind every entry of a number; more than a transaction can write.
 END = 2**31 - 1
+
+
+#: Kinds of entries about a provider, and about a consumer; the first of each is the whole state.
+OF_PROVIDER = (SubjectKind.PROVIDER, SubjectKind.USAGES)
+
+
+OF_CONSUMER = (SubjectKind.CONSUMER,)
 
 
 class Cursor(NamedTuple):
@@ -126,3 +139,38 @@ def within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent
             break
         kept.append(entry)
     return tuple(kept)
+
+
+def laid_over(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
+    """A provider's document with a later entry of kind ``usages``."""
+    return {**provider, **usages}
+
+
+@dataclass(frozen=True, slots=True)
+class EntryHeader:
+    """An entry of the log without its document."""
+
+    cursor: Cursor
+    kind: str
+    subject: str | None
+    is_gone: bool
+
+
+def superseded(entries: Iterable[EntryHeader]) -> list[Cursor]:
+    """Those that no state after the last of them rests on. `entries` are all there are, by subject and in order."""
+    old: list[Cursor] = []
+    for _, about in groupby(entries, lambda entry: entry.subject):
+        rows = list(about)
+        old += _superseded([row for row in rows if row.kind in OF_PROVIDER])
+        old += _superseded([row for row in rows if row.kind in OF_CONSUMER])
+    return old
+
+
+def _superseded(rows: list[EntryHeader]) -> list[Cursor]:
+    """All but the last whole state, unless that says that it is gone, and the last usages after it."""
+    whole = next((row for row in reversed(rows) if row.kind != SubjectKind.USAGES), None)
+    if whole is None:
+        return [row.cursor for row in rows[:-1]]
+    later = [row for row in rows if row.kind == SubjectKind.USAGES and row.cursor > whole.cursor]
+    needed = {row.cursor for row in later[-1:]} | (set() if whole.is_gone else {whole.cursor})
+    return [row.cursor for row in rows if row.cursor not in needed]

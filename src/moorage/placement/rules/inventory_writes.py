@@ -1,16 +1,23 @@
-"""Changes of one provider's inventories, decided on a draft. Each answers the provider as it is then.
+"""Changes of a provider's inventories, and the reshaper, decided on a write set.
 
-An inventory may be set below what is used of it; it may not be removed while anything is.
+An inventory may be set below its usage; it may not be removed while any of it is used.
+
+A reshape is all or nothing. First every provider gets its new inventories beside the old ones, then allocations move,
+then the inventories that are no longer wanted are removed: one that is still in use refuses the whole reshape.
 """
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.placement.forest.model import Inventory, Provider
-from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE
+from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE, AllocationWrite, check, claim
 from moorage.placement.rules.write_set import WriteSet
 
 IN_USE = "placement.inventory.inuse"
+
+
+PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 
 
 def replace_all(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
@@ -63,6 +70,47 @@ def widen(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) 
         if name not in draft.forest.names.classes:
             raise Invalid(f"malformed reshaper data: {_no_class(name)}")
     return _set(draft, provider, {**provider.inventories, **wanted})
+
+
+@dataclass(frozen=True, slots=True)
+class NewInventories:
+    """Of one provider in a reshape."""
+
+    generation: int
+    inventories: Mapping[str, Inventory]
+
+
+def reshape(draft: WriteSet, inventories: Mapping[str, NewInventories], wishes: Collection[AllocationWrite]) -> None:
+    """`inventories` is {provider uuid: what it offers from now on}."""
+    trial = draft.trial()
+    _check_generations(trial, inventories)
+    check(trial, wishes)
+    for uuid, wanted in inventories.items():
+        provider = trial.by_uuid(uuid)
+        if provider is not None and wanted.inventories:
+            widen(trial, provider, wanted.inventories)
+    claim(trial, wishes)
+    for uuid, wanted in sorted(inventories.items()):
+        provider = trial.by_uuid(uuid)
+        if provider is not None:
+            replace_all(trial, provider, wanted.inventories)
+    draft.accept(trial)
+
+
+def _check_generations(draft: WriteSet, inventories: Mapping[str, NewInventories]) -> None:
+    for uuid, wanted in inventories.items():
+        provider = draft.by_uuid(uuid)
+        if provider is None:
+            raise Invalid(
+                f"Resource provider {uuid} in inventories not found: No resource provider with uuid {uuid} found",
+                code=PROVIDER_NOT_FOUND,
+            )
+        if provider.generation != wanted.generation:
+            raise ConcurrentUpdate(
+                f"resource provider generation conflict for provider {uuid}: actual: {provider.generation}, "
+                f"given: {wanted.generation}",
+                code=CONCURRENT_UPDATE,
+            )
 
 
 def in_use(names: Collection[str], uuid: str) -> str:

@@ -28,9 +28,8 @@ from moorage.placement.search.equivalence_classes import Alike, MemberBlock
 from moorage.placement.search.layout import Layout, Places, layout_of
 from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.requirements import Requirement, Requirements, SearchKey, demand_of
-from moorage.placement.search.sampling import stride
 from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, BudgetItem
-from moorage.placement.search.single_choice import only_ways, root_filter, scan
+from moorage.placement.search.single_choice import only_ways, root_filter, scan, stride
 from moorage.placement.search.tree_search import Solved, first_ways, other_ways
 
 #: `int`, or `int | None`.

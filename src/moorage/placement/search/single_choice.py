@@ -6,6 +6,8 @@ and aggregates is computed once and kept with the forest; what is in use is look
 that who wants ten hosts of a hundred thousand does not look at all of them.
 """
 
+import hashlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,11 +20,14 @@ from moorage.placement.search import masks
 from moorage.placement.search.layout import layout_of
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 from moorage.placement.search.requirements import TOO_MUCH
-from moorage.placement.search.sampling import stride
 
 #: Trees looked at first, at least; each block is so many times the one before.
 FIRST_BLOCK = 256
 GROWTH = 8
+
+
+#: Longest seed that is read; a longer one means no other sample.
+LONGEST_SEED = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +221,26 @@ def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> mask
     if request.root_forbidden:
         found &= ~masks.with_any(forest, request.root_forbidden)[slots]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """All of ``0 .. count - 1``, each once, in an order of its own."""
+
+    count: int
+    start: int
+    step: int
+
+    def between(self, begin: int, end: int) -> NDArray[np.intp]:
+        """From the `begin`-th of the order to before the `end`-th."""
+        order = np.arange(begin, min(end, self.count), dtype=np.int64)
+        return ((self.start + order * self.step) % self.count).astype(np.intp)
+
+
+def stride(count: int, seed: str) -> Stride:
+    """`count`: 1 at least."""
+    digest = hashlib.blake2b(seed[:LONGEST_SEED].encode(errors="replace"), digest_size=16).digest()
+    start, step = int.from_bytes(digest[:8]) % count, int.from_bytes(digest[8:]) % count
+    while math.gcd(step, count) != 1:
+        step += 1
+    return Stride(count, start, step)

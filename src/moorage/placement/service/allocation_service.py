@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim, release
-from moorage.placement.rules.reshaping import NewInventories, reshape
+from moorage.placement.rules.inventory_writes import NewInventories, reshape
 from moorage.placement.sync.allocation_cache import KeptHoldings
 from moorage.placement.sync.committer import Committer, WriteRequest
 from moorage.placement.sync.meters import PlacementMeters

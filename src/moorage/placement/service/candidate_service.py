@@ -23,7 +23,7 @@ class CandidateService:
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
     def find(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
-        """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.search.sampling`."""
+        """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.search.single_choice`."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:

@@ -17,8 +17,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Gone, NotFound
 from moorage.db.transactions import read_one_state
 from moorage.placement.forest.change_documents import SubjectKind
-from moorage.placement.forest.change_events import ChangeEvent, Cursor, written
-from moorage.placement.forest.change_history import OF_CONSUMER, OF_PROVIDER, laid_over
+from moorage.placement.forest.change_events import OF_CONSUMER, OF_PROVIDER, ChangeEvent, Cursor, laid_over, written
 from moorage.placement.store import change_store
 from moorage.placement.store.change_store import TimeRange
 

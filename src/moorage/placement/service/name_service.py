@@ -9,7 +9,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Name, NameTable
-from moorage.placement.store import name_store, renamed_classes
+from moorage.placement.store import name_store
 from moorage.placement.store.name_store import CLASSES, TRAITS
 from moorage.placement.sync.committer import Committer, Written
 from moorage.placement.sync.snapshot import Snapshot
@@ -50,7 +50,7 @@ class NameService:
             if new_name != name and name_store.find(connection, CLASSES, new_name) is not None:
                 raise Conflict(f"Resource class already exists: {new_name}")
             name_store.rename(connection, CLASSES, found.id, new_name)
-            return Written(None, tuple(renamed_classes.entries(connection, found.id)))
+            return Written(None, tuple(name_store.rename_entries(connection, found.id)))
 
         self._writer.run(work)
 

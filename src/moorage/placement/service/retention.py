@@ -16,8 +16,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.clock import Clock
 from moorage.db.transactions import in_transaction
-from moorage.placement.forest.change_events import Cursor
-from moorage.placement.forest.change_history import superseded
+from moorage.placement.forest.change_events import Cursor, superseded
 from moorage.placement.store import change_store
 from moorage.placement.store.change_store import Old, Retention
 

@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Connection, Row, bindparam, delete, or_, select, update
 
-from moorage.placement.forest.change_events import ChangeEvent, Cursor, Filter
-from moorage.placement.forest.change_history import EntryHeader
+from moorage.placement.forest.change_events import ChangeEvent, Cursor, EntryHeader, Filter
 from moorage.placement.store import change_log as changes_log
 from moorage.placement.store.tables import change_retention as retention
 from moorage.placement.store.tables import changes

@@ -1,16 +1,27 @@
-"""SQL for resource classes and traits: the two tables have the same shape."""
+"""SQL for resource classes and traits (two tables of the same shape), and the log entries of a renamed class."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, delete, func, insert, select, update
+from sqlalchemy import BindParameter, Connection, Row, Table, bindparam, delete, func, insert, select, update
 
 from moorage.db.engine import inserted_id
-from moorage.placement.forest.model import Name, NameTable
+from moorage.placement.forest import change_documents
+from moorage.placement.forest.model import Consumer, Name, NameTable
 from moorage.placement.forest.persistent_map import Layers
-from moorage.placement.store.tables import inventories, provider_traits, resource_classes, traits
+from moorage.placement.store import provider_store
+from moorage.placement.store.provider_store import batches
+from moorage.placement.store.tables import (
+    allocations,
+    consumers,
+    inventories,
+    provider_traits,
+    providers,
+    resource_classes,
+    traits,
+)
 
 CLASSES = resource_classes
 TRAITS = traits
@@ -134,3 +145,44 @@ def _any(connection: Connection, statement: Any) -> bool:
 
 def _name(row: Row[Any]) -> Name:
     return Name(row.id, row.name, bool(row.standard), row.created_at)
+
+
+_ONLY: BindParameter[Any] = bindparam("only", expanding=True)
+
+_ALLOCATIONS_OF = (
+    select(allocations.c.consumer_id, allocations.c.provider_id, resource_classes.c.name, allocations.c.used)
+    .join(resource_classes, allocations.c.class_id == resource_classes.c.id)
+    .where(allocations.c.consumer_id.in_(_ONLY))
+)
+
+
+def allocations_of(connection: Connection, consumer_ids: Collection[int]) -> dict[int, dict[int, dict[str, int]]]:
+    """{consumer id: {provider id: {class: used}}}"""
+    held: dict[int, dict[int, dict[str, int]]] = {}
+    for part in batches(consumer_ids):
+        for consumer_id, provider_id, name, used in connection.execute(_ALLOCATIONS_OF, {"only": part}):
+            held.setdefault(consumer_id, {}).setdefault(provider_id, {})[name] = used
+    return held
+
+
+_OFFERED_BY = select(inventories.c.provider_id).where(inventories.c.class_id == bindparam("wanted"))
+_HELD_BY = select(consumers).where(
+    consumers.c.id.in_(select(allocations.c.consumer_id).where(allocations.c.class_id == bindparam("wanted")))
+)
+_PROVIDER_UUIDS = select(providers.c.id, providers.c.uuid)
+
+
+def rename_entries(connection: Connection, class_id: int) -> Iterator[change_documents.ChangeDocument]:
+    """The states of all providers that offer the class and of all consumers that hold some of it."""
+    yield change_documents.EVERYTHING
+    uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_PROVIDER_UUIDS)}
+    offered_by = connection.execute(_OFFERED_BY, {"wanted": class_id}).scalars().all()
+    for provider in provider_store.some_providers(connection, known(connection), offered_by):
+        yield change_documents.of_provider(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
+    holders = [Consumer(*row) for row in connection.execute(_HELD_BY, {"wanted": class_id})]
+    held = allocations_of(connection, [consumer.id for consumer in holders])
+    for consumer in holders:
+        holdings = held.get(consumer.id, {})
+        yield change_documents.of_consumer(
+            consumer, {uuids[provider]: amounts for provider, amounts in holdings.items()}
+        )

@@ -1,10 +1,11 @@
-"""The lease under which one process alone writes, and so knows without asking that nobody else has written.
+"""The lease under which one process alone writes, so that it knows without asking that nobody else has written.
 
-It lies in the row that every writer takes first. Its holder reckons with it for a shorter time, from before it was
-sent; everybody else for its whole length, from when they have seen it: each by a clock of its own, which nobody sets.
-So clocks need not agree, they only must not differ in speed by as much as `MARGIN`. See docs/evidence/decisions/0013.
+It is kept in the row that every writer updates first. The holder counts it for less than its length, from before the
+request was sent; everybody else counts its whole length from the moment they saw it. Each uses its own monotonic
+clock, so clocks need not agree; they only must not differ in speed by as much as `MARGIN`. See
+docs/evidence/decisions/0013.
 
-Not here: the row (`writer_lease_store`), and when it is looked at (`writer_lease_task`).
+Not here: when the row is read and renewed (`sync.writer_lease_task`).
 """
 
 import threading
@@ -17,7 +18,8 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import boot_time
 from moorage.core.errors import MoorageError, Unavailable
-from moorage.db.statement_pipelines import PreconditionFailed
+from moorage.db.driver_connections import Rows
+from moorage.db.statement_pipelines import Command, PreconditionFailed, Statement, StatementPipeline
 
 #: The part of a lease's length that its holder does not reckon with.
 MARGIN = 0.1
@@ -205,3 +207,42 @@ def _is_known_to_have_failed(error: BaseException) -> bool:
     if isinstance(error, MoorageError):
         return not isinstance(error, Unavailable)
     return isinstance(error, PreconditionFailed | IntegrityError)
+
+
+_ROW = Statement(
+    "SELECT last, lease_holder, lease_ms, lease_version, lease_visitor FROM change_sequence WHERE id = 1", answers=True
+)
+_HERE = (
+    "UPDATE change_sequence SET lease_holder = v.holder, lease_ms = v.length_ms, lease_version = v.version + 1, "
+    "lease_visitor = v.visitor FROM {rows} WHERE id = 1 AND lease_version = v.version"
+)
+_CHANGE = Statement(
+    {
+        "postgresql": _HERE,
+        "sqlite": _HERE,
+        "mariadb": "UPDATE change_sequence AS s JOIN {rows} ON s.lease_version = v.version SET s.lease_holder = v.holder, "
+        "s.lease_ms = v.length_ms, s.lease_version = v.version + 1, s.lease_visitor = v.visitor WHERE s.id = 1",
+    },
+    {"holder": "text", "length_ms": "int", "version": "int", "visitor": "text"},
+)
+
+
+def look() -> Command:
+    return _ROW, None
+
+
+def change(wish: LeaseRow) -> Command:
+    """Does nothing where the row has another version by now."""
+    length_ms = round(wish.length_s * 1000)
+    return _CHANGE, [{"holder": wish.holder, "length_ms": length_ms, "version": wish.version, "visitor": wish.visitor}]
+
+
+def row_of(answer: Rows) -> Row:
+    ((last, holder, length_ms, version, visitor),) = answer
+    return Row(last, holder, length_ms / 1000, version, visitor)
+
+
+def exchange(batches: StatementPipeline, wish: LeaseRow | None) -> Row:
+    """Change the row, if there is something to change, and see what it is now: in one round trip."""
+    with batches.transaction() as transaction:
+        return row_of(transaction.commit(*([change(wish)] if wish is not None else []), look())[-1])

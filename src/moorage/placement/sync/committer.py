@@ -28,7 +28,7 @@ from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
-from moorage.placement.store import change_log, write_set_sql, writer_lease_store
+from moorage.placement.store import change_log, write_set_sql, writer_lease
 from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 from moorage.placement.sync.group_commit import Grouping
 from moorage.placement.sync.meters import PlacementMeters
@@ -263,9 +263,9 @@ class Committer:
     def _wait_for_the_lease(self, transaction: PipelinedTransaction) -> None:
         """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
         self._meters.lease_waits.inc()
-        row = writer_lease_store.row_of(transaction.send(writer_lease_store.look())[0])
+        row = writer_lease.row_of(transaction.send(writer_lease.look())[0])
         time.sleep(self._lease.left_s(row))
-        transaction.send(writer_lease_store.change(LeaseRow(row.version, None, row.length_s, self._lease.process)))
+        transaction.send(writer_lease.change(LeaseRow(row.version, None, row.length_s, self._lease.process)))
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""

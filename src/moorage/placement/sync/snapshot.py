@@ -1,9 +1,12 @@
 """The forest of this process, kept exact.
 
-Own writes are put in as they are committed; those of other processes are read when the last number of the change
-log (one cheap statement) says that there are some, or at once where this process is the only one that may write
-(`moorage.placement.store.writer_lease`). A reader therefore sees everything that was committed before it asked; a writer, who has
-the next number, sees the last commit and stays alone until its own.
+Own writes are applied as they are committed. Writes of other processes are read when the last change number (one cheap
+statement) shows that there are some; a process that holds the writer lease (`store.writer_lease`) need not ask. So a
+reader sees everything that was committed before it asked, and a writer, which has taken the next number, sees the last
+commit and stays alone until its own.
+
+Nearly all writes are claims and releases, and their log entries contain a provider's new usages, so one statement
+(`ENTRIES_SINCE`) is enough to follow them. Any other change is read from the tables.
 """
 
 import gc
@@ -11,20 +14,53 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from sqlalchemy import Connection, Engine
+import orjson
+from sqlalchemy import Connection, Engine, bindparam, select
 
 from moorage.core.errors import Unavailable
+from moorage.db.driver_connections import Rows
 from moorage.db.engine import is_in_process
 from moorage.db.single_reads import SharedReader, SingleReads
 from moorage.db.transactions import read_one_state
+from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.store import change_log, name_store, provider_store
+from moorage.placement.store.tables import change_retention as retention
+from moorage.placement.store.tables import change_sequence as counter
+from moorage.placement.store.tables import changes, providers
 from moorage.placement.store.writer_lease import WriterLease
-from moorage.placement.sync import incremental_refresh, stale_reads
+from moorage.placement.sync import stale_reads
 from moorage.placement.sync.meters import PlacementMeters
+
+#: Entries; beyond, it is quicker to read the providers themselves.
+MAX_REFRESH_ENTRIES = 2_000
+
+
+#: With at least one row, for what is asked of the counter; in the order of the log.
+ENTRIES_SINCE = (
+    select(
+        counter.c.last,
+        retention.c.first,
+        changes.c.kind,
+        changes.c.provider_id,
+        changes.c.document,
+        providers.c.generation,
+        providers.c.revision,
+        providers.c.updated_at,
+    )
+    .select_from(
+        counter.join(retention, retention.c.id == counter.c.id)
+        .outerjoin(changes, (changes.c.sequence > bindparam("after")) & changes.c.provider_id.is_not(None))
+        .outerjoin(providers, providers.c.id == changes.c.provider_id)
+    )
+    .where(counter.c.id == 1)
+    .order_by(changes.c.sequence, changes.c.position)
+    .limit(MAX_REFRESH_ENTRIES + 1)
+)
 
 
 class Snapshot:
@@ -40,7 +76,7 @@ class Snapshot:
         ask = asker.prepare(change_log.LAST).scalar
         #: Where asking is no round trip, waiting for each other would cost more.
         self._last = ask if is_in_process(engine) else SharedReader(ask)
-        self._since = asker.prepare(incremental_refresh.SINCE)
+        self._since = asker.prepare(ENTRIES_SINCE)
         self._lock = threading.Lock()
         self._forest: Forest | None = None
         self._memory_s = memory_s
@@ -119,7 +155,7 @@ class Snapshot:
         """Where others have done nothing but claim and release."""
         if self._forest is None:
             return None
-        return incremental_refresh.caught_up(self._forest, self._since(after=self._forest.sequence))
+        return forest_after(self._forest, self._since(after=self._forest.sequence))
 
     def _read(self) -> Forest:
         with read_one_state(self._engine) as connection:
@@ -158,3 +194,23 @@ def _uncollected() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+def forest_after(forest: Forest, rows: Rows) -> Forest | None:
+    """The forest with what `rows`, the answer to `ENTRIES_SINCE` its number, tell; None where they do not tell everything."""
+    last, first = rows[0][:2]
+    if last < forest.sequence or forest.sequence + 1 < first or len(rows) > MAX_REFRESH_ENTRIES:
+        return None
+    states: dict[int, Provider | None] = {}
+    for _, _, kind, provider_id, document, generation, revision, updated_at in reversed(rows):
+        if kind is None:
+            continue  # nothing, or nothing about providers
+        old = forest.by_id(provider_id)
+        if kind != SubjectKind.USAGES or old is None or generation is None:
+            return None
+        if provider_id not in states:
+            used = orjson.loads(document)["usages"]
+            states[provider_id] = replace(
+                old, generation=generation, revision=revision, updated_at=updated_at, used=used
+            )
+    return forest.with_changes(states, sequence=last)

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.statement_pipelines import StatementPipeline
-from moorage.placement.store import writer_lease_store
+from moorage.placement.store import writer_lease
 from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 
 #: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
@@ -54,7 +54,7 @@ class WriterLeaseTask:
     def _step(self) -> None:
         for _ in range(TRIES):
             sent, known, wish = self._lease.now(), self._lease.known(), self._lease.wish()
-            row = writer_lease_store.exchange(self._batches, wish)
+            row = writer_lease.exchange(self._batches, wish)
             if self._lease.answered(wish, row, sent, known) or self._lease.wish() is None:
                 return
 
@@ -68,4 +68,4 @@ class WriterLeaseTask:
 
     def _give_back(self, wish: LeaseRow) -> None:
         with suppress(MoorageError):
-            writer_lease_store.exchange(self._batches, wish)
+            writer_lease.exchange(self._batches, wish)

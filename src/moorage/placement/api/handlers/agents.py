@@ -16,7 +16,7 @@ from uuid import UUID
 
 from moorage.core.errors import Forbidden, Invalid, NotFound
 from moorage.core.names import DISABLED_HOST_TRAIT, is_reservation_class, reservation_provider
-from moorage.placement.api.handlers import allocations, inventories, providers, resource_classes, traits, usages
+from moorage.placement.api.handlers import allocations, inventories, providers, resource_classes, traits
 from moorage.placement.api.handlers.answers import PlacementApiRequest
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
@@ -92,7 +92,7 @@ CHECKS: Mapping[Handler, Callable[..., None]] = {
     inventories.replace: own_inventories,
     traits.of_provider: own,
     traits.set_for_provider: own_traits,
-    usages.of_provider: own,
+    allocations.provider_usages: own,
     allocations.of_provider: own,
     resource_classes.ensure: new_name,
     traits.create: new_name,

@@ -10,16 +10,20 @@ from typing import Any, Concatenate, ParamSpec
 from urllib.parse import urlsplit
 
 from moorage.core.errors import NotAcceptable
-from moorage.placement.api.accept import quality
+from moorage.placement.api.error_shape import quality
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import stale_reads
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.http import Request, Response
+from moorage.wire.microversion import Version, VersionRange
 
 P = ParamSpec("P")
 
 PlacementApiRequest = Request[PlacementService]
 Handler = Callable[Concatenate[PlacementApiRequest, P], Response]
+
+
+VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum=Version(1, 39), loose=True)
 
 
 def json_only(handler: Handler[P]) -> Handler[P]:
@@ -107,3 +111,14 @@ def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchem
 
 def word_body_error(error: Any) -> str:
     return f"JSON does not validate: {error}"
+
+
+def show_versions(request: PlacementApiRequest) -> Response:
+    version = {
+        "id": f"v{VERSIONS.minimum}",
+        "max_version": str(VERSIONS.maximum),
+        "min_version": str(VERSIONS.minimum),
+        "status": "CURRENT",
+        "links": [{"rel": "self", "href": ""}],
+    }
+    return answer(request, {"versions": [version]})

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from urllib.parse import urlencode
 
-from moorage.placement.api.handlers.answers import PlacementApiRequest, answer
+from moorage.placement.api.handlers.answers import VERSIONS, PlacementApiRequest, answer
 from moorage.placement.api.handlers.candidate_body import body
-from moorage.placement.api.handlers.root import VERSIONS
 from moorage.placement.api.schemas import candidate as schemas
 from moorage.placement.explain.explanation import Explanation
 from moorage.placement.search.request import CandidateRequest, parse, to_pairs

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query
 from moorage.placement.api.handlers.history import moment
-from moorage.placement.api.schemas import cloud_summary as schemas
+from moorage.placement.api.schemas import event as schemas
 from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
 from moorage.placement.forest.change_events import written
 from moorage.placement.service.cloud_summary_service import TreeState

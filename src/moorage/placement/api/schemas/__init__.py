@@ -1,1 +1,4 @@
-"""JSON schemas of bodies and queries. Their structure is on the wire: refusals quote paths and patterns."""
+"""JSON schemas of bodies, queries and answers.
+
+The structure of a request's schema is part of the wire format: error messages quote its paths and patterns.
+"""

@@ -1,6 +1,6 @@
-"""Queries of the change log and of history: our own routes, beside the peer's."""
+"""Queries of Moorage's own routes: the change log, history, the cloud summary and trees."""
 
-from moorage.placement.api.schemas.common import JsonSchema, closed
+from moorage.placement.api.schemas.common import UUID, JsonSchema, closed
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.wire.body import Schema
 
@@ -19,3 +19,24 @@ EVENTS = Schema(closed({"since": _PLACE, **_FILTER}))
 CHANGES = Schema(closed({"since": _PLACE, "limit": _LIMIT, **_FILTER}))
 STATE = Schema(closed({"at": _TIME}))
 ENTRIES = Schema(closed({"since": _TIME, "until": _TIME, "after": _PLACE, "limit": _LIMIT}))
+
+
+_NAME = "[A-Z0-9_]{1,255}"
+_ONE_NAME: JsonSchema = {"type": "string", "pattern": f"^{_NAME}$"}
+_TEXT: JsonSchema = {"type": "string", "minLength": 1, "maxLength": 200}
+_TREES_LIMIT: JsonSchema = {"type": "string", "pattern": "^([1-9][0-9]?|1[0-9]{2}|200)$"}
+
+SURVEY = Schema(closed({"resource_class": {"type": "string", "pattern": f"^{_NAME}(,{_NAME}){{0,15}}$"}}))
+TREES = Schema(
+    closed(
+        {
+            "search": _TEXT,
+            "member_of": UUID,
+            "resource_class": _ONE_NAME,
+            "required": _ONE_NAME,
+            "after": _TEXT,
+            "limit": _TREES_LIMIT,
+        }
+    )
+)
+TREE = Schema(closed({"at": _TIME}))
