@@ -1,7 +1,7 @@
-"""The tree of options: INI, as operators know it. Every option is in `options`; an unknown key is an error.
+"""The configuration: an INI file whose sections and options are declared in `options`. Unknown keys are errors.
 
-``moorage config show`` prints this tree with the values in force. Nobody below the wiring sees it: what a part
-needs is passed to it.
+``moorage config show`` prints it with the current values. Code below the wiring never sees it; the wiring passes each
+part the values that it needs.
 """
 
 import configparser
@@ -34,7 +34,7 @@ from moorage.options import (
     TrailOptions,
 )
 
-#: Service -> path of its endpoint below the plane's address; the first segment is its mount prefix.
+#: {service: path of its endpoint below the plane's address}. The first segment is the mount prefix.
 ENDPOINT_PATHS = {
     "identity": "/identity/v3",
     "placement": "/placement",
@@ -44,16 +44,16 @@ ENDPOINT_PATHS = {
     "image": "/image",
 }
 
-#: Where browsers find the dashboard. It is no API: the catalogue does not name it.
+#: Path of the dashboard for browsers. It is not an API, so the catalogue does not contain it.
 DASHBOARD_PATH = "/ui"
 
-#: What [plane] services may name.
+#: Valid names in [plane] services.
 SERVICES = (*ENDPOINT_PATHS, "agent", "accelerator-agent", "dashboard")
 
-#: In `state_path`, unless [agent] socket says otherwise.
+#: Default name of the agent's socket in `state_path`.
 AGENT_SOCKET = "agent.sock"
 
-#: In the directory of a host.
+#: File name in the directory of a host.
 CREDENTIAL = "credential.json"
 
 _NUMBERED = re.compile(r"(.*?)(\d+)\Z")
@@ -61,7 +61,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)\Z")
 
 @dataclass(frozen=True)
 class Config:
-    """All sections. Build it with `load`; `source` is the file it came from."""
+    """All sections. Create it with `load`. `source` is the configuration file."""
 
     plane: PlaneOptions = field(default_factory=PlaneOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
@@ -90,18 +90,18 @@ class Config:
 
     @property
     def images(self) -> Path:
-        """Where our own image service keeps images."""
+        """Directory in which the built-in image service keeps images."""
         return self.state / (self.image.directory or "images")
 
     @property
     def url(self) -> str:
-        """Where this process is reached from its own machine; `public_url` is for everybody else."""
+        """URL of this process on its own machine; other clients use `base_url`."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104 - compared, not bound
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property
     def base_url(self) -> str:
-        """Where everybody reaches it."""
+        """URL at which clients reach this process."""
         return (self.server.public_url or self.url).rstrip("/")
 
     @property
@@ -110,37 +110,37 @@ class Config:
 
     @property
     def cors_origins(self) -> frozenset[str]:
-        """Whose pages may call these APIs."""
+        """Origins whose pages may call these APIs."""
         return frozenset(comma_separated(self.server.cors_origins))
 
     @property
     def agent_poll_s(self) -> float:
-        """How often the agent asks for jobs when no hint came."""
+        """Seconds between two requests of the agent for jobs, if no hint arrives."""
         is_hinted = bool(self.plane.hints) or "compute" in self.runs
         return self.agent.poll_period_s or (10.0 if is_hinted else 2.0)
 
     @property
     def agent_socket(self) -> Path:
-        """Where commands of this machine find the agent."""
+        """Socket on which commands on this machine reach the agent."""
         return Path(self.agent.socket) if self.agent.socket else self.state / AGENT_SOCKET
 
     @property
     def hosts(self) -> list[str]:
-        """Those whose agents this process runs: one, or many simulated ones."""
+        """Names of the hosts whose agents this process runs: one, or many if simulated."""
         return list(names_of(self.agent.host, self.agent.simulated_hosts))
 
     def credential_of(self, host: str) -> Path:
-        """Where the agent of `host` keeps its credential."""
+        """File with the credential of the agent of `host`."""
         directory = self.state / "host" if host == self.agent.host else self.state / "hosts" / host
         return directory / CREDENTIAL
 
     @property
     def has_users(self) -> bool:
-        """Whether people log in here: with Keystone they do so there, with mode none nowhere."""
+        """Whether users sign in at this plane. With Keystone they sign in there; with mode none, not at all."""
         return self.identity.mode in ("embedded", "http_basic") and "identity" in self.runs
 
     def database_urls(self) -> dict[str, str]:
-        """{service: URL} of the databases that this process uses."""
+        """{service: URL} for the databases that this process uses."""
         return {name: self.database_url(name) for name in get_type_hints(DatabaseOptions) if name in self.runs}
 
     def database_url(self, service: str) -> str:
@@ -149,15 +149,15 @@ class Config:
 
 
 def sections() -> dict[str, type]:
-    """Section name -> dataclass of its options, in the order they are printed."""
+    """{section name: dataclass of its options}, in the order of the file."""
     hints = get_type_hints(Config)
     return {item.name: hints[item.name] for item in dataclasses.fields(Config) if item.name != "source"}
 
 
 def load(path: Path) -> Config:
-    """The options in the INI file `path`; what it does not name keeps its default.
+    """Reads the INI file `path`. Options that it does not set keep their defaults.
 
-    Raises `StartError` naming file, section and key for anything unknown or malformed.
+    Raises `StartError` naming the file, section and key of anything unknown or malformed.
     """
     parser = configparser.ConfigParser(interpolation=None, default_section="")
     try:
@@ -170,12 +170,12 @@ def load(path: Path) -> Config:
     values: dict[str, Any] = {}
     for section in parser.sections():
         if section not in known:
-            raise StartError(f"{path}: there is no section [{section}]; there are {', '.join(known)}")
+            raise StartError(f"{path}: unknown section [{section}]; sections are {', '.join(known)}")
         values[section] = _section(path, section, known[section], dict(parser[section]))
     config = Config(**values, source=path.resolve())
     if unknown := config.runs.difference(SERVICES):
         raise StartError(
-            f"{path}: [plane] services names {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}"
+            f"{path}: [plane] services names {', '.join(sorted(unknown))}; valid names are {', '.join(SERVICES)}"
         )
     return config
 
@@ -186,7 +186,7 @@ def _section(path: Path, name: str, kind: type, given: dict[str, str]) -> Any:
     values = {}
     for key, text in given.items():
         if key not in fields:
-            raise StartError(f"{path}: [{name}] has no option {key!r}; it has {', '.join(fields)}")
+            raise StartError(f"{path}: [{name}] has no option {key!r}; its options are {', '.join(fields)}")
         values[key] = _value(f"{path}: [{name}] {key}", types[key], fields[key].metadata["choices"], text.strip())
     return kind(**values)
 
@@ -209,7 +209,7 @@ _A_NUMBER = {int: "a whole number", float: "a number"}
 
 
 def render(config: Config) -> str:
-    """`config` as a commented INI file that `load` reads back to the same options."""
+    """`config` as a commented INI file. `load` reads it back to the same options."""
     lines: list[str] = []
     for section, kind in sections().items():
         lines.append(f"[{section}]")
@@ -223,7 +223,7 @@ def render(config: Config) -> str:
 
 
 def names_of(first: str, number: int) -> Iterator[str]:
-    """`number` hosts, counted up from `first`.
+    """`number` host names, counted up from `first`.
 
     >>> list(names_of("compute-09", 3))
     ['compute-09', 'compute-10', 'compute-11']

@@ -138,12 +138,12 @@ def test_what_is_no_whole_backup_is_refused_before_anything_is_touched(tmp_path)
         engine.dispose()
         (tmp_path / "empty").mkdir()
         done = moorage(config, "restore", str(tmp_path / "empty"))
-        assert (done.returncode, "was not finished" in done.stderr) == (1, True)
+        assert (done.returncode, "an incomplete one" in done.stderr) == (1, True)
         document(moorage(config, "backup", str(tmp_path / "backup"), "--json"))
         with (tmp_path / "backup" / "placement.backup").open("ab") as file:
             file.write(b"x")
         done = moorage(config, "restore", str(tmp_path / "backup"))
-        assert (done.returncode, "is not what was backed up of placement" in done.stderr) == (1, True)
+        assert (done.returncode, "does not match the manifest for placement" in done.stderr) == (1, True)
         manifest = tmp_path / "backup" / "manifest.json"
         text = json.loads(manifest.read_text())
         text["databases"]["placement"] |= {"revision": "9999"}
@@ -186,7 +186,7 @@ def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_p
     (tmp_path / "wrong").write_text("wrong horse")
     (tmp_path / "wrong").chmod(0o600)
     refused = moorage(quiet.source, "restore", str(directory), "--passphrase-file", str(tmp_path / "wrong"))
-    assert (refused.returncode, "the passphrase is not the one of" in refused.stderr) == (1, True)
+    assert (refused.returncode, "is wrong" in refused.stderr) == (1, True)
     assert (state / "token.key").read_text() == "changed"
     assert moorage(quiet.source, "restore", str(directory), *passphrase).returncode == 0
     assert {name: (state / name).read_bytes() for name in kept} == kept

@@ -127,7 +127,7 @@ def test_with_none_the_banner_names_what_is_served(open_plane):
     for service in SERVICES:
         assert (f"{open_plane.url}/{service}" in open_plane.out) == (service != "identity")
     assert "moorage env" not in open_plane.out
-    assert "Everybody who can reach it is admin" in open_plane.out
+    assert "Everyone who can reach it is an administrator" in open_plane.out
 
 
 def test_with_none_the_clock_is_moved_without_a_password(open_plane):

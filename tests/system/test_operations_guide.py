@@ -52,7 +52,7 @@ def test_upgrades(tmp_path):
     planned, expanded, _, contracted = said
     assert "reservation expand 0008" in planned
     assert "reservation contract 0099" in planned
-    assert "must be stopped" not in planned
+    assert "stop older programs" not in planned
     assert re.search(r"\d+ steps done", expanded)
     assert "0099" in contracted
     for feature in HEADS:

@@ -88,7 +88,7 @@ def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
     assert f"{directory}/a.yaml:5:32: providers[0].inventories.additional.VCPU: 'VCPU' is not allowed" in done.stdout
     assert f"{directory}/a.yaml:5:39: providers[0].inventories.additional.VCPU.total: 0 is out of range" in done.stdout
     assert f"{directory}/b.yaml:1:7: is not UTF-8 text; save the file in the encoding UTF-8" in done.stdout
-    assert "3 fault(s)" in done.stderr
+    assert "3 errors" in done.stderr
     document = json.loads(validate("--json", directory).stdout)
     assert [(Path(fault["file"]).name, fault["line"], fault["column"]) for fault in document["faults"]] == [
         ("a.yaml", 5, 32), ("a.yaml", 5, 39), ("b.yaml", 1, 7),
@@ -97,7 +97,7 @@ def test_validate_prints_all_faults_and_needs_no_agent(tmp_path):
     (directory / "b.yaml").unlink()
     (directory / "a.yaml").write_text(LLC)
     done = validate(directory)
-    assert (done.returncode, done.stdout) == (0, f"{directory}: 1 file(s), 1 entries, no fault.\n")
+    assert (done.returncode, done.stdout) == (0, f"{directory}: 1 file, 1 entry, no errors.\n")
     (directory / "a.yaml").write_text(LLC + "    colour: red\n")
     assert "warning: " in validate(directory).stdout
     assert validate("--strict", directory).returncode == 1

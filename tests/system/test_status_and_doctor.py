@@ -55,7 +55,7 @@ def test_a_plane_that_runs_and_then_does_not(tmp_path):
         code, text = said(plane, "status")
         assert code == 0
         assert "hosts    1 up, 0 down" in text
-        assert "jobs     compute: 0 waiting, 1 being worked on" in text
+        assert "jobs     compute: 0 waiting, 1 in progress" in text
         assert max(map(len, text.splitlines()[1:])) <= 100
 
         code, text = said(plane, "doctor", "--json")
@@ -84,7 +84,7 @@ def test_a_plane_that_runs_and_then_does_not(tmp_path):
         code, text = said(plane, "status")
         assert code == 3
         assert "not running here" in text
-        assert "hosts    not known" in text
+        assert "hosts    unknown" in text
         code, text = said(plane, "doctor")
         assert code >= 1
-        assert "start it: moorage up" in text
+        assert "run `moorage up`" in text

@@ -237,7 +237,7 @@ def test_a_state_directory_has_one_plane(running):
     )
     assert second.returncode == 1
     assert second.stderr == (
-        f"moorage: {running.state} is in use by another plane, pid {running.process.pid}: stop that one, or name "
+        f"moorage: {running.state} is in use by another plane, pid {running.process.pid}: stop it, or name "
         "another configuration with --config\n"
     )
     assert (running.out, running.err) == (running_out, running_err)

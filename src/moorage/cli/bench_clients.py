@@ -1,6 +1,6 @@
-"""What the clients of `moorage bench` do: one in this process, or several in a process each, which begin together.
+"""Clients for `moorage bench`: one in this process, or several in a process each, which start together.
 
-Processes, not threads: those of one Python process would take turns, and be measured instead of the plane.
+They are processes, not threads: threads of one Python process take turns, so they would measure themselves.
 """
 
 import json
@@ -20,10 +20,10 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.wire.client import ServiceClient
 
-#: Leases are made so far ahead that nothing of them happens, and taken back.
+#: Benchmark leases start this far in the future, so nothing happens to them before they are deleted.
 AHEAD = timedelta(days=300)
 
-#: Beyond the time that was asked for, where another client has failed.
+#: Extra seconds to wait for a client's last round after another client failed.
 _LAST_ROUND_S = 90.0
 
 _PROGRAM = "from moorage.cli.bench_clients import main; main()"
@@ -37,7 +37,7 @@ class BenchKind(StrEnum):
 
 @dataclass(frozen=True)
 class BenchWork:
-    """What is done again and again; of leases neither provider nor class."""
+    """The operation to repeat. Leases need neither provider nor resource class."""
 
     kind: BenchKind
     provider: str = ""
@@ -45,7 +45,7 @@ class BenchWork:
 
 
 class _Token:
-    """One that somebody else has fetched."""
+    """A token that another process has fetched."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = headers
@@ -55,7 +55,7 @@ class _Token:
 
 
 def sampled(there: Endpoints, work: BenchWork, seconds: float, clients: int) -> list[list[float]]:
-    """Of each client how long each round took, in seconds. Raises `MoorageError`."""
+    """[[seconds per round] per client]. Raises `MoorageError`."""
     if clients == 1:
         return [_sample(_ready(there, work), seconds)]
     order = {
@@ -66,27 +66,27 @@ def sampled(there: Endpoints, work: BenchWork, seconds: float, clients: int) -> 
     }
     with _processes(clients) as processes:
         for process in processes:
-            _tell(process, json.dumps(order))
+            _write_line(process, json.dumps(order))
         for process in processes:
-            _told(process)
+            _read_line(process)
         for process in processes:
-            _tell(process, "begin")
-        return [_told(process) for process in processes]
+            _write_line(process, "begin")
+        return [_read_line(process) for process in processes]
 
 
 def main() -> None:
-    """A client in a process of its own: takes its order, says when it is ready, begins when it is told, says how long each
-    round took. The order comes by a pipe, for it has a token.
+    """The program of a client process: reads the order, prints a line when it is ready, waits for a line, then prints the
+    seconds of each round. The order contains a token, so it comes through a pipe.
     """
     order = json.loads(sys.stdin.readline())
     try:
         work = BenchWork(**order["work"] | {"kind": BenchKind(order["work"]["kind"])})
         act = _ready(Endpoints(order["urls"], _Token(order["headers"])), work)
-        _say([])
+        _print_json([])
         if sys.stdin.readline():
-            _say(_sample(act, order["seconds"]))
+            _print_json(_sample(act, order["seconds"]))
     except MoorageError as error:
-        _say(error.message)
+        _print_json(error.message)
 
 
 @contextmanager
@@ -101,42 +101,42 @@ def _processes(clients: int) -> "Iterator[Sequence[subprocess.Popen[str]]]":
         yield processes
     finally:
         for process in processes:
-            try:  # what it has made in its last round it takes back
+            try:  # the client cleans up after its last round
                 process.communicate(timeout=_LAST_ROUND_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.communicate()
 
 
-def _tell(process: "subprocess.Popen[str]", line: str) -> None:
-    """One that has ended says so by `_told`."""
+def _write_line(process: "subprocess.Popen[str]", line: str) -> None:
+    """Writes a line. A client that has exited is noticed by the next `_read_line`."""
     with suppress(BrokenPipeError):
         _pipe(process.stdin).write(f"{line}\n")
         _pipe(process.stdin).flush()
 
 
-def _told(process: "subprocess.Popen[str]") -> list[float]:
-    """The next that it says. Raises `Unavailable` where that is a refusal, or nothing."""
+def _read_line(process: "subprocess.Popen[str]") -> list[float]:
+    """The client's next line. Raises `Unavailable` for an error, or if the client has exited."""
     line = _pipe(process.stdout).readline()
-    said: list[float] | str = json.loads(line) if line else "a client ended before it was done"
+    said: list[float] | str = json.loads(line) if line else "a benchmark client exited too early"
     if isinstance(said, str):
         raise Unavailable(said)
     return said
 
 
-def _say(what: list[float] | str) -> None:
+def _print_json(what: list[float] | str) -> None:
     sys.stdout.write(f"{json.dumps(what)}\n")
     sys.stdout.flush()
 
 
 def _pipe(stream: IO[str] | None) -> IO[str]:
     if stream is None:
-        raise ValueError("it was not opened as a pipe")
+        raise ValueError("not opened as a pipe")
     return stream
 
 
 def _ready(there: Endpoints, work: BenchWork) -> Callable[[], object]:
-    """One round of it, done once: what is made at the first time is no measure."""
+    """A function that runs one round. Runs it once first, so that one-time work is not measured."""
     act = _act(there, work)
     act()
     return act

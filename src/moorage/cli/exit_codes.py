@@ -1,36 +1,36 @@
-"""With what a command ends, so that scripts need not read what it prints. The table of the reference is made from here."""
+"""Exit codes of the commands, for scripts. The reference page is generated from these tables."""
 
 from collections.abc import Mapping
 from enum import IntEnum
 
 
 class Exit(IntEnum):
-    #: It is done, or nothing is wrong.
+    #: Success, or nothing is wrong.
     DONE = 0
-    #: An error of ours: one line on standard error says what, where and what to do. Or, of a command that looks for
-    #: something: it has found something.
+    #: A Moorage error: one line on standard error says what happened, where, and what to do. For a command that looks for
+    #: problems: it has found some.
     REFUSED = 1
-    #: Wrong usage: an option, an argument or a command that there is not.
+    #: Wrong usage: an unknown option, argument or command.
     USAGE = 2
-    #: Something does not work now.
+    #: Something does not work.
     BROKEN = 3
 
 
-#: What holds for every command.
+#: Meanings that apply to every command.
 EVERYWHERE: Mapping[Exit, str] = {
-    Exit.DONE: "done; nothing is wrong",
-    Exit.REFUSED: "refused: one line on standard error says what, where and what to do; also after Ctrl-C",
-    Exit.USAGE: "wrong usage: an option, an argument or a command that there is not",
+    Exit.DONE: "success; nothing is wrong",
+    Exit.REFUSED: "error: one line on standard error says what, where and what to do; also after Ctrl-C",
+    Exit.USAGE: "wrong usage: an unknown option, argument or command",
 }
 
-#: Command, or group of commands -> what it means by a code, where that is more.
+#: {command or group of commands: {exit code: additional meaning}}
 MEANINGS: Mapping[str, Mapping[int, str]] = {
-    "audit": {1: "something is wrong, or still is after --fix", 2: "it could not be found out, or wrong usage"},
-    "compute migrate-flavors": {1: "some nodes need you first, or refused"},
-    "doctor": {1: "warnings: it works, and something wants to be looked at", 3: "something does not work"},
-    "provider-config": {1: "the files are refused", 2: "it could not be found out or done, or wrong usage"},
+    "audit": {1: "findings, or findings left after --fix", 2: "the audit could not run, or wrong usage"},
+    "compute migrate-flavors": {1: "some nodes need manual work first, or error"},
+    "doctor": {1: "warnings: everything works, but something needs attention", 3: "something does not work"},
+    "provider-config": {1: "the files are rejected", 2: "the command could not run, or wrong usage"},
     "status": {
-        1: "all answer, and something lags: a host is down, a task is late, a schema is behind",
+        1: "everything answers, but a host is down, a task is late or a schema is behind",
         3: "a service or a database does not answer",
     },
 }

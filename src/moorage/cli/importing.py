@@ -1,4 +1,4 @@
-"""What the `import` commands share: where they import from and to, and what they print."""
+"""Shared by the `import` commands: options, checks of source and target, and output."""
 
 import contextlib
 import json
@@ -18,21 +18,21 @@ from moorage.db.engine import open_engine
 from moorage.db.importing import ImportReceipt
 from moorage.db.transactions import read
 
-#: Findings of a kind that are shown; the rest is counted.
+#: Maximum number of findings shown per kind.
 SHOWN = 10
 
 findings_option = click.option(
     "--findings",
     "findings_path",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write every finding into this file, one JSON object per line.",
+    help="Write every finding to this file, one JSON object per line.",
 )
-dry_run_option = click.option("--dry-run", is_flag=True, help="Read and check everything, write nothing.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Read and check everything without writing.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
 
 
 def check_other(config: Config, feature: str, target: URL, source: URL) -> None:
-    """Raises `StartError` where both are one database."""
+    """Raises `StartError` if source and target are the same database."""
     is_file = source.get_backend_name() == "sqlite"
     places = [
         (one.host, one.port, str(Path(one.database or "").resolve()) if is_file else one.database)
@@ -40,14 +40,14 @@ def check_other(config: Config, feature: str, target: URL, source: URL) -> None:
     ]
     if target.get_backend_name() == source.get_backend_name() and places[0] == places[1]:
         raise StartError(
-            f"{source.render_as_string(hide_password=True)} is the {feature} database of {config.source} itself; name "
-            f"another one there, as [database] {feature}, for the import to go into"
+            f"{source.render_as_string(hide_password=True)} is the {feature} database of {config.source} itself; set "
+            f"[database] {feature} to another database for the import"
         )
 
 
 @contextlib.contextmanager
 def opened(config: Config, feature: str) -> Iterator[Engine]:
-    """The database that the import goes into."""
+    """The database to import into."""
     engine = open_engine(config.database_url(feature))
     try:
         yield engine
@@ -56,7 +56,7 @@ def opened(config: Config, feature: str) -> Iterator[Engine]:
 
 
 def check_target(target: Engine, feature: str, check_empty: Callable[[Connection], None]) -> None:
-    """As the import does. A database that is not there yet, or has no schema yet, is not made."""
+    """Runs the import's check of the target. A missing database or schema counts as empty and is not created."""
     file = target.url.database if target.url.get_backend_name() == "sqlite" else None
     if (file is not None and not Path(file).exists()) or migrations.current_revision(target, feature) is None:
         return
@@ -85,12 +85,12 @@ def show(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Print the receipt. `kinds` are all that there may be."""
+    """Prints the receipt. `kinds`: all possible kinds of findings."""
     if as_json:
         click.echo(json.dumps(_document(receipt, is_dry_run=dry_run), indent=2))
         return
     _print(console(), receipt, list(kinds), findings_path)
-    click.echo("\nNothing was written." if dry_run else f"\nAll of it is in the {feature} database now.")
+    click.echo("\nNothing was written." if dry_run else f"\nThe import into the {feature} database is complete.")
 
 
 def _print(out: Console, receipt: ImportReceipt, every_kind: list[FindingKind], findings_path: Path | None) -> None:
@@ -108,7 +108,7 @@ def _print(out: Console, receipt: ImportReceipt, every_kind: list[FindingKind], 
             for finding in receipt.findings.first[kind][:SHOWN]:
                 out.print(f"      {finding.text}", soft_wrap=True)
             if found > SHOWN:
-                where = findings_path or "--findings FILE keeps all of them"
+                where = findings_path or "use --findings FILE to write all of them"
                 out.print(f"      ... and {found - SHOWN:,} more ({where})")
 
 

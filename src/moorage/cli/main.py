@@ -1,4 +1,4 @@
-"""The command tree. Subcommands are imported when they are called: `--help` must not pay for a database."""
+"""The command tree. A subcommand is imported only when it is called, so that `--help` does not load database code."""
 
 import importlib
 import sys
@@ -9,64 +9,64 @@ from click.shell_completion import CompletionItem
 
 from moorage.core.errors import MoorageError
 
-#: name -> (module, attribute, one line of help)
+#: {name: (module, attribute, one line of help)}
 _COMMANDS = {
     "up": (
         "moorage.cli.commands.up",
         "up",
-        "Run the plane in the foreground: all services, or those the configuration names.",
+        "Run Moorage in the foreground: all services, or those named in the configuration.",
     ),
-    "status": ("moorage.cli.commands.status", "status", "What runs, and what is late or away, in one screen."),
-    "doctor": ("moorage.cli.doctor.command", "doctor", "What is wrong with this installation, and what to do."),
-    "host": ("moorage.cli.commands.host", "host", "Let the agents of hosts in, and take that back."),
+    "status": ("moorage.cli.commands.status", "status", "Show on one screen what runs and what is late or down."),
+    "doctor": ("moorage.cli.doctor.command", "doctor", "Find problems of this installation and how to fix them."),
+    "host": ("moorage.cli.commands.host", "host", "Enrol the agents of hosts, and revoke their credentials."),
     "env": ("moorage.cli.commands.config", "env", "Print the OS_* variables for the openstack clients."),
-    "identity": ("moorage.cli.commands.identity", "identity", "The key that signs tokens: change it."),
-    "clock": ("moorage.cli.commands.identity", "clock", "Show the plane's clock, or move a rehearsal's forwards."),
+    "identity": ("moorage.cli.commands.identity", "identity", "Rotate the key that signs tokens."),
+    "clock": ("moorage.cli.commands.identity", "clock", "Show the clock, or move the clock of a rehearsal forward."),
     "audit": (
         "moorage.cli.commands.audit",
         "audit",
-        "Find what Placement and the other services disagree on; --fix mends it.",
+        "Find contradictions between Placement and the other services; --fix repairs them.",
     ),
     "explain": (
         "moorage.cli.commands.explain",
         "explain",
-        "Why hosts fit or do not fit a request, constraint by constraint.",
+        "Explain why hosts fit a request or not, constraint by constraint.",
     ),
-    "events": ("moorage.cli.commands.events", "events", "What changed in placement; --follow shows what changes now."),
-    "compute": ("moorage.cli.commands.compute", "compute", "Migrate what older bare-metal servers were made with."),
+    "events": ("moorage.cli.commands.events", "events", "Show changes in placement; --follow waits for new ones."),
+    "compute": ("moorage.cli.commands.compute", "compute", "Migrate the flavors of older bare-metal servers."),
     "trail": (
         "moorage.cli.commands.trail",
         "trail",
-        "Who changed what over the APIs, when, from where, and how it ended.",
+        "Show who changed what through the APIs, when, from where and with which result.",
     ),
-    "history": ("moorage.cli.commands.history", "history", "What a provider or consumer was at some time."),
-    "accelerator": ("moorage.cli.commands.accelerator", "accelerator", "What was done with devices, and for whom."),
-    "bitstream": ("moorage.cli.commands.accelerator", "bitstream", "Sign a bitstream together with what it is for."),
+    "history": ("moorage.cli.commands.history", "history", "Show the past state of a provider or consumer."),
+    "accelerator": ("moorage.cli.commands.accelerator", "accelerator", "Show the history of devices and their users."),
+    "bitstream": ("moorage.cli.commands.accelerator", "bitstream", "Sign a bitstream and its intended use."),
     "provider-config": (
         "moorage.cli.commands.provider_config",
         "provider_config",
         "Check, preview, apply and undo provider configuration files.",
     ),
-    "db": ("moorage.cli.commands.db", "db", "Upgrade the databases while processes run, phase by phase."),
-    "backup": ("moorage.cli.backup.command", "backup", "Copy databases and state of a plane, while it runs."),
-    "restore": ("moorage.cli.backup.command", "restore", "Put a backup in the place of a plane's databases and state."),
-    "placement": ("moorage.cli.commands.placement", "placement", "Take over an existing OpenStack Placement database."),
+    "db": ("moorage.cli.commands.db", "db", "Upgrade the databases in phases while processes run."),
+    "backup": ("moorage.cli.backup.command", "backup", "Back up the databases and state while Moorage runs."),
+    "restore": ("moorage.cli.backup.command", "restore", "Replace the databases and state with those of a backup."),
+    "placement": ("moorage.cli.commands.placement", "placement", "Import an existing OpenStack Placement database."),
     "reservation": (
         "moorage.cli.commands.reservation",
         "reservation",
-        "Finish the upgrade from an older reservation system.",
+        "Import a Blazar database, or finish the upgrade from an older system.",
     ),
-    "slots": ("moorage.cli.commands.slots", "slots", "When there is room next for a number of servers."),
-    "config": ("moorage.cli.commands.config", "config", "Show the options in force, each with its meaning."),
+    "slots": ("moorage.cli.commands.slots", "slots", "Find the next times at which servers can be reserved."),
+    "config": ("moorage.cli.commands.config", "config", "Show all options with their values and meanings."),
     "bench": (
         "moorage.cli.commands.bench",
         "bench",
-        "How many candidates, claims and leases a second this installation does.",
+        "Measure candidates, claims and leases per second.",
     ),
     "completion": (
         "moorage.cli.commands.config",
         "completion",
-        "Completion of commands and options, for your shell.",
+        "Print the script for shell completion.",
     ),
 }
 
@@ -83,7 +83,7 @@ class _Lazy(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names of commands without importing the commands."""
+        """Completes command names without importing the commands."""
         names = [CompletionItem(name, help=_COMMANDS[name][2]) for name in _COMMANDS if name.startswith(incomplete)]
         return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
@@ -95,16 +95,16 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="moorage")
 def cli() -> None:
-    """Moorage: who may hold which part of which machine, from when to when."""
+    """Moorage: placement, compute, accelerators and reservations, compatible with OpenStack."""
 
 
 def main() -> Any:
-    """The console script: errors of ours are one line, never a stack trace."""
+    """The console script. Moorage's own errors are printed as one line, never as a stack trace."""
     try:
         return cli()
     except MoorageError as error:
         from moorage.cli.output import printable  # imports Rich
 
-        # A service's own words may have paragraphs.
+        # A service's message may have paragraphs.
         click.echo(f"moorage: {printable(' '.join(error.message.split()))}", err=True)
         sys.exit(1)

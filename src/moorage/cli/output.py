@@ -1,4 +1,4 @@
-"""What commands print: tables and sentences within 100 columns, without colour where NO_COLOR is set or nobody looks."""
+"""Output of commands: tables and text within 100 columns. No colour if NO_COLOR is set or there is no terminal."""
 
 import os
 import sys
@@ -12,36 +12,36 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-#: Of every command that shows something.
+#: The option of every command that shows something.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
-#: Columns, at most; what is printed into a file or a pipe is as wide as this.
+#: Maximum width in columns; also the width for files and pipes.
 WIDTH = 100
 
 
 def console() -> Console:
-    """For standard output. A terminal may be narrower, and is never used beyond `WIDTH`."""
+    """The console for standard output: as wide as the terminal, but at most `WIDTH`."""
     width = min(os.get_terminal_size().columns, WIDTH) if sys.stdout.isatty() else WIDTH
     plain = bool(os.environ.get("NO_COLOR"))
     return _Printable(width=width, highlight=False, emoji=False, markup=False, color_system=None if plain else "auto")
 
 
 class _Printable(Console):
-    """Every string that is printed, and every cell of a table, is made into text here: names that tenants chose are in it."""
+    """Makes every printed string and table cell safe, since they can contain names chosen by tenants."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str("\n".join(printable(line) for line in text.split("\n")), **options)
 
 
 def printable(text: str) -> str:
-    """A line in which names that somebody chose do not steer the terminal: control characters and overrides of the
-    direction of text are written as their numbers.
+    """The line without characters that could control the terminal: control characters and direction overrides are
+    replaced by their code points.
     """
     return "".join(one if one.isprintable() else f"\\u{ord(one):04x}" for one in text)
 
 
 def table(*headings: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
-    """Rows below `headings`. The columns in `right` are numbers; those in `whole` are to be copied: not broken."""
+    """An empty table. Columns in `right` are right-aligned numbers; columns in `whole` are never wrapped."""
     made = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for heading in headings:
         justify: Literal["left", "right"] = "right" if heading in right else "left"
@@ -51,7 +51,7 @@ def table(*headings: str, right: Sequence[str] = (), whole: Sequence[str] = ()) 
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on standard error while somebody looks: call it with the present step, how much is done and of how much."""
+    """A progress bar on standard error, if it is a terminal: call the result with (step, done, total)."""
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
     with bar:

@@ -1,4 +1,4 @@
-"""The worker process of `moorage up`: it builds the plane, and serves it until it is told to end."""
+"""The worker process of `moorage up`: builds the plane and serves it until SIGTERM."""
 
 import gc
 import logging
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-#: For answers that are being given. The supervisor waits a little longer.
+#: Seconds to finish answers in progress. The supervisor waits a little longer.
 STOP_S = 10.0
 
 
@@ -59,8 +59,8 @@ def work(listener: socket.socket) -> NoReturn:
     server.stop(STOP_S)
     plane.stop()
     logging.shutdown()
-    # What still works then (a region that is being programmed, say) must not keep the process: it is cut off as by a
-    # kill, and taken up again at the next start.
+    # Work still in progress, such as programming a region, must not delay the exit. It is interrupted as by SIGKILL and
+    # resumed at the next start.
     os._exit(0)
 
 
@@ -79,7 +79,7 @@ def _limits(config: Config) -> ServerLimits:
 
 
 def _started() -> "tuple[Config, Plane]":
-    """What keeps the plane from starting is left in ``failed`` in the state directory."""
+    """Loads the configuration and starts the plane. On failure, writes the reason to ``failed`` in the state directory."""
     gc.disable()  # what a start makes is there to stay; `freeze_heap` ends it
     from moorage.wiring import build_plane
 
@@ -99,7 +99,7 @@ def _started() -> "tuple[Config, Plane]":
         raise _refused(config, error.message) from error
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
-        raise _refused(config, f"{type(error).__name__}: {error}; the log says where") from error
+        raise _refused(config, f"{type(error).__name__}: {error}; see the log") from error
     freeze_heap()
     return config, plane
 
@@ -110,7 +110,7 @@ def _refused(config: Config, message: str) -> SystemExit:
 
 
 def _banner(config: Config) -> str:
-    state = f"Moorage is up, pid {os.getppid()}. State: {config.state}. Ctrl-C ends it; nothing is lost."
+    state = f"Moorage is up, pid {os.getppid()}. State: {config.state}. Press Ctrl-C to stop; no data is lost."
     served = config.runs if config.has_users else config.runs - {"identity"}
     rows = [f"  {name:12} {config.base_url}{path}" for name, path in ENDPOINT_PATHS.items() if name in served]
     if "dashboard" in config.runs:
@@ -125,5 +125,5 @@ def _way_in(config: Config) -> str:
         return f'  eval "$(moorage env{option})"     then use the openstack clients'
     return {
         "keystone": f"  Log in to Keystone at {config.identity.keystone_url}",
-        "none": "  Everybody who can reach it is admin, without a password",
+        "none": "  Everyone who can reach it is an administrator, without a password",
     }.get(config.identity.mode, "")

@@ -1,4 +1,4 @@
-"""The services that a command speaks to: those of OS_AUTH_URL's catalogue, or those of a plane's configuration."""
+"""Clients for commands: the services of OS_AUTH_URL's catalogue, or those of a plane's configuration."""
 
 import os
 import re
@@ -22,7 +22,7 @@ from moorage.reservation.client import ReservationClient
 from moorage.wire.client import NoCredentials, ServiceClient, TokenSource
 from moorage.wire.transports import SocketTransport
 
-#: What clients of the services add themselves: ``/v2.1``, ``/v1/<project>``.
+#: Version suffix that clients add themselves: ``/v2.1``, ``/v1/<project>``.
 _VERSION = re.compile(r"/v\d+(\.\d+)?(/[^/]+)?/?\Z")
 
 _REQUIRED = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME")
@@ -30,7 +30,7 @@ _REQUIRED = ("OS_USERNAME", "OS_PASSWORD", "OS_PROJECT_NAME")
 
 @dataclass(frozen=True)
 class Endpoints:
-    """{service type: URL without a version}; those that are not there are left out."""
+    """Clients for services. `urls`: {service type: URL without a version}; missing services are left out."""
 
     urls: Mapping[str, str]
     tokens: TokenSource
@@ -69,7 +69,7 @@ class Endpoints:
 
 
 def endpoints(config_path: Path | None) -> Endpoints:
-    """Of the plane that ``--config`` names; else of OS_AUTH_URL, where that is set; else of the default plane."""
+    """The services of the plane that ``--config`` names; else of OS_AUTH_URL, if set; else of the default plane."""
     source = click.get_current_context().get_parameter_source("config_path")
     if source is not ParameterSource.COMMANDLINE and os.environ.get("OS_AUTH_URL"):
         return _of_catalogue(os.environ)
@@ -77,12 +77,12 @@ def endpoints(config_path: Path | None) -> Endpoints:
 
 
 def plane_endpoints(config: Config) -> Endpoints:
-    """Raises `StartError` where a plane's users are somebody else's."""
+    """The services of a plane, with the administrator's token. Raises `StartError` if its users are managed elsewhere."""
     return Endpoints(urls_of(config), plane_tokens(config))
 
 
 def urls_of(config: Config) -> dict[str, str]:
-    """{service: URL without a version} of what a plane runs or knows elsewhere."""
+    """{service: URL without a version} of the services that a plane runs or has in [endpoints]."""
     urls = {}
     for name, path in ENDPOINT_PATHS.items():
         elsewhere: str = getattr(config.endpoints, name)
@@ -94,7 +94,7 @@ def urls_of(config: Config) -> dict[str, str]:
 def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:
     if missing := [name for name in _REQUIRED if not environment.get(name)]:
         raise StartError(
-            f"OS_AUTH_URL is set, but {', '.join(missing)} not; set them too, or name a plane with --config"
+            f"OS_AUTH_URL is set, but not {', '.join(missing)}; set them too, or use --config to name a plane"
         )
     auth_url = environment["OS_AUTH_URL"].rstrip("/").removesuffix("/v3")
     tokens = PasswordTokens(
@@ -118,19 +118,19 @@ def _of_catalogue(environment: Mapping[str, str]) -> Endpoints:
 
 
 def _domain(environment: Mapping[str, str], prefix: str) -> str:
-    """The id; the domain called Default has the id ``default`` everywhere."""
+    """The domain ID from the environment. The domain named Default always has the ID ``default``."""
     name = environment.get(f"{prefix}_NAME", "Default")
     if given := environment.get(f"{prefix}_ID"):
         return given
     if name.lower() != "default":
-        raise StartError(f"{prefix}_NAME is {name!r}: domains are named by id here; set {prefix}_ID")
+        raise StartError(f"{prefix}_NAME is {name!r}: only domain IDs are supported; set {prefix}_ID")
     return "default"
 
 
 def identity_url(config: Config) -> str:
-    """Where clients log in. Raises `StartError` where nobody does, or not with passwords that we know."""
+    """The URL where clients log in. Raises `StartError` if there is no login, or only one in Keystone."""
     if config.identity.mode == "none":
-        raise StartError("identity mode 'none' knows no users: every caller on this machine is admin, without a token")
+        raise StartError("identity mode 'none' has no users: every caller on this machine is an administrator")
     if config.identity.mode == "keystone":
         raise StartError(f"the users of this plane are in Keystone at {config.identity.keystone_url}; log in there")
     return config.endpoints.identity or f"{config.base_url}/identity"
@@ -142,7 +142,7 @@ def plane_client(config: Config) -> ServiceClient:
 
 
 def plane_tokens(config: Config) -> TokenSource:
-    """The admin's, as whom commands call; with Keystone, those of the user that the services call each other as."""
+    """The token source for commands: the administrator or, with Keystone, the services' own user."""
     if config.identity.mode == "none":
         return NoCredentials()
     if config.identity.mode == "keystone" and config.identity.password:
@@ -159,7 +159,7 @@ def plane_tokens(config: Config) -> TokenSource:
 
 
 def _services_user(config: Config) -> TokenSource:
-    """Whoever can read the configuration has its password anyway."""
+    """The services' own user in Keystone. Its password is in the configuration file anyway."""
     identity = config.identity
     return PasswordTokens(
         SocketTransport(identity.keystone_url.rstrip("/").removesuffix("/v3")),

@@ -1,4 +1,4 @@
-"""Where a plane keeps its state, the configuration file that its first start writes there, and who uses it now."""
+"""A plane's configuration file and state directory: defaults, creation at the first start, and the lock."""
 
 import dataclasses
 import fcntl
@@ -12,10 +12,10 @@ import click
 from moorage.config import Config, load, render
 from moorage.core.errors import StartError
 
-#: Set for the worker process by `moorage up`; also read by `moorage env` and the others.
+#: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
 
-#: For the worker process: the file that people named, for what it tells them.
+#: Set for the worker process: the configuration file that the user named, for messages.
 STARTED_FROM_VARIABLE = "MOORAGE_STARTED_FROM"
 
 config_option = click.option(
@@ -33,24 +33,24 @@ def default_config_path() -> Path:
 
 
 def open_config(path: Path | None) -> Config:
-    """The configuration of a plane that was started before: while it runs, with the options of its command line."""
+    """The configuration of an existing plane. While the plane runs, this includes its command-line options."""
     path = path or default_config_path()
     if not path.exists():
-        raise StartError(f"{path} does not exist; start a plane with `moorage up`, or name its file with --config")
+        raise StartError(f"{path} does not exist; run `moorage up` to create it, or name another file with --config")
     config = load(path)
     running = running_path(config)
     return load(running) if is_in_use(config.state) and running.exists() else config
 
 
 def running_path(config: Config) -> Path:
-    """The options in force, in a file: what the command line said is in it."""
+    """The file with the current options, including those from the command line."""
     return config.state / "running.conf"
 
 
 def take_state(state: Path) -> IO[str]:
-    """The state directory, for the process that holds the answer open and for those that it forks.
+    """Locks the state directory. The lock lasts while this process, or one that it forked, keeps the result open.
 
-    Raises `StartError` where another plane has it.
+    Raises `StartError` if another plane holds it.
     """
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (state / "lock").open("a+", encoding="ascii")
@@ -59,7 +59,7 @@ def take_state(state: Path) -> IO[str]:
     except BlockingIOError as error:
         lock.seek(0)
         raise StartError(
-            f"{state} is in use by another plane, pid {lock.read().strip()}: stop that one, or name another "
+            f"{state} is in use by another plane, pid {lock.read().strip()}: stop it, or name another "
             "configuration with --config"
         ) from error
     lock.truncate(0)
@@ -68,7 +68,7 @@ def take_state(state: Path) -> IO[str]:
 
 
 def is_in_use(state: Path) -> bool:
-    """Whether a plane of this machine runs with it."""
+    """Whether a plane on this machine uses the state directory."""
     try:
         with (state / "lock").open(encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -80,7 +80,7 @@ def is_in_use(state: Path) -> bool:
 
 
 def open_or_make_config(path: Path | None, *, port: int | None, clock: str | None) -> Config:
-    """The configuration in `path`; at the first start that of an all-in-one rehearsal is written there."""
+    """The configuration in `path`. At the first start, writes one for an all-in-one rehearsal."""
     path = path or default_config_path()
     if not path.exists():
         _write_first(path, port or Config().server.port, clock or Config().plane.clock)
@@ -110,9 +110,9 @@ _PERIOD = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 
 
 def seconds(text: str) -> int:
-    """``1d2h30m5s`` and parts of it as seconds. Raises `StartError` for other text."""
+    """Parses a period such as ``1d2h30m5s`` or ``90s`` to seconds. Raises `StartError`."""
     match = _PERIOD.match(text)
     if not text or match is None:
-        raise StartError(f"{text!r} is no period of time; write it like 90s, 45m, 2h or 1d12h")
+        raise StartError(f"{text!r} is not a period; use a form such as 90s, 45m, 2h or 1d12h")
     days, hours, minutes, secs = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + secs

@@ -1,6 +1,6 @@
-"""What `moorage status` reads, from the addresses and the databases of one configuration. Nothing is written.
+"""Reads the state that `moorage status` shows, from the services and databases of one configuration. Writes nothing.
 
-A part that does not answer is a part of the answer: nothing here raises for it.
+No function raises for a service or database that does not answer: that is part of the result.
 """
 
 import math
@@ -51,7 +51,7 @@ class DatabaseState:
 
 @dataclass(frozen=True, slots=True)
 class JobsState:
-    """Jobs of one service that are not over. `oldest_s`: how long the oldest has been there."""
+    """Unfinished jobs of one service. `oldest_s`: age of the oldest one."""
 
     service: str
     ready: int
@@ -61,7 +61,7 @@ class JobsState:
 
 @dataclass(frozen=True, slots=True)
 class LeaseState:
-    """`due`: events of leases whose time has come; the oldest is `late_s` over."""
+    """`due`: number of lease events whose time has come; the oldest is `late_s` overdue."""
 
     due: int
     late_s: float
@@ -70,7 +70,7 @@ class LeaseState:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundTaskState:
-    """`late_s`: how long its next round is over; 0 where it is not due, or only woken."""
+    """`late_s`: how long its next run is overdue; 0 if it is not due, or runs only when woken."""
 
     name: str
     ago_s: float | None
@@ -85,12 +85,12 @@ class HostState:
 
 
 def plane_clock(config: Config) -> Clock:
-    """A rehearsal's may be ahead."""
+    """The plane's clock; that of a rehearsal may be ahead of the machine's."""
     return open_clock(config.state) if config.plane.clock == "adjustable" else SystemClock()
 
 
 def pid(config: Config) -> int | None:
-    """Of the supervisor, while a plane of this machine runs."""
+    """Process id of the supervisor, if the plane runs on this machine."""
     if not is_in_use(config.state):
         return None
     return int((config.state / "lock").read_text(encoding="ascii").strip() or 0) or None
@@ -108,7 +108,7 @@ def _service(name: str, url: str) -> ServiceState:
         answer = SocketTransport(url, timeout_s=TIMEOUT_S).send("GET", "/healthcheck", {})
     except MoorageError as error:
         return ServiceState(name, url, "away", error.message)
-    # An OpenStack service may have no health check; it answers all the same.
+    # A service of OpenStack may have no health check and answer 404; it is still up.
     if answer.status < 500:
         return ServiceState(name, url, "ok")
     return ServiceState(name, url, "failing", answer.body[:200].decode(errors="replace"))
@@ -136,12 +136,12 @@ def _database(service: str, url: str) -> DatabaseState:
 
 
 def _is_absent(url: str) -> bool:
-    """A SQLite file is made by whoever opens it; we do not."""
+    """Whether a SQLite file is missing. Opening it would create it."""
     return url.startswith("sqlite") and not Path(make_url(url).database or "").exists()
 
 
 def jobs(config: Config, clock: Clock) -> list[JobsState]:
-    """Of the services whose databases this configuration has, and that answer."""
+    """One entry per service whose database is in this configuration and answers."""
     found = []
     for service in ("compute", "accelerator"):
         with _opened(config, service) as connection:
@@ -187,18 +187,18 @@ def _leases(connection: Connection, now: datetime) -> LeaseState:
 
 
 def hosts(config: Config) -> list[HostState] | str:
-    """Or why it is not known."""
+    """The hosts, or the reason why they are not known."""
     try:
         compute = plane_endpoints(config).compute
         if compute is None:
-            return "there is no compute service"
+            return "no compute service"
         return [HostState(name, is_up) for name, is_up in sorted(compute.hosts_up().items())]
     except MoorageError as error:
         return error.message
 
 
 def tasks(config: Config, now: datetime) -> list[BackgroundTaskState] | str:
-    """Of this configuration's process; or why it is not known."""
+    """The background tasks of this configuration's process, or the reason why they are not known."""
     if config.server.metrics == "off":
         return "[server] metrics is off"
     try:
@@ -232,7 +232,7 @@ def _tasks(text: str, now: float) -> Iterator[BackgroundTaskState]:
 
 @contextmanager
 def _opened(config: Config, service: str) -> Iterator[Connection | None]:
-    """A transaction in the service's database; None where there is none that answers with the tables of this program."""
+    """A transaction in the service's database; None if it does not answer or has another schema than this program."""
     url = config.database_urls().get(service)
     if url is None or _database(service, url).state != "current":
         yield None

@@ -69,12 +69,12 @@ def test_audit_says_by_its_exit_status_what_it_found(plane, tmp_path):
     take(plane)
     young = moorage("audit", *of(plane))
     assert young.returncode == 0
-    assert "Not judged: 1 consumer that nobody knows, younger than the grace period." in young.stdout
+    assert "Not checked: 1 unknown consumer younger than the grace period." in young.stdout
     found = moorage("audit", "--grace", "0s", *of(plane))
     assert found.returncode == 1
     assert ORPHAN in found.stdout
     assert is_narrow(found.stdout)
-    assert "Nothing was changed. `moorage audit --fix` mends what is safe to mend." in found.stdout
+    assert "Nothing was changed. Run `moorage audit --fix` to repair what is safe to repair." in found.stdout
     receipt = tmp_path / "receipt.jsonl"
     fixed = moorage("audit", "--grace", "0s", "--fix", "--receipt", str(receipt), *of(plane))
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
@@ -95,13 +95,13 @@ def test_audit_finds_the_services_by_the_variables_of_the_stock_clients(plane):
 @pytest.mark.parametrize(
     ("arguments", "variables", "said"),
     [
-        (("--grace", "ten"), {}, "'ten' is no period of time"),
-        (("--also", ORPHAN), {}, "give --fix too"),
-        (("--fix", "--also", "x"), {}, "--also 'x' is no uuid"),
-        (("--fix", "--also", ORPHAN), {}, f"nothing can be mended about {ORPHAN}"),
+        (("--grace", "ten"), {}, "'ten' is not a period"),
+        (("--also", ORPHAN), {}, "--also needs --fix"),
+        (("--fix", "--also", "x"), {}, "--also 'x' is not a UUID"),
+        (("--fix", "--also", ORPHAN), {}, f"cannot repair {ORPHAN}"),
         ((), {"OS_PASSWORD": "wrong"}, "identity answered 401"),
         ((), {"OS_AUTH_URL": "http://127.0.0.1:9/identity"}, "does not answer"),
-        ((), {"OS_USERNAME": ""}, "OS_AUTH_URL is set, but OS_USERNAME not"),
+        ((), {"OS_USERNAME": ""}, "OS_AUTH_URL is set, but not OS_USERNAME"),
         ((), {"OS_PROJECT_DOMAIN_NAME": "other"}, "set OS_PROJECT_DOMAIN_ID"),
     ],
 )
@@ -140,13 +140,13 @@ def test_explain_of_a_flavor_is_what_its_servers_ask_for(plane):
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
-        (("resources",), 1, "'resources', which is no name=value"),
-        (("resources=VCPU:1&=2",), 1, "'=2', which is no name=value"),
+        (("resources",), 1, "'resources', which is not name=value"),
+        (("resources=VCPU:1&=2",), 1, "'=2', which is not name=value"),
         (("",), 1, "the query is empty"),
         (("resources=VCPU:x",), 1, "Requested resource VCPU expected positive integer amount. Got: x."),
         (("resources=NONE:1",), 1, "No such resource class NONE"),
-        (("nonsense=1",), 1, "Placement refuses the query nonsense=1"),
-        (("--flavor", "none"), 1, "compute knows no flavor 'none'"),
+        (("nonsense=1",), 1, "Placement rejects the query nonsense=1"),
+        (("--flavor", "none"), 1, "no flavor 'none' found"),
         ((), 2, "give either a query"),
         (("resources=VCPU:1", "--flavor", "x"), 2, "give either a query"),
     ],

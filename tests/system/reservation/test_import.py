@@ -308,7 +308,7 @@ def test_the_command_rehearses_and_imports(worn, tmp_path):
     assert dry["tables"]["leases"] == {"source": 11, "taken": 11, "left_out": 0}
     assert dry["findings"]["overbooked"]["outcome"] == "kept as it is"
     findings = tmp_path / "findings"
-    assert "All of it is in the reservation database now." in run("--findings", str(findings))
+    assert "The import into the reservation database is complete." in run("--findings", str(findings))
     assert len(findings.read_text().splitlines()) == sum(one["count"] for one in dry["findings"].values())
 
 

@@ -249,10 +249,10 @@ def test_without_json_it_prints_arguments_of_the_client(tmp_path):
     ("arguments", "words"),
     [
         (("--key-name", "../x", "--region-uuid", TYPE_R1, "--function-uuid", AES), "letters, digits"),
-        (("--key-name", "x", "--region-uuid", "R1", "--function-uuid", AES), "--region-uuid 'R1' is no UUID"),
-        (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-uuid", "aes"), "--function-uuid 'aes' is no UUID"),
-        (("--key-name", "x", "--region-uuid", TYPE_R1), "say what the bitstream does"),
-        (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-name", "a,b"), "commas are between names"),
+        (("--key-name", "x", "--region-uuid", "R1", "--function-uuid", AES), "--region-uuid 'R1' is not a UUID"),
+        (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-uuid", "aes"), "--function-uuid 'aes' is not a UUID"),
+        (("--key-name", "x", "--region-uuid", TYPE_R1), "name the function of the bitstream"),
+        (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-name", "a,b"), "cannot contain a comma"),
     ],
 )
 def test_a_manifest_that_no_host_would_take_is_not_made(tmp_path, arguments, words):

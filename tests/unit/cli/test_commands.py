@@ -52,7 +52,7 @@ def test_periods_are_written_as_people_write_them(text, wanted):
 
 @pytest.mark.parametrize("text", ["", "1", "h", "1 h", "1h30", "-1h"])
 def test_other_text_is_no_period(text):
-    with pytest.raises(StartError, match="no period"):
+    with pytest.raises(StartError, match="is not a period"):
         seconds(text)
 
 

@@ -51,8 +51,8 @@ def test_this_environment_has_what_is_needed(tmp_path):
     ("requirement", "severity", "said"),
     [
         ("no-such-package>=1", Severity.BROKEN, "no-such-package is not installed: pip install 'no-such-package>=1'"),
-        ("click>=999", Severity.WARNING, "is installed, >=999 is tested: pip install 'click>=999'"),
-        ("click<1,>=0.1", Severity.WARNING, "is installed, <1,>=0.1 is tested"),
+        ("click>=999", Severity.WARNING, "is installed, but Moorage needs >=999: pip install 'click>=999'"),
+        ("click<1,>=0.1", Severity.WARNING, "is installed, but Moorage needs <1,>=0.1"),
         ("nothing>=1; extra == 'rabbit'", Severity.BROKEN, "pip install 'moorage[rabbit]'"),
     ],
 )
@@ -86,13 +86,15 @@ def test_a_secret_that_others_may_read_is_broken_and_a_directory_that_they_may_e
     severity, words = worst(files.check(config))
     assert severity is Severity.BROKEN
     (said,) = words
-    assert said.startswith("others may read or write credentials.json (mode 0040 beyond the owner): ")
-    assert said.endswith(f"chmod 600 {config.state / 'credentials.json'}; who has read it knows it: change it")
+    assert said.startswith("other users can read or write credentials.json (mode 0040 beyond the owner): ")
+    assert said.endswith(
+        f"chmod 600 {config.state / 'credentials.json'}; replace the secret, which others may have read"
+    )
     (config.state / "credentials.json").chmod(0o600)
     config.state.chmod(0o755)
     severity, words = worst(one for one in files.check(config) if one.check == "files")
     assert (severity, words) == (
-        Severity.WARNING, [f"others may look into the state directory: chmod 700 {config.state}"],
+        Severity.WARNING, [f"other users can list the state directory: chmod 700 {config.state}"],
     )  # fmt: skip
 
 
@@ -101,7 +103,7 @@ def test_an_audit_trail_that_others_may_read_is_broken(tmp_path):
     (config.state / "trail.jsonl").touch(mode=0o644)
     severity, (said,) = worst(files.check(config))
     assert severity is Severity.BROKEN
-    assert said.startswith("others may read or write trail.jsonl")
+    assert said.startswith("other users can read or write trail.jsonl")
     assert said.endswith(f"chmod 600 {config.state / 'trail.jsonl'}")
 
 
@@ -118,9 +120,9 @@ def test_a_configuration_with_passwords_is_a_secret_and_one_without_is_not(tmp_p
     assert worst(one for one in files.check(config) if one.check == "files")[0] is Severity.FINE
     config = config_of(tmp_path, database={"placement": "postgresql://moorage:secret@db/placement"})
     config.source.chmod(0o644)
-    assert "which has passwords" in worst(files.check(config))[1][0]
+    assert "which contains passwords" in worst(files.check(config))[1][0]
     config.source.chmod(0o660)
-    assert "others may write the configuration file" in worst(files.check(config))[1][0]
+    assert "other users can write the configuration file" in worst(files.check(config))[1][0]
 
 
 def test_faults_of_provider_configuration_are_told(tmp_path):
@@ -162,7 +164,7 @@ def test_images_on_the_disk_of_a_database_are_told_of_where_another_disk_has_mor
     where, has = (images, other) if files._free(other) > files._free(images) else (other, tmp_path)
     kept = database if where is images else next(path for path in other.iterdir() if path.is_file())
     found = files.shared_disk(where, [kept], [has])
-    assert (found.severity, "name it in [image] directory" in found.remedy) == (Severity.WARNING, True)
+    assert (found.severity, "set [image] directory to it" in found.remedy) == (Severity.WARNING, True)
 
 
 def test_disks_are_those_that_this_user_writes_to(tmp_path):
@@ -179,9 +181,7 @@ def test_disks_are_those_that_this_user_writes_to(tmp_path):
 
 def test_before_the_first_start_there_is_no_state_directory(tmp_path):
     config = write_config(tmp_path / "conf", plane={"state_path": "none"})
-    assert worst(files.check(config))[1] == [
-        "there is no state directory yet: the first start of `moorage up` makes it"
-    ]
+    assert worst(files.check(config))[1] == ["the state directory does not exist: run `moorage up` to create it"]
 
 
 # --- policy -------------------------------------------------------------------------------------------------------
@@ -191,22 +191,22 @@ def test_before_the_first_start_there_is_no_state_directory(tmp_path):
     ("sections", "severity", "said"),
     [
         ({}, Severity.FINE, "identity embedded"),
-        ({"server": {"address": "0.0.0.0"}}, Severity.WARNING, "passwords go in clear to 0.0.0.0"),
+        ({"server": {"address": "0.0.0.0"}}, Severity.WARNING, "passwords are sent to 0.0.0.0 unencrypted"),
         ({"server": {"address": "0.0.0.0"}, "identity": {"mode": "none"}}, Severity.BROKEN, "mode none does not listen"),
         (
             {"server": {"address": "::"}, "identity": {"mode": "none", "allow_none_beyond_loopback": True}},
-            Severity.WARNING, "everybody who reaches :: is admin",
+            Severity.WARNING, "everyone who can reach :: is an administrator",
         ),
         ({"identity": {"mode": "keystone"}}, Severity.BROKEN, "keystone_url is empty"),
-        ({"placement": {"policy": "open"}}, Severity.WARNING, "every user with a project may change Placement"),
-        ({"server": {"cors_origins": "*"}}, Severity.WARNING, "web pages of * may call"),
+        ({"placement": {"policy": "open"}}, Severity.WARNING, "every user with a project can change Placement"),
+        ({"server": {"cors_origins": "*"}}, Severity.WARNING, "web pages from * can call"),
         (
             {"server": {"metrics": "everywhere", "address": "0.0.0.0", "public_url": "https://x"}},
-            Severity.WARNING, "reads the metrics",
+            Severity.WARNING, "can read the metrics",
         ),
         (
             {"plane": {"clock": "adjustable"}, "server": {"address": "10.0.0.1", "public_url": "https://x"}},
-            Severity.WARNING, "an admin can move the plane's clock",
+            Severity.WARNING, "an administrator can move the clock",
         ),
     ],
 )  # fmt: skip
@@ -229,19 +229,19 @@ def test_a_database_is_told_from_empty_to_newer(tmp_path, database_url):
     config, look = of_database(tmp_path, database_url)
     engine = open_engine(database_url)
     engine.connect().close()
-    assert "the database is empty: the first start makes its tables: " in list(look()[1])
+    assert "the database is empty; the first start creates its tables: " in list(look()[1])
     migrations.upgrade(engine, "placement", "0003")
     severity, words = look()
     assert severity is Severity.WARNING
     newest = migrations.head_revision("placement")
-    assert words[-1].startswith(f"schema 0003 is behind this program's {newest}: `moorage db upgrade --plan`")
+    assert words[-1].startswith(f"schema 0003 is behind this program's {newest}: run `moorage db upgrade --plan`")
     migrations.upgrade(engine, "placement")
     found = list(databases.check(config, SystemClock()))
     assert {one.severity for one in found if "schema" in one.what or "clock" in one.what} == {Severity.FINE}
     assert any("clock agrees" in one.what for one in found) is not database_url.startswith("sqlite")
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE placement_version SET version_num = '0999'")
-    assert f"schema 0999; this program knows {newest} and runs on it: " in look()[1]
+    assert f"schema 0999 is newer than this program's {newest}, but compatible: " in look()[1]
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE placement_oldest_program SET revision = '0999'")
     severity, words = look()
@@ -261,7 +261,7 @@ def test_a_database_that_does_not_answer_is_broken(tmp_path, kind):
 
 def test_a_file_that_is_not_there_yet_is_not_made(tmp_path):
     config, look = of_database(tmp_path)
-    assert look() == (Severity.FINE, ["not made yet: the first start does: "])
+    assert look() == (Severity.FINE, ["not created yet; the first start creates it: "])
     assert not (config.state / "placement.db").exists()
 
 
@@ -402,9 +402,9 @@ def certificate(directory: Path, days: int) -> Path:
 @pytest.mark.parametrize(
     ("days", "severity", "said"),
     [
-        (90, Severity.FINE, "its certificate is good until"),
-        (5, Severity.WARNING, "its certificate is good until"),
-        (-1, Severity.BROKEN, "it is refused: certificate has expired"),
+        (90, Severity.FINE, "the certificate is valid until"),
+        (5, Severity.WARNING, "the certificate is valid until"),
+        (-1, Severity.BROKEN, "not trusted: certificate has expired"),
     ],
 )
 def test_certificates_are_looked_at_before_they_end(tmp_path, monkeypatch, days, severity, said):

@@ -42,4 +42,4 @@ def test_with_keystone_there_is_no_key_of_ours(tmp_path):
     config = write_config(tmp_path / "state", identity=options)
     done = moorage("identity", "rotate-key", MOORAGE_CONFIG=str(config.source))
     assert done.returncode == 1
-    assert "no tokens of our own" in done.stderr
+    assert "has no tokens signed by this plane" in done.stderr

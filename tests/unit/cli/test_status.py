@@ -53,8 +53,8 @@ def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
     lines = out.getvalue().splitlines()
     assert "hosts    9,980 up, 20 down: compute-1, compute-2, compute-3, compute-4" in out.getvalue()
     assert "and 12 more" in out.getvalue()
-    assert "         placement-retention: 600 s late, last done 900 s ago, 2 rounds failed" in lines
-    assert "tasks    2 run, 1 late" in lines
+    assert "         placement-retention: 600 s late, last run 900 s ago, 2 failed runs" in lines
+    assert "tasks    2 running, 1 late" in lines
     assert len(lines) < 24, "one screen"
 
 

@@ -63,7 +63,7 @@ def test_a_name_does_not_steer_the_terminal(plane):
 def test_without_a_trail_it_says_so(tmp_path):
     done = CliRunner().invoke(trail, ["--file", str(tmp_path / "none")])
     assert done.exit_code == 1
-    assert "there is no audit trail" in done.exception.message
+    assert "no audit trail" in done.exception.message
 
 
 def test_the_examples_of_the_guide(plane):

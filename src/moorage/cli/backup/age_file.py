@@ -1,10 +1,10 @@
-"""Files encrypted with a passphrase, in the format of age: `age --decrypt` reads them, and they are read here.
+"""Reads and writes files encrypted with a passphrase in the format of age; `age --decrypt` can read them, too.
 
-Written and read as a stream, 64 KiB at a time. The passphrase becomes a key by scrypt (2^18 rounds, 256 MiB, about a second),
-each part of the content is sealed with ChaCha20-Poly1305, and the last one says that it is the last: a file that was cut or
-changed anywhere is refused.
+Files are streamed, 64 KiB at a time. scrypt derives the key from the passphrase (2^18 rounds, 256 MiB, about a second).
+Each part is sealed with ChaCha20-Poly1305, and the last part is marked as last, so a file that was truncated or changed
+anywhere is rejected.
 
-Not here: which files those are. Other recipients of age than a passphrase. Spec: age-encryption.org/v1.
+Not here: which files are encrypted; age recipients other than a passphrase. Spec: age-encryption.org/v1.
 """
 
 import base64
@@ -24,19 +24,19 @@ _INTRO = b"age-encryption.org/v1"
 _LABEL = b"age-encryption.org/v1/scrypt"
 _PART = 64 << 10
 _TAG = 16
-#: Of scrypt, as a power of two: what age itself writes; and the most that we work for a file that somebody gives us.
+#: scrypt cost as a power of two: the value that age writes, and the maximum that we accept in a file.
 _WORK, _MOST_WORK = 18, 22
 
-#: Gives so many random bytes.
+#: Returns the given number of random bytes.
 RandomBytes = Callable[[int], bytes]
 
 
 class Passphrase:
-    """`text` is kept to encrypt and decrypt several files. Raises `StartError` without the library ``cryptography``."""
+    """Keeps the passphrase to process several files. Raises `StartError` without the library ``cryptography``."""
 
     def __init__(self, text: str, *, work: int = _WORK) -> None:
         if not text:
-            raise StartError("the passphrase is empty; give one, and keep it: without it the backup cannot be read")
+            raise StartError("the passphrase is empty; enter one and keep it: without it the backup cannot be read")
         try:
             from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
         except ImportError as error:
@@ -51,7 +51,7 @@ class Passphrase:
         return "Passphrase()"
 
     def write(self, path: Path, random_bytes: RandomBytes) -> "AgeWriter":
-        """A new file, for this user alone. It is whole when the writer was left without an exception."""
+        """Creates a file for this user only. It is complete once the writer exits without an exception."""
         file_key, salt, nonce = random_bytes(16), random_bytes(16), random_bytes(16)
         wrapped = self._seal(self._wrapping_key(salt, self._work)).encrypt(bytes(12), file_key, None)
         lines = (_INTRO, b"-> scrypt %s %d" % (_text(salt), self._work), _text(wrapped), b"---")
@@ -62,8 +62,8 @@ class Passphrase:
         return AgeWriter(file, self._seal(_derived(file_key, nonce, b"payload")))
 
     def read(self, path: Path) -> Iterator[bytes]:
-        """The content in parts, each of them authentic. Raises `StartError` for a wrong passphrase, and for a file that is
-        none or was changed; whoever used the parts before then forgets them.
+        """Yields the authenticated content in parts. Raises `StartError` for a wrong passphrase, another format or a changed
+        file; after an error, discard the parts yielded before.
         """
         with path.open("rb") as file:
             aead = self._seal(self._payload_key(file, path))
@@ -80,7 +80,7 @@ class Passphrase:
                 number, part = number + 1, following
 
     def _payload_key(self, file: IO[bytes], path: Path) -> bytes:
-        no_file = f"{path} is no file that age encrypted with a passphrase"
+        no_file = f"{path} is not a file that age encrypted with a passphrase"
         rows = [file.readline(256).rstrip(b"\n") for _ in range(4)]
         intro, stanza, body, end = rows
         words, (dashes, _, mac) = stanza.split(b" "), end.partition(b" ")
@@ -92,9 +92,9 @@ class Passphrase:
         try:
             file_key = self._seal(self._wrapping_key(salt, int(words[3]))).decrypt(bytes(12), wrapped, None)
         except Exception as error:  # InvalidTag, of a library that need not be there
-            raise StartError(f"the passphrase is not the one of {path}") from error
+            raise StartError(f"the passphrase of {path} is wrong") from error
         if not hmac.compare_digest(given, _mac(file_key, b"\n".join((intro, stanza, body, b"---")))):
-            raise StartError(f"{path} was changed: its header is not the one that was written")
+            raise StartError(f"{path} was changed: its header does not match")
         nonce = file.read(16)
         return _derived(file_key, nonce, b"payload")
 
@@ -105,7 +105,7 @@ class Passphrase:
 
 
 class AgeWriter(AbstractContextManager["AgeWriter"]):
-    """What is written to it is encrypted. Leaving it normally makes the file whole and waits for the disk."""
+    """Encrypts everything written to it. A normal exit completes the file and syncs it to disk."""
 
     def __init__(self, file: IO[bytes], aead: Any) -> None:
         self._file = file
@@ -157,7 +157,7 @@ def _text(raw: bytes) -> bytes:
 
 
 def _bytes(text: bytes) -> bytes:
-    """Empty for text that is no base64."""
+    """The decoded bytes; empty for invalid base64."""
     try:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError:

@@ -1,6 +1,7 @@
-"""The files of a backup: what of a state directory is copied, and how each kind of database is dumped and put back.
+"""The contents of a backup: which files of a state directory are copied, and how each kind of database is dumped and
+restored.
 
-Not here: the commands, and what is written down about a backup (`moorage.cli.backup.command`).
+Not here: the commands and the manifest (`moorage.cli.backup.command`).
 """
 
 import hashlib
@@ -17,37 +18,38 @@ from sqlalchemy import URL, make_url
 from moorage.core.errors import StartError
 from moorage.durable import sync_directory
 
-#: In this order: Placement last. What was claimed meanwhile is then there without an owner, which `moorage audit --fix`
-#: gives back; the other way round servers would be there that hold nothing, and their room would be given to others.
+#: Order of the dumps. Placement is last, so resources claimed during the backup may be left without an owner, which
+#: `moorage audit --fix` releases. In any other order, servers could be left without an allocation, and their resources
+#: would be given to others.
 ORDER = ("reservation", "compute", "accelerator", "placement")
 
-#: Of the state directory: what no process needs that starts anew, and caches.
-#: The audit trail is only appended to: an older one must not be put in its place.
+#: Files that are not copied: not needed by a new process, or caches. The audit trail is append-only and must not be
+#: replaced by an older one.
 _LEFT_OUT = (
     "lock", "running.conf", "failed", "moorage.log", "trail.jsonl", "trail.jsonl.*", "*.sock", "*.lock", ".lock", "*.db",
     "*.db-*", "*.new",
 )  # fmt: skip
 _CACHES = ("accelerators/bitstreams", "host/instances")
 
-#: What belongs to the machine: an older state of it is put back only where it is asked for.
+#: State of the machine itself; an older version is restored only with --with-host.
 HOST = ("host", "hosts", "accelerators")
 
-#: Begins the names of directories in the state directory that dumps pass through.
+#: Prefix of the temporary directories for dumps in the state directory.
 DRAFTS = ".backup-"
 
-#: Pages of a SQLite file that are copied at a time; writers go on in between.
+#: Pages of a SQLite file copied at a time; writers continue in between.
 _PAGES = 1000
 
 Tell = Callable[[int, int], None]
 
 
 def dump(url_text: str, path: Path, tell: Tell) -> None:
-    """The database as of one moment, while others write. Raises `StartError` where the server's own tool is missing."""
+    """Dumps a consistent state of the database while others write. Raises `StartError` if the dump program is missing."""
     url = make_url(url_text)
     match _kind(url):
         case "sqlite":
             if not Path(url.database or "").is_file():
-                raise StartError(f"there is no SQLite file {url.database}; start the plane once, or correct [database]")
+                raise StartError(f"no SQLite file {url.database}; start the plane once, or correct [database]")
             with (
                 closing(sqlite3.connect(url.database or "")) as source,
                 closing(sqlite3.connect(path)) as target,
@@ -64,7 +66,7 @@ def dump(url_text: str, path: Path, tell: Tell) -> None:
 
 
 def put_back(url_text: str, path: Path) -> None:
-    """The database is that of `path` afterwards. Nobody else may use it meanwhile."""
+    """Replaces the database with the dump `path`. No other process may use it meanwhile."""
     url = make_url(url_text)
     match _kind(url):
         case "sqlite":
@@ -84,7 +86,7 @@ def put_back(url_text: str, path: Path) -> None:
 
 
 def state_files(state: Path) -> Iterator[Path]:
-    """Relative to `state`, in a settled order."""
+    """Paths relative to `state`, sorted."""
     for path in sorted(state.rglob("*")):
         inner = path.relative_to(state)
         if path.is_symlink() or not path.is_file() or any(inner.match(pattern) for pattern in _LEFT_OUT):
@@ -94,7 +96,7 @@ def state_files(state: Path) -> Iterator[Path]:
 
 
 def copy(source: Path, target: Path) -> None:
-    """With its rights; for its owner alone at first. A file that ends meanwhile is no fault."""
+    """Copies a file with its permissions, readable only by its owner at first. A file that disappears is skipped."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         shutil.copy2(source, target)
@@ -118,13 +120,13 @@ def _to_postgresql(url: URL) -> Sequence[str]:
 
 
 def _to_mariadb(url: URL) -> Sequence[str]:
-    """By TCP also on this machine, as the plane does."""
+    """Options for a TCP connection, which the plane uses on this machine, too."""
     parts = {"--host": url.host, "--port": url.port, "--user": url.username}
     return [*(f"{option}={value}" for option, value in parts.items() if value), "--protocol=tcp"]
 
 
 def _secret(url: URL) -> Mapping[str, str]:
-    """Not among the arguments, which everybody of the machine can read."""
+    """Environment variables with the password; arguments would be visible to every user of the machine."""
     return {"PGPASSWORD": str(url.password), "MYSQL_PWD": str(url.password)} if url.password else {}
 
 
@@ -134,7 +136,7 @@ def _tool(*names: str) -> str:
 
 def _run(command: Sequence[str], secret: Mapping[str, str], *, stdin: Path | None = None) -> None:
     if not shutil.which(command[0]):
-        raise StartError(f"{command[0]} is not on this machine's PATH; install the database server's client programs")
+        raise StartError(f"{command[0]} is not in PATH; install the client programs of the database server")
     with (stdin or Path(os.devnull)).open("rb") as given:
         done = subprocess.run(  # noqa: S603 - a fixed program; the arguments are the operator's own configuration
             command, env={**os.environ, **secret}, stdin=given, capture_output=True, text=True, check=False

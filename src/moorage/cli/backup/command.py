@@ -1,4 +1,4 @@
-"""`moorage backup` and `moorage restore`: databases and state of a plane, while it runs; and back, while it does not."""
+"""`moorage backup` copies databases and state while the plane runs; `moorage restore` puts them back while it does not."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ from moorage.db.engine import open_engine
 from moorage.durable import write_durably
 
 MANIFEST = "manifest.json"
-#: All of a backup that is encrypted, but for what its manifest says.
+#: The whole content of an encrypted backup, except for its outer manifest.
 ARCHIVE = f"backup.tar{SUFFIX}"
 _STATE = Path("state")
 
@@ -36,16 +36,16 @@ _STATE = Path("state")
 _passphrase_option = click.option(
     "--passphrase-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The backup's passphrase: the first line of this file, which only you may read.",
+    help="File whose first line is the passphrase of the backup; only you may be able to read it.",
 )
 
 
 @click.command()
 @click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
 @config_option
-@click.option("--encrypt", is_flag=True, help="Encrypt it with a passphrase, which is asked for.")
+@click.option("--encrypt", is_flag=True, help="Encrypt the backup with a passphrase, which the command asks for.")
 @_passphrase_option
-@click.option("--check", is_flag=True, help="Make none: check the one that is in DIRECTORY, and show what it has.")
+@click.option("--check", is_flag=True, help="Make no backup; check the one in DIRECTORY and show its contents.")
 @json_option
 def backup(
     directory: Path,
@@ -56,15 +56,15 @@ def backup(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Copy the databases and the state of a plane into DIRECTORY, which must not be there yet. The plane may run.
+    """Copy the databases and state of the plane to DIRECTORY, which must not exist. The plane may run.
 
-    Each database is as of one moment, Placement's the last; what happened in between, `moorage audit` finds after a
-    restore. PostgreSQL and MariaDB are dumped by their own programs. Secrets are in it: it is made for you alone, and
-    encrypted with --encrypt or --passphrase-file.
+    Each database is consistent in itself, and Placement's is copied last. Run `moorage audit` after a restore to find
+    changes made during the backup. PostgreSQL and MariaDB are dumped with their own programs. The backup contains
+    secrets: only you can read it, and --encrypt or --passphrase-file encrypts it.
     """
     if check:
         manifest = _looked_through(directory, passphrase_file)
-        _say(manifest, as_json=as_json, what=f"{directory} is whole.")
+        _say(manifest, as_json=as_json, what=f"The backup in {directory} is complete and unchanged.")
         return
     config = open_config(config_path)
     passphrase = (
@@ -72,15 +72,15 @@ def backup(
     )
     _make(directory)
     manifest = _encrypted(config, directory, passphrase) if passphrase else _copy(config, _Directory(directory))
-    _say(manifest, as_json=as_json, what=f"All of it is in {directory}.")
+    _say(manifest, as_json=as_json, what=f"The backup is in {directory}.")
 
 
 class _Directory:
-    """A backup of files as they are."""
+    """A backup as plain files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.drafts = directory  #: where dumps are made
+        self.drafts = directory  #: directory for new dumps
 
     def add(self, source: Path, inner: Path) -> None:
         if source != self._directory / inner:
@@ -91,7 +91,7 @@ class _Directory:
 
 
 class _Archive:
-    """A backup in one file: what is written to `tar`."""
+    """A backup in one archive file."""
 
     def __init__(self, tar: tarfile.TarFile, drafts: Path) -> None:
         self._tar = tar
@@ -113,7 +113,7 @@ class _Archive:
 
 
 def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
-    """All of it; the manifest, which is the last: a backup without it is none."""
+    """Copies everything. The manifest comes last: a backup without one is incomplete."""
     services = [service for service in files.ORDER if service in config.database_urls()]
     manifest: dict[str, Any] = {
         "moorage": version("moorage"),
@@ -137,7 +137,7 @@ def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
 
 
 def _encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Any]:
-    """Nothing of it is in `directory` as it is: dumps are made beside the databases' own state, and gone afterwards."""
+    """Writes an encrypted backup. Plain dumps are only in temporary files next to the databases."""
     path = directory / ARCHIVE
     with (
         TemporaryDirectory(prefix=files.DRAFTS, dir=config.state) as drafts,
@@ -153,7 +153,7 @@ def _encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[
 
 @contextmanager
 def _opened(directory: Path, outer: dict[str, Any], passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
-    """The backup as files: `directory`, or one in `drafts` that is gone afterwards, where it is encrypted."""
+    """The backup as plain files: `directory` itself or, if encrypted, a temporary directory in `drafts`."""
     if not outer["encrypted"]:
         yield directory
         return
@@ -169,7 +169,7 @@ def _opened(directory: Path, outer: dict[str, Any], passphrase_file: Path | None
 
 
 def _looked_through(directory: Path, passphrase_file: Path | None) -> dict[str, Any]:
-    """The manifest of a backup in which everything is as it was made. What is encrypted is on no disk meanwhile."""
+    """Checks a backup and returns its manifest. Encrypted contents are not written to disk."""
     outer = _outer(directory)
     if not outer["encrypted"]:
         return _read(directory)
@@ -186,12 +186,12 @@ def _looked_through(directory: Path, passphrase_file: Path | None) -> dict[str, 
         pass  # to the end: a file that was cut is found there
     for service, one in manifest.get("databases", {"all databases": outer}).items():
         if digests.get(one["file"]) != one["sha256"]:
-            raise StartError(f"{directory} has not what was backed up of {service}; take another backup")
+            raise StartError(f"{directory} does not match its manifest for {service}; use another backup")
     return manifest
 
 
 class _Parts:
-    """Parts of a file, to be read as one stream."""
+    """A file object that reads an iterator of parts as one stream."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts
@@ -208,7 +208,7 @@ def _passphrase(path: Path | None, question: str, *, is_new: bool) -> Passphrase
     if path is None:
         return Passphrase(click.prompt(question, hide_input=True, confirmation_prompt=is_new))
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
-        raise StartError(f"others can read the passphrase in {path}; chmod 600 {path}")
+        raise StartError(f"other users can read the passphrase in {path}; run chmod 600 {path}")
     return Passphrase(path.read_text(encoding="utf-8").partition("\n")[0])
 
 
@@ -220,9 +220,9 @@ def _make(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, mode=0o700)
     except FileExistsError as error:
-        raise StartError(f"{directory} is there already; name a new directory") from error
+        raise StartError(f"{directory} already exists; use a new directory") from error
     except OSError as error:
-        raise StartError(f"{directory} cannot be made: {error.strerror}") from error
+        raise StartError(f"{directory} cannot be created: {error.strerror}") from error
 
 
 def _described(config: Config, service: str, path: Path) -> dict[str, object]:
@@ -237,31 +237,31 @@ def _described(config: Config, service: str, path: Path) -> dict[str, object]:
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @config_option
-@click.option("--with-host", is_flag=True, help="Put back what belongs to this machine, too: guests, plugged devices.")
+@click.option("--with-host", is_flag=True, help="Also restore the state of this machine: guests, attached devices.")
 @_passphrase_option
 @json_option
 def restore(
     directory: Path, config_path: Path | None, passphrase_file: Path | None, *, with_host: bool, as_json: bool
 ) -> None:
-    """Put the databases and the state of DIRECTORY in the place of the plane's own. No process of the plane may run.
+    """Replace the databases and state of the plane with those in DIRECTORY. No process of the plane may run.
 
-    The files are checked before anything is touched. Afterwards start the plane, and see what `moorage audit` finds.
+    All files are checked first. Afterwards, start the plane and run `moorage audit`.
     """
     config = open_config(config_path)
     if is_in_use(config.state):
-        raise StartError(f"a plane runs with {config.state}; stop it, and every other process on its databases")
+        raise StartError(
+            f"a plane is running with {config.state}; stop it, and every other process that uses its databases"
+        )
     with _opened(directory, _outer(directory), passphrase_file, config.state) as plain:
         manifest = _read(plain)
         _put_back(config, manifest, plain, with_host=with_host)
-    _say(
-        manifest, as_json=as_json, what="All of it is back. Start the plane; `moorage audit` says what does not agree."
-    )
+    _say(manifest, as_json=as_json, what="Restored. Start the plane, then run `moorage audit` to find contradictions.")
 
 
 def _put_back(config: Config, manifest: dict[str, Any], directory: Path, *, with_host: bool) -> None:
     if strange := sorted(set(manifest["databases"]) - set(config.database_urls())):
         raise StartError(
-            f"the backup has {', '.join(strange)}, which {config.source} does not run; name another --config"
+            f"the backup contains {', '.join(strange)}, which {config.source} does not run; use another --config"
         )
     with progress("restoring") as show:
         for number, (service, one) in enumerate(manifest["databases"].items()):
@@ -273,26 +273,26 @@ def _put_back(config: Config, manifest: dict[str, Any], directory: Path, *, with
 
 
 def _outer(directory: Path) -> dict[str, Any]:
-    """The manifest that can be read without a passphrase; `encrypted` says whether one is needed."""
+    """The manifest that is readable without a passphrase; `encrypted` says whether one is needed."""
     try:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise StartError(f"{directory} has no {MANIFEST}: it is no backup, or one that was not finished") from error
+        raise StartError(f"{directory} has no {MANIFEST}: it is not a backup, or an incomplete one") from error
     except ValueError as error:
         raise StartError(f"{directory / MANIFEST} cannot be read: {error}") from error
-    return {"encrypted": False} | manifest  # releases before did not say
+    return {"encrypted": False} | manifest  # missing in older releases
 
 
 def _read(directory: Path) -> dict[str, Any]:
-    """Raises `StartError` for what is no whole backup."""
+    """The manifest, after all files were checked. Raises `StartError` for an incomplete backup."""
     manifest = _outer(directory)
     for service, one in manifest["databases"].items():
         path = directory / one["file"]
         if not path.is_file() or files.digest(path) != one["sha256"]:
-            raise StartError(f"{path} is not what was backed up of {service}; take another backup")
+            raise StartError(f"{path} does not match the manifest for {service}; use another backup")
         if one["revision"] is not None and one["revision"] > migrations.head_revision(service):
             raise StartError(
-                f"the backup of {service} is at revision {one['revision']}, this program knows "
+                f"the backup of {service} is at revision {one['revision']}, newer than this program's "
                 f"{migrations.head_revision(service)}: use the program that made it, moorage {manifest['moorage']}, or a newer one"
             )
     return manifest
@@ -308,9 +308,9 @@ def _say(manifest: dict[str, Any], *, as_json: bool, what: str) -> None:
     console().print(rows)
     console().print(what, soft_wrap=True)
     if manifest["encrypted"]:
-        console().print("It is encrypted: without the passphrase nobody can read it.", soft_wrap=True)
+        console().print("The backup is encrypted. It cannot be read without the passphrase.", soft_wrap=True)
     else:
         console().print(
-            "It is not encrypted: whoever reads it has all keys and passwords of the plane. --encrypt makes one that is.",
+            "The backup is not encrypted and contains all keys and passwords of the plane. --encrypt encrypts it.",
             soft_wrap=True,
         )

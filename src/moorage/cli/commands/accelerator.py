@@ -1,4 +1,4 @@
-"""`moorage accelerator`: what operators ask of devices beyond the Accelerator API."""
+"""`moorage accelerator` shows the history of devices; `moorage bitstream` signs bitstreams."""
 
 import hashlib
 import json
@@ -28,31 +28,31 @@ from moorage.cli.state import config_option
 from moorage.core.errors import Invalid, StartError
 from moorage.core.ids import is_uuid
 
-#: Records that are asked for at a time.
+#: Records per request.
 PAGE = 500
 
 
 @click.group()
 def accelerator() -> None:
-    """Ask about accelerators."""
+    """Show information about accelerators."""
 
 
 @accelerator.command()
 @click.argument("device", required=False)
 @config_option
-@click.option("--host", help="Only of this host.")
-@click.option("--address", metavar="PCI", help="Only of the card at this address: 0000:3b:00.0.")
-@click.option("--handle", metavar="PCI", help="Only of this attach handle: 0000:3b:00.1.")
-@click.option("--instance", metavar="UUID", help="Only what was done for this server.")
-@click.option("--project", metavar="ID", help="Only what was done for this project.")
-@click.option("--event", type=click.Choice([event.value for event in DeviceEvent]), help="Only this.")
-@click.option("--since", metavar="TIME", help="From this time on: 2026-03-01T09:30:00Z.")
-@click.option("--until", metavar="TIME", help="Before this time.")
-@click.option("--json", "as_json", is_flag=True, help="Print each record as JSON, on a line of its own.")
+@click.option("--host", help="Only devices of this host.")
+@click.option("--address", metavar="PCI", help="Only the card at this address: 0000:3b:00.0.")
+@click.option("--handle", metavar="PCI", help="Only this attach handle: 0000:3b:00.1.")
+@click.option("--instance", metavar="UUID", help="Only events for this server.")
+@click.option("--project", metavar="ID", help="Only events for this project.")
+@click.option("--event", type=click.Choice([event.value for event in DeviceEvent]), help="Only this kind of event.")
+@click.option("--since", metavar="TIME", help="Events since this time: 2026-03-01T09:30:00Z.")
+@click.option("--until", metavar="TIME", help="Events before this time.")
+@click.option("--json", "as_json", is_flag=True, help="Print records as JSON, one per line.")
 def history(config_path: Path | None, *, as_json: bool, **wanted: str | None) -> None:
-    """Show what was done with devices, oldest first: programmed, attached, detached, cleaned, quarantined, released.
+    """Show the events of devices, oldest first: programmed, attached, detached, cleaned, quarantined, released.
 
-    DEVICE is a device's UUID; of one that is gone, --host and --address find what is kept. The services are those of
+    DEVICE is the UUID of a device. For a device that no longer exists, use --host and --address. Uses the services of
     OS_AUTH_URL, or of the plane that --config names.
     """
     client = endpoints(config_path).accelerator
@@ -73,7 +73,7 @@ def _records(client: AcceleratorClient, wanted: dict[str, str | None]) -> Iterat
 
 
 def _said(record: dict[str, Any]) -> str:
-    """When, what and where; below it for whom, with what, and why not."""
+    """Time, event and place; on further lines the user, the image and the reason."""
     place = f"{record['hostname']} {record['handle'] or record['deployable']}".strip()
     failed = "" if record["result"] == "done" else " failed"
     lines = [f"{record['at'][:19]}Z  {record['event']}{failed}  {place}"]
@@ -82,7 +82,7 @@ def _said(record: dict[str, Any]) -> str:
     if record["sha512"]:
         lines.append(f"    image {record['image_id'] or 'unknown'}, sha512 {record['sha512'][:16]}...")
     elif record["event"] == DeviceEvent.PROGRAM:
-        lines.append("    the blank")
+        lines.append("    blank bitstream")
     if record["reason"]:
         lines.append(f"    {record['reason']}")
     return "\n".join(map(printable, lines))
@@ -102,13 +102,13 @@ def bitstream() -> None:
 @bitstream.command()
 @click.argument("file", type=_FILE)
 @click.option("--key", "key_path", type=_FILE, required=True, help="The private key, PEM.")
-@click.option("--key-name", required=True, help="What hosts call its public half: <name>.pem in signature_keys.")
-@click.option("--region-uuid", required=True, help="Type of the region that it was made for.")
-@click.option("--function-uuid", multiple=True, help="What it does; may be given several times.")
-@click.option("--function-name", multiple=True, help="The same by name; paired with --function-uuid by place.")
-@click.option("--vendor", help="Only for cards of this vendor.")
-@click.option("--board", help="Only for this board.")
-@click.option("--shell-id", help="Only for cards with this shell.")
+@click.option("--key-name", required=True, help="Name of the public key on the hosts: <name>.pem in signature_keys.")
+@click.option("--region-uuid", required=True, help="Region type that the bitstream was built for.")
+@click.option("--function-uuid", multiple=True, help="UUID of its function; may be repeated.")
+@click.option("--function-name", multiple=True, help="Name of its function; the nth name belongs to the nth UUID.")
+@click.option("--vendor", help="Restrict it to cards of this vendor.")
+@click.option("--board", help="Restrict it to this board.")
+@click.option("--shell-id", help="Restrict it to cards with this shell.")
 @json_option
 def sign(
     file: Path,
@@ -121,20 +121,20 @@ def sign(
     as_json: bool,
     **card: str | None,
 ) -> None:
-    """Sign FILE together with what it is for; print the image properties that say so.
+    """Sign FILE together with its intended use, and print the image properties to set.
 
-    The output is made for `moorage bitstream sign ... | xargs openstack image set IMAGE`.
+    Use it as: `moorage bitstream sign ... | xargs openstack image set IMAGE`.
     """
     require_cryptography()
     if not is_key_name(key_name):
-        raise Invalid(f"--key-name {key_name[:80]!r}: a key's name has letters, digits, - and _ only, 64 at most")
+        raise Invalid(f"--key-name {key_name[:80]!r}: a key name has at most 64 letters, digits, - and _")
     for option, values in (("--region-uuid", (region_uuid,)), ("--function-uuid", function_uuid)):
         if wrong := [value for value in values if not is_uuid(value)]:
-            raise Invalid(f"{option} {wrong[0]!r} is no UUID")
+            raise Invalid(f"{option} {wrong[0]!r} is not a UUID")
     if not (function_uuid or function_name):
-        raise Invalid("say what the bitstream does: --function-uuid, --function-name, or both")
+        raise Invalid("name the function of the bitstream: --function-uuid, --function-name, or both")
     if wrong := [value for value in function_name if "," in value]:
-        raise Invalid(f"--function-name {wrong[0]!r}: commas are between names")
+        raise Invalid(f"--function-name {wrong[0]!r}: a name cannot contain a comma")
     given = {REGION: region_uuid, FUNCTION_ID: ",".join(function_uuid), FUNCTION_NAME: ",".join(function_name), **card}
     described = {name: value for name, value in given.items() if value}
     with file.open("rb") as data:
@@ -149,7 +149,7 @@ def sign(
 
 
 def _private_key(path: Path) -> Any:
-    """Asks for the passphrase of an encrypted one. Raises `Invalid`."""
+    """Loads the key; prompts for the passphrase of an encrypted one. Raises `Invalid`."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
@@ -157,8 +157,8 @@ def _private_key(path: Path) -> Any:
     try:
         try:
             return load_pem_private_key(pem, None)
-        except TypeError:  # so it says that it is encrypted
+        except TypeError:  # raised for an encrypted key
             passphrase: str = click.prompt(f"Passphrase of {path}", hide_input=True, err=True)
             return load_pem_private_key(pem, passphrase.encode())
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise Invalid(f"{path} is no private key in PEM, or the passphrase is not its own") from error
+        raise Invalid(f"{path} is not a private key in PEM format, or the passphrase is wrong") from error

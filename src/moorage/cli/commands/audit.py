@@ -1,4 +1,4 @@
-"""`moorage audit`: what Placement has written down, compared with what the other services know."""
+"""`moorage audit`: compares Placement with the other services."""
 
 import json
 import sys
@@ -25,22 +25,20 @@ _CLEAN, _FOUND, _CANNOT = 0, 1, 2
 
 @click.command()
 @config_option
-@click.option("--fix", is_flag=True, help="Mend what is safe to mend, and write a receipt.")
+@click.option("--fix", is_flag=True, help="Repair what is safe to repair, and write a receipt.")
 @click.option(
-    "--also", multiple=True, metavar="UUID", help="With --fix: this consumer or provider is nobody's, mend it too."
+    "--also", multiple=True, metavar="UUID", help="With --fix: also repair this consumer or provider; nothing uses it."
 )
-@click.option("--grace", default="10m", show_default=True, help="Consumers that are younger are not judged.")
+@click.option("--grace", default="10m", show_default=True, help="Skip consumers that are younger than this.")
 @click.option(
     "--receipt",
     "receipt_path",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where the receipt goes. [default: moorage-audit-<time>.jsonl in this directory]",
+    help="File for the receipt. [default: moorage-audit-<time>.jsonl in this directory]",
 )
-@click.option(
-    "--freepool", default="freepool", show_default=True, help="Name of the aggregate of hosts that nobody has reserved."
-)
-@click.option("--names", is_flag=True, help="Look for classes and traits too that nobody uses any more.")
-@click.option("--json", "as_json", is_flag=True, help="Print findings and what was done as JSON.")
+@click.option("--freepool", default="freepool", show_default=True, help="Name of the aggregate of unreserved hosts.")
+@click.option("--names", is_flag=True, help="Also look for resource classes and traits that are no longer used.")
+@click.option("--json", "as_json", is_flag=True, help="Print findings and repairs as JSON.")
 def audit(
     config_path: Path | None,
     also: tuple[str, ...],
@@ -54,8 +52,8 @@ def audit(
 ) -> None:
     """Compare Placement with compute, accelerators and reservations, and with itself.
 
-    Nothing is changed without --fix. Exit status: 0 nothing is wrong (any more), 1 something is, 2 it could not be
-    found out. The services are those of OS_AUTH_URL, or of the plane that --config names.
+    Changes nothing without --fix. Exit status: 0 no findings (left), 1 findings, 2 the audit could not run. Uses the
+    services of OS_AUTH_URL, or of the plane that --config names.
     """
     try:
         _check_also(also, fix=fix)
@@ -70,9 +68,9 @@ def audit(
 
 def _check_also(also: Collection[str], *, fix: bool) -> None:
     if also and not fix:
-        raise Invalid("--also says what --fix may mend; give --fix too")
+        raise Invalid("--also needs --fix")
     if wrong := [text for text in also if not is_uuid(text)]:
-        raise Invalid(f"--also {wrong[0]!r} is no uuid; take it from the column `what and where`")
+        raise Invalid(f"--also {wrong[0]!r} is not a UUID; take it from the column `what and where`")
 
 
 def _audit(
@@ -94,13 +92,13 @@ def _audit(
     outcomes: list[RepairOutcome] = []
     path = receipt_path or Path(f"moorage-audit-{clock.now():%Y%m%dT%H%M%SZ}.jsonl")
     if strangers := also - {finding.subject for finding in found if finding.action is not None}:
-        raise Invalid(f"nothing can be mended about {', '.join(sorted(strangers))}: no finding names it")
+        raise Invalid(f"cannot repair {', '.join(sorted(strangers))}: no finding names it")
     if fix and any(one.action is not None and (one.is_safe or one.subject in also) for one in found):
         receipt = RepairJournal(path)
         try:
             outcomes = Healer(services, clock, grace, receipt).heal(snapshot, found, also)
         except MoorageError as error:
-            raise Unavailable(f"{error.message}; what was done until then is in {path}") from error
+            raise Unavailable(f"{error.message}; the repairs made until then are in {path}") from error
         finally:
             receipt.close()
     report = _Report(snapshot, found, outcomes, path, len(findings.too_young_consumers(snapshot, grace)))
@@ -127,12 +125,12 @@ class _Report:
         self._young = young
 
     def left(self) -> list[Finding]:
-        """What is still wrong."""
+        """The findings that are not repaired."""
         done = {key for key, outcome in self._outcomes.items() if outcome.is_done}
         return [finding for finding in self._found if id(finding) not in done]
 
     def not_judged(self) -> list[str]:
-        """What could not be looked at, and why."""
+        """What could not be checked, and why."""
         snapshot = self._picture
         notes = []
         if snapshot.compute is None:
@@ -142,7 +140,7 @@ class _Report:
         if snapshot.reservations is None:
             notes.append("inventories of reservations: there is no reservation service")
         if self._young:
-            notes.append(f"{_count(self._young, 'consumer')} that nobody knows, younger than the grace period")
+            notes.append(f"{_count(self._young, 'unknown consumer')} younger than the grace period")
         return notes
 
     def show(self, *, is_fix: bool) -> None:
@@ -158,15 +156,15 @@ class _Report:
                 rows.add_row()
             out.print(rows)
         for note in self.not_judged():
-            out.print(f"Not judged: {note}.")
+            out.print(f"Not checked: {note}.")
         consumers = {consumer for provider in self._picture.providers.values() for consumer in provider.held}
         looked = f"{_count(len(self._picture.providers), 'provider')} and {_count(len(consumers), 'consumer')}"
         left = len(self.left())
         out.print(f"{looked}: {_count(left, 'finding')}{' left' if self._outcomes else ''}.")
         if self._outcomes:
-            out.print(f"The receipt, with what undoes each step: {self._receipt}")
+            out.print(f"Receipt, with the steps to undo each repair: {self._receipt}")
         elif any(finding.is_safe for finding in self._found):
-            out.print("Nothing was changed. `moorage audit --fix` mends what is safe to mend.")
+            out.print("Nothing was changed. Run `moorage audit --fix` to repair what is safe to repair.")
 
     def document(self) -> dict[str, object]:
         return {

@@ -1,4 +1,4 @@
-"""`moorage bench`: what this installation does in a second, so that a slow disk or a far database is seen before users see it.
+"""`moorage bench`: measures this installation, to find a slow disk or a distant database before users notice.
 
 Not here: comparisons with other programs (`make bench`).
 """
@@ -26,14 +26,14 @@ from moorage.config import Config, load, render
 from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.wire.client import ServiceClient
 
-#: Of the private plane.
+#: Number of simulated hosts in the private plane.
 HOSTS = 20
 START_S = 120.0
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`per_s` operations of all clients together; `p50_ms` and `p99_ms` of one. `reason`: why it was not measured."""
+    """`per_s`: operations per second of all clients; `p50_ms`, `p99_ms`: per operation. `reason`: why not measured."""
 
     what: str
     per_s: float = 0.0
@@ -44,18 +44,18 @@ class Figure:
 
 @click.command()
 @config_option
+@click.option("--running", is_flag=True, help="Measure the running plane instead of starting a private one.")
+@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="Seconds per figure.")
 @click.option(
-    "--running", is_flag=True, help="Measure the running plane, instead of a private one that is made for it."
+    "--clients", type=click.IntRange(1, 64), default=1, show_default=True, help="Number of concurrent clients."
 )
-@click.option("--seconds", type=click.FloatRange(0.1, 60), default=2.0, show_default=True, help="How long, per figure.")
-@click.option("--clients", type=click.IntRange(1, 64), default=1, show_default=True, help="That many at a time.")
 @json_option
 def bench(config_path: Path | None, *, running: bool, seconds: float, clients: int, as_json: bool) -> None:
-    """Measure candidates, claims and leases per second: by one client, one after the other, or by several at a time.
+    """Measure candidates, claims and leases per second, with one or several clients.
 
-    Without --running in a private plane of 20 simulated hosts on SQLite, on the disk for temporary files. With it, in the
-    plane of OS_AUTH_URL or --config: with a provider and a resource class of its own, and leases in 300 days; all of it is
-    taken back.
+    Without --running, starts a private plane with 20 simulated hosts on SQLite, on the disk for temporary files. With
+    --running, uses the plane of OS_AUTH_URL or --config, with a provider and a resource class of its own and leases that
+    start in 300 days, and deletes all of them afterwards.
     """
     with _running(config_path) if running else _private() as there, progress("measuring") as show:
         figures = list(measured(there, seconds, clients, show))
@@ -101,7 +101,7 @@ def _timed(what: str, there: Endpoints, work: BenchWork, seconds: float, clients
 
 @contextmanager
 def _provider(placement: ServiceClient) -> Iterator[tuple[str, str]]:
-    """(uuid, resource class) of a provider that nobody else asks for; both are gone afterwards."""
+    """(UUID, resource class) of a provider for the benchmark only. Both are deleted afterwards."""
     mark = secrets.token_hex(6)
     name = f"CUSTOM_MOORAGE_BENCH_{mark.upper()}"
     placement.request("PUT", f"/resource_classes/{name}")
@@ -122,7 +122,7 @@ def _provider(placement: ServiceClient) -> Iterator[tuple[str, str]]:
 
 @contextmanager
 def _private() -> Iterator[Endpoints]:
-    """A plane of its own, in a process of its own, that is gone afterwards."""
+    """A private plane in its own process, deleted afterwards."""
     with tempfile.TemporaryDirectory(prefix="moorage-bench-") as directory:
         config = _config(Path(directory))
         program = "from moorage.cli.main import main; main()"
@@ -159,7 +159,7 @@ def _config(directory: Path) -> Config:
 
 
 def _wait(process: "subprocess.Popen[bytes]", out: Path) -> None:
-    """Until it is up."""
+    """Waits until the plane is up."""
     deadline = time.monotonic() + START_S
     while "Moorage is up" not in out.read_text():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -168,7 +168,7 @@ def _wait(process: "subprocess.Popen[bytes]", out: Path) -> None:
 
 
 def _lend_hosts(there: Endpoints) -> None:
-    """Its hosts are for leases, as soon as they are there."""
+    """Registers the plane's hosts for reservations as soon as they exist."""
     reservation, compute = there.client("reservation"), there.compute
     if reservation is None or compute is None:
         return

@@ -1,4 +1,4 @@
-"""`moorage compute`: what operators do to the compute service by hand."""
+"""`moorage compute`: manual operations on the compute service."""
 
 import json
 from collections import Counter
@@ -16,17 +16,18 @@ from moorage.core.errors import NotFound
 
 @click.group()
 def compute() -> None:
-    """Migrate what older servers were made with."""
+    """Migrate the flavors of older servers."""
 
 
 @compute.command("migrate-flavors")
 @config_option
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @json_option
 def migrate_flavors(config_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Give each bare-metal server of before custom classes the class of its node, in its own copy of the flavor.
+    """Set the resource class of the node in the flavor copy of each bare-metal server from before custom classes.
 
-    What it holds in Placement follows. Doing it again changes nothing. Exit status 1: some nodes need you first.
+    The server's allocation in Placement is changed, too. Running it again changes nothing. Exit status 1: some nodes need
+    manual work first.
     """
     http = endpoints(config_path).client("compute")
     if http is None:

@@ -1,4 +1,4 @@
-"""`moorage config show`: the whole tree of options with the values in force."""
+"""`moorage config show`, `env` and `completion`: print options, environment variables and the completion script."""
 
 import dataclasses
 import json
@@ -17,15 +17,15 @@ from moorage.identity.embedded import first_credentials
 
 @click.group()
 def config() -> None:
-    """The options of a plane."""
+    """Show the configuration options."""
 
 
 @config.command()
 @config_option
-@click.option("--defaults", is_flag=True, help="Show the built-in defaults; no plane is needed.")
+@click.option("--defaults", is_flag=True, help="Show the built-in defaults; needs no plane.")
 @json_option
 def show(config_path: Path | None, *, defaults: bool, as_json: bool) -> None:
-    """Print every option with its meaning and its value, as a file that can be used."""
+    """Print every option with its meaning and value, in the format of a configuration file."""
     found = Config() if defaults else open_config(config_path)
     if as_json:
         options = {name: dataclasses.asdict(getattr(found, name)) for name in sections()}
@@ -36,10 +36,10 @@ def show(config_path: Path | None, *, defaults: bool, as_json: bool) -> None:
 
 @click.command()
 @config_option
-@click.option("--user", default="admin", show_default=True, help="Whose credentials: a user of the first start.")
+@click.option("--user", default="admin", show_default=True, help="One of the users created at the first start.")
 @json_option
 def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
-    """Print the OS_* variables for the openstack clients: eval "$(moorage env)"."""
+    """Print the OS_* variables for the openstack clients. Use it as: eval "$(moorage env)"."""
     config = open_config(config_path)
     auth_url = identity_url(config)
     password, project = first_credentials(config.state, user)
@@ -57,7 +57,7 @@ def env(config_path: Path | None, user: str, *, as_json: bool) -> None:
     for name, value in variables.items():
         click.echo(f"export {name}={shlex.quote(value)}")
     if "dashboard" in config.runs:
-        click.echo(f"# In a browser: {config.base_url}{DASHBOARD_PATH}, with the name and the password above")
+        click.echo(f"# In a browser: {config.base_url}{DASHBOARD_PATH}, with the user name and password above")
 
 
 _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
@@ -67,5 +67,5 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL: eval "$(moorage completion bash)", in its start-up file."""
+    """Print the completion script for SHELL. Add to its start-up file: eval "$(moorage completion bash)"."""
     click.echo(_SHELLS[shell](ctx.find_root().command, {}, "moorage", "_MOORAGE_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""`moorage db`: the databases of a plane, upgraded while its processes run."""
+"""`moorage db`: upgrades the databases of a plane while its processes run."""
 
 import dataclasses
 import json
@@ -18,7 +18,7 @@ from moorage.db.engine import open_engine
 from moorage.db.migrations import SchemaState
 from moorage.db.upgrades import Phase, UpgradeStep, plan_upgrade, run_upgrade
 
-#: What is done without being named: nobody has to stop for it.
+#: The default phases, which need no downtime.
 ONLINE = (Phase.EXPAND, Phase.MIGRATE)
 
 
@@ -34,24 +34,24 @@ def db() -> None:
     "phases",
     multiple=True,
     type=click.Choice([phase.value for phase in Phase]),
-    help="Only this: expand, migrate, or contract. Repeatable. Without it, expand and migrate.",
+    help="Only this phase: expand, migrate or contract; may be repeated. [default: expand and migrate]",
 )
 @click.option(
     "--service",
     "services",
     multiple=True,
     type=click.Choice(migrations.features()),
-    help="Only its database. Repeatable.",
+    help="Only the database of this service; may be repeated.",
 )
-@click.option("--plan", "is_plan", is_flag=True, help="Only show what there is to do.")
+@click.option("--plan", "is_plan", is_flag=True, help="Only show the steps to do.")
 @json_option
 def upgrade(
     config_path: Path | None, phases: tuple[str, ...], services: tuple[str, ...], *, is_plan: bool, as_json: bool
 ) -> None:
-    """Bring the databases to the schema of this program, while processes of before go on.
+    """Upgrade the databases to the schema of this program while older processes keep running.
 
-    expand adds what is new; migrate brings rows that older programs wrote to today's form, some at a time; contract takes
-    away what only older programs need: name it when none of them runs any more, and after a backup.
+    expand adds new tables and columns. migrate converts rows written by older programs, in batches. contract removes what
+    only older programs need: run it when none of them runs any more, after a backup.
     """
     config = open_config(config_path)
     wanted = [Phase(phase) for phase in phases] or list(ONLINE)
@@ -75,7 +75,7 @@ def _opened(config: Config, service: str) -> Iterator[Engine]:
         if migrations.schema_state(engine, service) is SchemaState.NEWER:
             now, newest = migrations.current_revision(engine, service), migrations.head_revision(service)
             raise StartError(
-                f"the database of {service} is at revision {now}, this program knows {newest}: use the newer program"
+                f"the database of {service} is at revision {now}, newer than this program's {newest}: use the newer program"
             )
         yield engine
     finally:
@@ -92,19 +92,19 @@ def _engines(config: Config, services: Sequence[str]) -> Iterator[tuple[str, Eng
 def _show(steps: Sequence[UpgradeStep], *, is_plan: bool) -> None:
     out = console()
     if not steps:
-        out.print("Nothing is left to do." if is_plan else "Nothing was left to do.")
+        out.print("Nothing to do." if is_plan else "Nothing had to be done.")
         return
     rows = table("database", "phase", "step", "what", whole=("step",))
     for step in steps:
         notes = [f"{step.rows:,} rows"] if step.rows else []
         if step.phase is Phase.EXPAND and step.needs_restart:
-            notes.append("programs of before must be stopped")
+            notes.append("stop older programs first")
         rows.add_row(step.feature, step.phase, step.name, _with(step.what, notes))
     out.print(rows)
     if is_plan:
-        out.print("Nothing was changed. Without --plan, expand and migrate are done; contract is when you name it.")
+        out.print("Nothing was changed. Run without --plan for expand and migrate; contract runs only if you name it.")
     else:
-        out.print(f"{len(steps)} steps done.")
+        out.print(f"{len(steps)} {'step' if len(steps) == 1 else 'steps'} done.")
 
 
 def _with(what: str, notes: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""`moorage events`: what changed in placement, and what changes now."""
+"""`moorage events`: changes in placement, past and as they happen."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,25 +18,25 @@ from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient
 
-#: Entries that are asked for at a time.
+#: Entries per request.
 PAGE = 500
 
 
 @click.command()
 @config_option
-@click.option("--since", metavar="ID", help="Begin behind this entry: its id, or a sequence number.")
+@click.option("--since", metavar="ID", help="Start after this entry: its ID or sequence number.")
 @click.option(
     "--kind",
     "kinds",
     multiple=True,
     type=click.Choice([kind.value for kind in SubjectKind]),
-    help="Only these kinds. Repeatable.",
+    help="Only this kind; may be repeated.",
 )
 @click.option(
-    "--subject", "subjects", multiple=True, metavar="UUID", help="Only this provider or consumer. Repeatable."
+    "--subject", "subjects", multiple=True, metavar="UUID", help="Only this provider or consumer; may be repeated."
 )
-@click.option("--follow", "-f", "follows", is_flag=True, help="Go on until Ctrl-C; without --since, from now on.")
-@click.option("--json", "as_json", is_flag=True, help="Print each entry as JSON, on a line of its own.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until Ctrl-C; without --since, from now on.")
+@click.option("--json", "as_json", is_flag=True, help="Print entries as JSON, one per line.")
 def events(
     config_path: Path | None,
     since: str | None,
@@ -46,9 +46,9 @@ def events(
     follows: bool,
     as_json: bool,
 ) -> None:
-    """Show what changed in placement, in the order of commits; without --since, from the oldest that is kept.
+    """Show changes in placement in commit order. Without --since, starts at the oldest entry that is kept.
 
-    The services are those of OS_AUTH_URL, or of the plane that --config names.
+    Uses the services of OS_AUTH_URL, or of the plane that --config names.
     """
     client = placement_client(config_path)
     wanted = Filter(kinds, subjects)
@@ -66,7 +66,7 @@ def placement_client(config_path: Path | None) -> ServiceClient:
 
 
 def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
-    """Everything from `since` to the end, page by page."""
+    """All entries after `since`, page by page."""
     query = {
         "since": since,
         "limit": PAGE,
@@ -82,19 +82,19 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
 
 
 def line(entry: dict[str, Any]) -> str:
-    """One entry for people."""
+    """One entry as text."""
     subject = entry["subject"] or "-"
     return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {said(entry['kind'], entry['document'])}"
 
 
 _WITHOUT_DOCUMENT: dict[str, str] = {
     SubjectKind.NAMES: "resource classes or traits were added or removed",
-    SubjectKind.EVERYTHING: "anything may have changed: read it again",
+    SubjectKind.EVERYTHING: "anything may have changed: read everything again",
 }
 
 
 def said(kind: str, document: dict[str, Any] | None) -> str:
-    """What a document says, in few words."""
+    """A short description of a change."""
     if document is None:
         return _WITHOUT_DOCUMENT.get(kind, "gone")
     match kind, document:

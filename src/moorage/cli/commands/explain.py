@@ -1,4 +1,4 @@
-"""`moorage explain`: why hosts fit or do not fit a request, and what would have to change."""
+"""`moorage explain`: why hosts fit a request or not, and the smallest change that would make it fit."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ Query = Sequence[tuple[str, str]]
 
 
 class _QueryOrServer(click.Group):
-    """`moorage explain QUERY` and `moorage explain server ...`: no query is just the word ``server``."""
+    """Handles both `moorage explain QUERY` and `moorage explain server ...`. No query is just the word ``server``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in self.commands:
@@ -34,21 +34,21 @@ class _QueryOrServer(click.Group):
 
 @click.group(cls=_QueryOrServer, add_help_option=False)
 def explain() -> None:
-    """Why hosts fit or do not fit."""
+    """Explain why hosts fit a request or not."""
 
 
 @explain.command("query", hidden=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("query", required=False)
 @config_option
-@click.option("--flavor", metavar="NAME", help="What a server of this flavor asks for; its name or id.")
+@click.option("--flavor", metavar="NAME", help="Explain a server of this flavor: name or ID.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain_query(query: str | None, config_path: Path | None, flavor: str | None, *, as_json: bool) -> None:
-    """Tell which constraint of QUERY takes away how many hosts, which come closest, and what would make it fit.
+    """Show how many hosts each constraint of QUERY removes, the closest hosts, and what would make the query fit.
 
-    `moorage explain server` tells the same of a server, with all that the scheduler adds to its flavor.
+    `moorage explain server` does the same for a server, including everything the scheduler adds to its flavor.
 
-    QUERY is that of GET /allocation_candidates, in quotes: "resources=VCPU:4,CUSTOM_GOLD:1&required=CUSTOM_SSD".
-    The services are those of OS_AUTH_URL, or of the plane that --config names.
+    QUERY is the query of GET /allocation_candidates, in quotes: "resources=VCPU:4,CUSTOM_GOLD:1&required=CUSTOM_SSD".
+    Uses the services of OS_AUTH_URL, or of the plane that --config names.
     """
     if (query is None) == (flavor is None):
         raise click.UsageError('give either a query, like "resources=VCPU:4,MEMORY_MB:1024", or --flavor NAME')
@@ -67,15 +67,15 @@ explain.add_command(server)
 
 
 def pairs(query: str) -> Query:
-    """Raises `Invalid`, naming the part that is no ``name=value``."""
+    """[(name, value)] of the query. Raises `Invalid`, naming the part that is not ``name=value``."""
     text = query.rpartition("?")[2]
     if not text:
-        raise Invalid('the query is empty; ask for something, like "resources=VCPU:4,MEMORY_MB:1024"')
+        raise Invalid('the query is empty; enter one such as "resources=VCPU:4,MEMORY_MB:1024"')
     for part in text.split("&"):
         name, equals, _ = part.partition("=")
         if not name or not equals:
             raise Invalid(
-                f"the query has {part!r}, which is no name=value; write it like "
+                f"the query has {part!r}, which is not name=value; use a form such as "
                 '"resources=VCPU:4,MEMORY_MB:1024&required=CUSTOM_SSD", in quotes'
             )
     return parse_qsl(text, keep_blank_values=True)
@@ -88,10 +88,10 @@ def as_text(query: Query) -> str:
 def _of_flavor(there: Endpoints, name: str) -> Query:
     compute = there.compute
     if compute is None:
-        raise NotFound("there is no compute service that could know flavors; give the query itself")
+        raise NotFound("there is no compute service to look up the flavor; give the query instead")
     flavor = compute.flavor(name)
     if flavor is None:
-        raise NotFound(f"compute knows no flavor {name!r}; `openstack flavor list --all` shows those it knows")
+        raise NotFound(f"no flavor {name!r} found; run `openstack flavor list --all` to see all flavors")
     return candidate_query(
         request_for(
             FlavorFields(
@@ -105,13 +105,13 @@ def _explanation(there: Endpoints, query: Query) -> Explanation:
     try:
         return there.placement.explain(query)
     except NotFound as error:
-        raise NotFound("this Placement cannot explain: it is OpenStack's own, or an older Moorage") from error
+        raise NotFound("this Placement has no explanations: it is OpenStack's own, or an older Moorage") from error
     except RemoteError as error:
         if error.status != 400:
             raise
         detail = " ".join(str(error.fields.get("detail", error.message)).split())
         _, _, reason = detail.partition("otherwise incorrect. ")
-        raise Invalid(f"Placement refuses the query {as_text(query)}: {reason or detail}") from error
+        raise Invalid(f"Placement rejects the query {as_text(query)}: {reason or detail}") from error
 
 
 def show(out: Console, query: Query, explanation: Explanation) -> None:
@@ -124,13 +124,13 @@ def show(out: Console, query: Query, explanation: Explanation) -> None:
             rows.add_row(step.constraint, f"{step.before:,}", f"{step.after:,}", "\n".join(step.removed))
         out.print(rows)
     if explanation.closest:
-        out.print("\nClosest", style="bold")
+        out.print("\nClosest hosts", style="bold")
         for host in explanation.closest:
             out.print(f"  {host.provider}")
             for lack in host.lacks:
                 out.print(f"      {lack}")
     if explanation.change is not None:
-        out.print(f"\nThe smallest change, to fit on {explanation.change.provider}", style="bold")
+        out.print(f"\nSmallest change to fit on {explanation.change.provider}", style="bold")
         for part in explanation.change.parts:
             out.print(f"  {part}")
         out.print(f"  moorage explain {shlex.quote(explanation.change.query)}", soft_wrap=True)

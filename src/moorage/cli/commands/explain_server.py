@@ -1,4 +1,4 @@
-"""`moorage explain server`: what the scheduler would say of a server, without making one."""
+"""`moorage explain server`: what the scheduler would decide for a server, without creating one."""
 
 import json
 from pathlib import Path
@@ -17,10 +17,10 @@ from moorage.core.errors import NotFound
 @click.command()
 @click.argument("server_id", required=False)
 @config_option
-@click.option("--flavor", metavar="NAME", help="Instead of a server that is there: one of this flavor; its name or id.")
-@click.option("--image", metavar="ID", help="With --flavor: the image, which may ask for something too.")
-@click.option("--zone", metavar="ZONE[:HOST]", help="With --flavor: its availability zone, and the host.")
-@click.option("--group", metavar="ID", help="With --flavor: its server group.")
+@click.option("--flavor", metavar="NAME", help="Explain a new server of this flavor instead: name or ID.")
+@click.option("--image", metavar="ID", help="With --flavor: the image, whose properties may add requirements.")
+@click.option("--zone", metavar="ZONE[:HOST]", help="With --flavor: the availability zone, and optionally the host.")
+@click.option("--group", metavar="ID", help="With --flavor: the server group.")
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def server(
     server_id: str | None,
@@ -32,14 +32,14 @@ def server(
     *,
     as_json: bool,
 ) -> None:
-    """Tell which hosts would take the server SERVER_ID, or one of a flavor, and why the others would not.
+    """Show which hosts suit the server SERVER_ID or a new server of a flavor, and why the others do not.
 
-    Nothing is made and nothing is held. Only administrators see hosts by name.
+    Creates no server and reserves nothing. Only administrators see host names.
     """
     if (server_id is None) == (flavor is None):
-        raise click.UsageError("give either the id of a server, or --flavor NAME")
+        raise click.UsageError("give either the ID of a server, or --flavor NAME")
     if server_id is not None and (image or zone or group):
-        raise click.UsageError("--image, --zone and --group are for --flavor; a server has its own")
+        raise click.UsageError("--image, --zone and --group need --flavor; an existing server has its own")
     there = endpoints(config_path)
     http = there.client("compute")
     if http is None:
@@ -60,7 +60,7 @@ def server(
 def _flavor_id(there: Endpoints, name: str) -> str:
     flavor = None if there.compute is None else there.compute.flavor(name)
     if flavor is None:
-        raise NotFound(f"compute knows no flavor {name!r}; `openstack flavor list --all` shows those it knows")
+        raise NotFound(f"no flavor {name!r} found; run `openstack flavor list --all` to see all flavors")
     return flavor.id
 
 
@@ -68,7 +68,7 @@ def show(out: Console, found: dict[str, Any]) -> None:
     """`found`: see `moorage.compute.api.handlers.explanations`."""
     out.print(found["text"], style="bold")
     if found.get("fault"):
-        out.print(f"When it was made: {found['fault']}")
+        out.print(f"Fault at creation: {found['fault']}")
     steps = [(one["constraint"], one["before"], one["after"]) for one in found["constraints"]]
     steps += [(one["filter"].replace("_", " "), one["before"], one["after"]) for one in found["filters"]]
     if steps:
@@ -78,12 +78,12 @@ def show(out: Console, found: dict[str, Any]) -> None:
             rows.add_row(condition, f"{before:,}", f"{after:,}")
         out.print(rows)
     if names := found.get("host_names"):
-        out.print("\nBest first", style="bold")
+        out.print("\nSuitable hosts, best first", style="bold")
         out.print(f"  {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}")
-    _lines(out, "Not", [f"{host}: {why}" for host, why in found.get("rejected_hosts", {}).items()])
-    _lines(out, "Closest", found.get("closest", ()))
+    _lines(out, "Rejected", [f"{host}: {why}" for host, why in found.get("rejected_hosts", {}).items()])
+    _lines(out, "Closest hosts", found.get("closest", ()))
     if change := found.get("change"):
-        out.print(f"\nPossible: {change}")
+        out.print(f"\nSmallest change: {change}")
 
 
 def _lines(out: Console, heading: str, lines: Any) -> None:

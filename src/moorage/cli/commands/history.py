@@ -1,4 +1,4 @@
-"""`moorage history`: what a provider or consumer was at some time, and what changed since."""
+"""`moorage history`: the past state of a provider or consumer, and its changes."""
 
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ from moorage.wire.client import ServiceClient
 @click.argument("kind", type=click.Choice(["provider", "consumer"]))
 @click.argument("uuid")
 @config_option
-@click.option("--at", metavar="TIME", help="Show the state as of this time: 2026-03-01T09:30:00Z. [default: now]")
-@click.option("--changes", "lists", is_flag=True, help="List the changes instead, those of --since to --until.")
-@click.option("--since", metavar="TIME", help="With --changes: from this time on.")
-@click.option("--until", metavar="TIME", help="With --changes: before this time.")
+@click.option("--at", metavar="TIME", help="Show the state at this time: 2026-03-01T09:30:00Z. [default: now]")
+@click.option("--changes", "lists", is_flag=True, help="List the changes from --since to --until instead.")
+@click.option("--since", metavar="TIME", help="With --changes: changes since this time.")
+@click.option("--until", metavar="TIME", help="With --changes: changes before this time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def history(
     kind: str,
@@ -32,12 +32,12 @@ def history(
     lists: bool,
     as_json: bool,
 ) -> None:
-    """Show what the provider or consumer UUID was at a time that is kept, or list what changed about it.
+    """Show the state of the provider or consumer UUID at a past time, or list its changes.
 
-    The services are those of OS_AUTH_URL, or of the plane that --config names.
+    Uses the services of OS_AUTH_URL, or of the plane that --config names.
     """
     if (lists and at) or (not lists and (since or until)):
-        raise click.UsageError("--at shows a state, --since and --until choose from --changes: give one or the other")
+        raise click.UsageError("use either --at, or --changes with --since and --until")
     client = placement_client(config_path)
     path = f"/moorage/v1/history/{kind}s/{uuid}"
     if lists:

@@ -1,4 +1,4 @@
-"""`moorage host`: let hosts in, show those that are in, and take that back; and on a host, join."""
+"""`moorage host`: enrol hosts, list them and revoke them; and on a host, join."""
 
 import json
 import sys
@@ -23,17 +23,17 @@ _HOSTS = "/moorage/v1/hosts"
 
 @click.group()
 def host() -> None:
-    """Let the agents of hosts in, and take that back."""
+    """Enrol the agents of hosts, list them, and revoke their credentials."""
 
 
 @host.command()
 @config_option
 @click.argument("names", nargs=-1, required=True)
-@click.option("--expires", default="1h", show_default=True, help="How long the token is good: 90s, 45m, 2h, 1d12h.")
+@click.option("--expires", default="1h", show_default=True, help="How long the token is valid: 90s, 45m, 2h, 1d12h.")
 def enrol(config_path: Path | None, names: tuple[str, ...], expires: str) -> None:
-    """Print a one-time token for each host: the standard input of `moorage host join` there.
+    """Print a one-time token for each host, as input for `moorage host join` on that host.
 
-    A host that has a credential keeps it until the token is used.
+    A host that already has a credential keeps it until the token is used.
     """
     http, expires_s = _identity(config_path), seconds(expires)
     for name in names:
@@ -41,7 +41,8 @@ def enrol(config_path: Path | None, names: tuple[str, ...], expires: str) -> Non
         made = http.request("POST", f"{_HOSTS}/{quote(name, safe='')}/enrolment", json=body)
         click.echo(f"{name}:{made['token']}")
     click.echo(
-        f"Good once, for {expires}. On the host: moorage host join --config FILE, with this as its input.", err=True
+        f"Valid once, for {expires}. On the host, run: moorage host join --config FILE, with this line as input.",
+        err=True,
     )
 
 
@@ -49,7 +50,7 @@ def enrol(config_path: Path | None, names: tuple[str, ...], expires: str) -> Non
 @config_option
 @json_option
 def list_hosts(config_path: Path | None, *, as_json: bool) -> None:
-    """Show the hosts that may call, were invited or revoked."""
+    """Show the hosts that are enrolled, invited or revoked."""
     rows = _identity(config_path).get(_HOSTS)["hosts"]
     if as_json:
         click.echo(json.dumps({"hosts": rows}, indent=2))
@@ -65,7 +66,7 @@ def list_hosts(config_path: Path | None, *, as_json: bool) -> None:
 @config_option
 @click.argument("names", nargs=-1, required=True)
 def revoke(config_path: Path | None, names: tuple[str, ...]) -> None:
-    """End the credential of a host and every token that it has, at once."""
+    """Revoke the credential of a host and all of its tokens, immediately."""
     http = _identity(config_path)
     for name in names:
         http.request("DELETE", f"{_HOSTS}/{quote(name, safe='')}")
@@ -77,21 +78,21 @@ def revoke(config_path: Path | None, names: tuple[str, ...]) -> None:
 def join(config_path: Path | None) -> None:
     """On a host: exchange the one-time tokens on standard input for the credential of its agent.
 
-    To be run by the user that the agent runs as.
+    Run it as the user that runs the agent.
     """
     path = config_path or default_config_path()
     config = load(path)
     given = dict(_pair(line) for line in _lines())
     if unknown := sorted(given.keys() - set(config.hosts)):
         raise StartError(
-            f"{path}: the agent of this configuration is that of {config.hosts[0]}, and the token is for {unknown[0]}: "
-            "name the host in [agent] host, or enrol the other one"
+            f"{path}: this configuration is for the agent of {config.hosts[0]}, but the token is for {unknown[0]}: "
+            "set [agent] host to that name, or enrol the other host"
         )
     transport = SocketTransport(config.endpoints.identity or f"{config.base_url}/identity")
     for name, token in given.items():
         credential = config.credential_of(name)
         exchange(credential, name, token, transport, SystemClock())
-        click.echo(f"{name} has its credential: {credential}")
+        click.echo(f"The credential of {name} is in {credential}")
 
 
 def _identity(config_path: Path | None) -> ServiceClient:
@@ -110,7 +111,7 @@ def _lines() -> list[str]:
 def _pair(line: str) -> tuple[str, str]:
     name, colon, token = line.strip().partition(":")
     if not (name and colon and token):
-        raise StartError("a line of the input is not NAME:TOKEN, as `moorage host enrol NAME` prints it")
+        raise StartError("a line of the input is not NAME:TOKEN, the format that `moorage host enrol NAME` prints")
     return name, token
 
 

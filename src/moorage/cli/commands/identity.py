@@ -1,4 +1,4 @@
-"""`moorage identity`: what an operator does to a plane's own users and tokens beside editing the users file."""
+"""`moorage identity` and `moorage clock`: operations on a running plane's signing key and clock."""
 
 import json
 import secrets
@@ -18,18 +18,18 @@ from moorage.wire.client import ServiceClient
 
 @click.group()
 def identity() -> None:
-    """Users and tokens of a plane with [identity] mode = embedded or http_basic."""
+    """Manage the tokens of a plane with [identity] mode = embedded or http_basic."""
 
 
 @identity.command()
 @config_option
-@click.option("--at-once", is_flag=True, help="End all tokens now: for a key that somebody else may have read.")
+@click.option("--at-once", is_flag=True, help="Invalidate all tokens now; use it if the key may have leaked.")
 @json_option
 def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> None:
-    """Sign tokens with a new key from now on. The plane may run: its processes know within a second.
+    """Sign new tokens with a new key. The plane may run; its processes learn the key within a second.
 
-    Tokens of the key before stay good until they are over, so nobody notices. The command takes two seconds, in which
-    all processes learn the new key before the first one signs with it.
+    Tokens signed with the previous key stay valid until they expire. The command takes two seconds, so that all processes
+    know the new key before the first one signs with it.
     """
     config = _with_own_tokens(open_config(config_path))
     from moorage.identity.keys import rotate_key
@@ -40,16 +40,18 @@ def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> Non
         until = done.until.isoformat(timespec="seconds") if done.until else None
         click.echo(json.dumps({"previous_key_until": until}, indent=2))
     elif done.until is None:
-        click.echo("Tokens are signed with a new key. All others are over within a second; people sign in again.")
+        click.echo(
+            "New tokens are signed with a new key. All other tokens become invalid within a second; users must sign in again."
+        )
     else:
         click.echo(
-            "Tokens are signed with a new key. Those of the key before stay good until they are over; it is dropped at "
-            f"{done.until:%Y-%m-%d %H:%M:%S} UTC."
+            "New tokens are signed with a new key. Tokens signed with the previous key stay valid until they expire; that key is "
+            f"removed at {done.until:%Y-%m-%d %H:%M:%S} UTC."
         )
 
 
 def _clock(config: Config) -> Clock:
-    """The plane's own: a rehearsal's may be far ahead."""
+    """The plane's clock, which may be far ahead in a rehearsal."""
     if config.plane.clock != "adjustable":
         return SystemClock()
     from moorage.rehearsal.clock import open_clock
@@ -60,7 +62,7 @@ def _clock(config: Config) -> Clock:
 def _with_own_tokens(config: Config) -> Config:
     if config.identity.mode not in ("embedded", "http_basic"):
         raise StartError(
-            f"{config.source}: with [identity] mode = {config.identity.mode} there are no tokens of our own"
+            f"{config.source}: [identity] mode = {config.identity.mode} has no tokens signed by this plane"
         )
     return config
 
@@ -70,7 +72,7 @@ def _with_own_tokens(config: Config) -> Config:
 @json_option
 @click.pass_context
 def clock(ctx: click.Context, config_path: Path | None, *, as_json: bool) -> None:
-    """Show the plane's clock, or move a rehearsal's forwards."""
+    """Show the clock, or move the clock of a rehearsal forward."""
     ctx.obj = plane_client(open_config(config_path))
     if ctx.invoked_subcommand is None:
         now = ctx.obj.get("/moorage/v1/clock")
@@ -81,9 +83,9 @@ def clock(ctx: click.Context, config_path: Path | None, *, as_json: bool) -> Non
 @click.argument("period")
 @click.pass_obj
 def advance(client: ServiceClient, period: str) -> None:
-    """Move the clock forwards by PERIOD (90s, 45m, 2h, 1d12h); what is due then happens now.
+    """Move the clock forward by PERIOD (90s, 45m, 2h, 1d12h), and run everything that becomes due.
 
-    It returns when all of the plane has looked at the new time, after 5 seconds at the latest: hosts are up then.
+    Returns when all background tasks have seen the new time, or after 5 seconds. Hosts are up then.
     """
     answer = client.request("POST", "/moorage/v1/clock", json={"advance_s": seconds(period)})
     click.echo(answer["now"])

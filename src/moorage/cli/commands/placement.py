@@ -1,4 +1,4 @@
-"""`moorage placement import`: an existing OpenStack Placement database, taken over."""
+"""`moorage placement import`: imports an existing OpenStack Placement database."""
 
 from pathlib import Path
 
@@ -29,11 +29,11 @@ def placement() -> None:
 @importing.findings_option
 @importing.json_option
 def import_(url: str, config_path: Path | None, findings_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Take over the OpenStack Placement database at URL into the configured, empty placement database.
+    """Import the OpenStack Placement database at URL into the configured, empty placement database.
 
-    URL is `connection` in the [placement_database] of placement.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
-    mysql://USER@HOST/DB. It is only read. All is taken or nothing, with the count per table and everything that was
-    left out, mended, or is odd.
+    URL is `connection` in [placement_database] of placement.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
+    mysql://USER@HOST/DB. The source is only read. Either everything is imported or nothing. The output shows a count per
+    table, and all rows that were left out, repaired, or are unusual.
     """
     config = open_config(config_path)
     clock = SystemClock()

@@ -1,6 +1,6 @@
-"""`moorage provider-config`: files of provider configuration checked, previewed, taken, and taken back.
+"""`moorage provider-config`: checks, previews, applies and undoes provider configuration files.
 
-Exit status of all: 0 fine, 1 the files are refused, 2 it could not be found out or done.
+Exit status of every command: 0 success, 1 the files are rejected, 2 the command could not run.
 """
 
 import json
@@ -28,7 +28,7 @@ _FINE, _REFUSED, _CANNOT = 0, 1, 2
 P = ParamSpec("P")
 
 _FAULTS = "agent.provider_config"
-#: Placement may be slow, and the agent waits for the update that is under way.
+#: Long, because Placement may be slow, and the agent first finishes an update in progress.
 _PATIENCE_S = 300.0
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -39,15 +39,15 @@ _directory = click.argument(
 
 @click.group(name="provider-config")
 def provider_config() -> None:
-    """Inventories and traits that files on this host add to its resource providers.
+    """Manage files on this host that add inventories and traits to its resource providers.
 
-    Without a DIRECTORY, all commands are about the one that the configuration names. Exit status: 0 fine, 1 the files
-    are refused, 2 it could not be found out or done.
+    Without a DIRECTORY, the commands use the configured one. Exit status: 0 success, 1 the files are rejected, 2 the
+    command could not run.
     """
 
 
 def _ends(command: Callable[P, int]) -> Callable[P, None]:
-    """The process ends with what `command` answers; errors are a sentence."""
+    """Makes the command's result the exit status, and prints errors as one line."""
 
     @wraps(command)
     def run(*arguments: P.args, **options: P.kwargs) -> None:
@@ -64,11 +64,11 @@ def _ends(command: Callable[P, int]) -> Callable[P, None]:
 @provider_config.command()
 @config_option
 @_directory
-@click.option("--strict", is_flag=True, help="Fields that are not known are faults, not warnings.")
+@click.option("--strict", is_flag=True, help="Treat unknown fields as errors, not as warnings.")
 @json_option
 @_ends
 def validate(config_path: Path | None, directory: Path | None, *, strict: bool, as_json: bool) -> int:
-    """Print every fault of the files with its place and remedy. Needs no agent, and with a DIRECTORY no plane."""
+    """Print every error in the files with its position and remedy. Needs no agent and, with a DIRECTORY, no plane."""
     files = _files(_config(config_path)) if directory is None else ProviderFiles(directory)
     report = check_directory(files, strict=strict)
     if as_json:
@@ -79,9 +79,10 @@ def validate(config_path: Path | None, directory: Path | None, *, strict: bool, 
     for fault in report.faults:
         click.echo(str(fault))
     if report.faults:
-        click.echo(f"{len(report.faults)} fault(s) in {files.directory}.", err=True)
+        click.echo(f"{_count(len(report.faults), 'error')} in {files.directory}.", err=True)
         return _REFUSED
-    click.echo(f"{files.directory}: {len(report.texts)} file(s), {len(report.configs)} entries, no fault.")
+    files_text, entries = _count(len(report.texts), "file"), _count(len(report.configs), "entry", "entries")
+    click.echo(f"{files.directory}: {files_text}, {entries}, no errors.")
     return _FINE
 
 
@@ -91,9 +92,9 @@ def validate(config_path: Path | None, directory: Path | None, *, strict: bool, 
 @json_option
 @_ends
 def plan(config_path: Path | None, directory: Path | None, *, as_json: bool) -> int:
-    """Show what the files would change in Placement; nothing is changed. The agent must run.
+    """Show what the files would change in Placement, without changing anything. The agent must run.
 
-    What is in use stays, closed to everybody else, until it is free: with whom it is in use is shown.
+    Inventory that is in use is closed to new allocations until it is released; the output shows its users.
     """
     config = _config(config_path)
     found = _checked(config, directory)
@@ -108,10 +109,9 @@ def plan(config_path: Path | None, directory: Path | None, *, as_json: bool) -> 
 @json_option
 @_ends
 def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) -> int:
-    """Let the running agent take the files, without a restart, and print what changed.
+    """Make the running agent apply the files, without a restart, and print the changes.
 
-    With a DIRECTORY its files are put in the place of the present ones first; when the agent refuses them, the present
-    ones are put back.
+    With a DIRECTORY, its files first replace the current ones. If the agent rejects them, the current files are restored.
     """
     config = _config(config_path)
     agent = _Agent(config)
@@ -125,32 +125,32 @@ def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) ->
 @json_option
 @_ends
 def undo(config_path: Path | None, *, as_json: bool) -> int:
-    """Put the files back that the last change replaced, and let the agent take them. Twice is as before."""
+    """Restore the files that the last change replaced, and make the agent apply them. Run twice, it redoes the change."""
     config = _config(config_path)
     agent = _Agent(config)
     before = agent.state()["before"]
     if before is None:
-        raise NotFound("there is nothing to go back to: the files on this host have not changed since its first start")
+        raise NotFound("nothing to undo: the files on this host have not changed since its first start")
     outcome = _put(config, agent, {name: text.encode() for name, text in before["files"].items()})
-    heading = f"changed; the files are those of {before['taken_at']} again"
+    heading = f"changed; the files of {before['taken_at']} are back"
     _show(outcome, as_json=as_json, heading=heading, nothing="Placement was already up to date.")
     return _FINE
 
 
 @provider_config.command()
 def schema() -> None:
-    """Print the formal schema (JSON Schema), for editors that complete and check YAML files by it."""
+    """Print the JSON Schema, for editors that complete and check YAML files with it."""
     click.echo(json.dumps(formal_schema(), indent=2))
 
 
 @provider_config.command()
 def sample() -> None:
-    """Print a file that shows and explains every field."""
+    """Print an example file that explains every field."""
     click.echo(shipped_sample(), nl=False)
 
 
 def _config(path: Path | None) -> Config:
-    """Of the plane; the built-in defaults where there is none and none was named."""
+    """The configuration of the plane, or the defaults if there is none and none was named."""
     if path is None and not default_config_path().exists():
         return Config()
     return open_config(path)
@@ -165,7 +165,7 @@ def _files(config: Config) -> ProviderFiles:
 
 
 def _checked(config: Config, directory: Path | None) -> dict[str, bytes]:
-    """The files of `directory`, without a fault; what keeps others from writing to it matters where it counts."""
+    """The valid files of `directory`. Write permissions of others do not matter here, only where the files are used."""
     files = _files(config) if directory is None else ProviderFiles(directory, allow_writable_by_others=True)
     report = check_directory(files)
     if report.faults:
@@ -174,7 +174,7 @@ def _checked(config: Config, directory: Path | None) -> dict[str, bytes]:
 
 
 def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[str, Any]:
-    """`wanted` in the place of the present files, or everything as it was."""
+    """Replaces the current files with `wanted`, or keeps everything if the agent rejects them."""
     directory = _files(config).directory
     if faults := check_contents(wanted, directory).faults:
         raise refusal_error(directory, faults)
@@ -183,7 +183,7 @@ def _put(config: Config, agent: "_Agent", wanted: Mapping[str, bytes]) -> dict[s
 
 
 class _Agent:
-    """The agent of this host, by its socket."""
+    """A client for the agent of this host, through its socket."""
 
     def __init__(self, config: Config) -> None:
         self._socket = config.agent_socket
@@ -202,7 +202,7 @@ class _Agent:
     def _ask(self, method: str, path: str, body: object) -> dict[str, Any]:
         if not self._socket.exists():
             raise Unavailable(
-                f"no agent runs here: there is no socket {self._socket}; start it (`moorage up`), or name its "
+                f"no agent runs here: {self._socket} does not exist; start it (`moorage up`), or name its "
                 "configuration with --config"
             )
         answer = self._http.request_raw(method, path, json=body, accept=(409,))
@@ -268,7 +268,7 @@ def _rows(provider: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     return rows
 
 
-#: Shown where it is not so.
+#: Default values, which are not shown.
 _USUAL = {"reserved": 0, "min_unit": 1, "max_unit": 2**31 - 1, "step_size": 1, "allocation_ratio": 1.0}
 
 
@@ -296,3 +296,7 @@ def _in_use(provider: Mapping[str, Any]) -> list[str]:
 
 def _who(user: Mapping[str, Any]) -> str:
     return f"server {user['server']} ({user['consumer']})" if user["server"] else f"consumer {user['consumer']}"
+
+
+def _count(number: int, one: str, several: str = "") -> str:
+    return f"{number} {one if number == 1 else several or f'{one}s'}"

@@ -1,4 +1,4 @@
-"""`moorage reservation`: what operators do to the reservation service's database by hand."""
+"""`moorage reservation`: manual operations on the database of the reservation service."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,7 +18,7 @@ from moorage.reservation.importing.blazar_db import reading
 from moorage.reservation.importing.importer import check_empty, import_into, rehearse
 from moorage.reservation.importing.rules.leases import ImportFindingKind
 
-#: Takes away what only an older system's reservations need.
+#: The revision that drops the columns for reservations of an older system.
 _LAST_REVISION = "0099"
 
 
@@ -32,14 +32,14 @@ def reservation() -> None:
 def finish_upgrade(config_path: Path | None) -> None:
     """Drop the columns that only reservations of an older system need.
 
-    Refuses while one of those is not over. Doing it again changes nothing; it cannot be undone but by a backup.
+    Fails while such a reservation has not ended. Running it again changes nothing. It can be undone only with a backup.
     """
     engine = open_engine(open_config(config_path).database_url("reservation"))
     try:
         migrations.upgrade(engine, "reservation", _LAST_REVISION)
     finally:
         engine.dispose()
-    console().print("Nothing of an older system is left in the reservation database.")
+    console().print("The reservation database contains no data of an older system any more.")
 
 
 @reservation.command("import")
@@ -49,11 +49,11 @@ def finish_upgrade(config_path: Path | None) -> None:
 @importing.findings_option
 @importing.json_option
 def import_(url: str, config_path: Path | None, findings_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
-    """Take over the Blazar database at URL into the configured, empty reservation database.
+    """Import the Blazar database at URL into the configured, empty reservation database.
 
-    URL is `connection` in the [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
-    mysql://USER@HOST/DB. It is only read. All is taken or nothing, with the count per table and everything that was
-    left out, mended, or is odd.
+    URL is `connection` in [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or mysql://USER@HOST/DB.
+    The source is only read. Either everything is imported or nothing. The output shows a count per table, and all rows
+    that were left out, repaired, or are unusual.
     """
     config = open_config(config_path)
     clock, ids = SystemClock(), RandomIds()

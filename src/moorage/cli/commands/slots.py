@@ -1,4 +1,4 @@
-"""`moorage slots`: when is there room next?"""
+"""`moorage slots`: finds times at which servers can be reserved."""
 
 import json
 from pathlib import Path
@@ -15,24 +15,26 @@ _AFFINITY = {"none": None, "together": True, "apart": False}
 
 @click.command("slots", context_settings={"help_option_names": ["-h", "--help"]})
 @config_option
-@click.option("--hours", type=click.FloatRange(min=1 / 60, max=8784), required=True, help="How long.")
-@click.option("--amount", type=click.IntRange(1, 100_000), default=1, show_default=True, help="How many servers.")
+@click.option("--hours", type=click.FloatRange(min=1 / 60, max=8784), required=True, help="Duration in hours.")
+@click.option("--amount", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Number of servers.")
 @click.option("--vcpus", type=click.IntRange(min=0), default=1, show_default=True, help="VCPUs of each server.")
 @click.option(
-    "--memory-mb", type=click.IntRange(min=0), default=1024, show_default=True, help="MiB of memory of each server."
+    "--memory-mb", type=click.IntRange(min=0), default=1024, show_default=True, help="Memory of each server, in MiB."
 )
-@click.option("--disk-gb", type=click.IntRange(min=0), default=0, show_default=True, help="GiB of disk of each server.")
+@click.option(
+    "--disk-gb", type=click.IntRange(min=0), default=0, show_default=True, help="Disk of each server, in GiB."
+)
 @click.option(
     "--servers",
     type=click.Choice(list(_AFFINITY)),
     default="none",
     show_default=True,
-    help="All on one host, each on another, or no matter.",
+    help="All servers on one host (together), each on its own (apart), or no preference (none).",
 )
-@click.option("--properties", default="", help='Hosts that will do: \'["=", "$rack", "9"]\'.')
-@click.option("--from", "earliest", default="now", show_default=True, help='"2026-12-01 08:00", in UTC.')
-@click.option("--until", "latest", help="The latest start; 90 days later unless given.")
-@click.option("--limit", type=click.IntRange(1, 20), default=5, show_default=True, help="How many slots.")
+@click.option("--properties", default="", help='Filter for hosts: \'["=", "$rack", "9"]\'.')
+@click.option("--from", "earliest", default="now", show_default=True, help='Earliest start in UTC: "2026-12-01 08:00".')
+@click.option("--until", "latest", help="Latest start. [default: 90 days after --from]")
+@click.option("--limit", type=click.IntRange(1, 20), default=5, show_default=True, help="Number of results.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 def slots(
     config_path: Path | None,
@@ -49,9 +51,9 @@ def slots(
     *,
     as_json: bool,
 ) -> None:
-    """Tell the next times at which so many servers can be reserved for so long.
+    """Show the next times at which the servers can be reserved for the given duration. Reserves nothing.
 
-    The service is that of OS_AUTH_URL, or of the plane that --config names. Nothing is reserved.
+    Uses the reservation service of OS_AUTH_URL, or of the plane that --config names.
     """
     client = endpoints(config_path).reservation
     if client is None:
@@ -72,9 +74,9 @@ def slots(
         click.echo(json.dumps({"offers": [list(each) for each in found.periods], "reason": found.reason}, indent=2))
         return
     if found.reason:
-        console().print(f"Not at once: {found.reason}.")
+        console().print(f"Not possible at the earliest start: {found.reason}.")
     if not found.periods:
-        console().print("There is no room at any start in that time.")
+        console().print("No time found in this period.")
         return
     rows = table("FROM", "UNTIL")
     for start, end in found.periods:

@@ -1,4 +1,4 @@
-"""`moorage status`: what runs, and what is late or away, in one screen."""
+"""`moorage status`: one screen with everything that runs, is late or is down."""
 
 import dataclasses
 import json
@@ -15,15 +15,15 @@ from moorage.cli.output import console, json_option, table
 from moorage.cli.state import config_option, open_config
 from moorage.config import Config
 
-#: A task whose round is over for so long hangs, or its machine is overloaded.
+#: A task that is overdue for this long hangs, or its machine is overloaded.
 LATE_S = 60.0
-#: Names that are shown of hosts that are down, and of tasks.
+#: Maximum number of names of down hosts, and of tasks.
 SHOWN = 8
 
 
 @dataclasses.dataclass(frozen=True)
 class Status:
-    """Strings in the place of a list say why it is not known."""
+    """A string in place of a list is the reason why it is not known."""
 
     config: Config
     pid: int | None
@@ -40,10 +40,10 @@ class Status:
 @config_option
 @json_option
 def status(config_path: Path | None, *, as_json: bool) -> None:
-    """Show services, databases, hosts, open jobs, leases that are due and tasks that are late, in one screen.
+    """Show services, databases, hosts, open jobs, due lease events and late tasks on one screen.
 
-    Of the plane that --config names: what its process runs and knows. Exit status: 0 all is well, 1 something lags (a
-    host is down, a task late, a schema behind), 3 a service or a database does not answer.
+    Shows the plane that --config names. Exit status: 0 all is well; 1 a host is down, a task is late or a schema is
+    behind; 3 a service or database does not answer.
     """
     config = open_config(config_path)
     found = read(config)
@@ -90,7 +90,7 @@ def late_tasks(found: Status) -> list[reading.BackgroundTaskState]:
 
 
 def document(found: Status) -> dict[str, object]:
-    """For machines. ``hosts`` and ``tasks`` are null where they are not known."""
+    """The status as JSON. ``hosts`` and ``duties`` (the tasks) are null if they are not known."""
 
     def rows(several: object) -> object:
         return [dataclasses.asdict(one) for one in several] if isinstance(several, list) else None
@@ -144,7 +144,7 @@ def _show_databases(out: Console, found: Status) -> None:
 def _show_hosts(out: Console, found: Status) -> None:
     out.print()
     if isinstance(found.hosts, str):
-        out.print(f"hosts    not known: {found.hosts}")
+        out.print(f"hosts    unknown: {found.hosts}")
         return
     down = [host.name for host in found.hosts if not host.is_up]
     more = f" and {len(down) - SHOWN:,} more" if len(down) > SHOWN else ""
@@ -154,19 +154,19 @@ def _show_hosts(out: Console, found: Status) -> None:
 
 def _show_work(out: Console, found: Status) -> None:
     for jobs in found.jobs:
-        oldest = f", the oldest for {jobs.oldest_s:,.0f} s" if jobs.ready + jobs.claimed else ""
-        out.print(f"jobs     {jobs.service}: {jobs.ready:,} waiting, {jobs.claimed:,} being worked on{oldest}")
+        oldest = f", oldest {jobs.oldest_s:,.0f} s" if jobs.ready + jobs.claimed else ""
+        out.print(f"jobs     {jobs.service}: {jobs.ready:,} waiting, {jobs.claimed:,} in progress{oldest}")
     if found.leases is not None:
-        late = f", the oldest for {found.leases.late_s:,.0f} s" if found.leases.due else ""
+        late = f", oldest {found.leases.late_s:,.0f} s overdue" if found.leases.due else ""
         out.print(f"leases   {found.leases.due:,} events due{late}; {found.leases.failed:,} leases in ERROR")
 
 
 def _show_tasks(out: Console, found: Status) -> None:
     if isinstance(found.tasks, str):
-        out.print(f"tasks    not known: {found.tasks}")
+        out.print(f"tasks    unknown: {found.tasks}")
         return
     late = late_tasks(found)
-    out.print(f"tasks    {len(found.tasks):,} run, {len(late):,} late")
+    out.print(f"tasks    {len(found.tasks):,} running, {len(late):,} late")
     for task in [*late, *(one for one in found.tasks if one.failures and one not in late)][:SHOWN]:
-        done = "never done yet" if task.ago_s is None else f"last done {task.ago_s:,.0f} s ago"
-        out.print(f"         {task.name}: {task.late_s:,.0f} s late, {done}, {task.failures:,} rounds failed")
+        done = "has not run yet" if task.ago_s is None else f"last run {task.ago_s:,.0f} s ago"
+        out.print(f"         {task.name}: {task.late_s:,.0f} s late, {done}, {task.failures:,} failed runs")

@@ -1,4 +1,4 @@
-"""`moorage trail`: who changed what, from the files of this plane."""
+"""`moorage trail`: who changed what, from the audit trail files of this plane."""
 
 import contextlib
 import time
@@ -19,20 +19,25 @@ from moorage.telemetry.trail_reading import TrailFilter, TrailReader
 @click.command()
 @config_option
 @click.option(
-    "--file", "path", type=click.Path(dir_okay=False, path_type=Path), help="This trail instead: a copy, say."
+    "--file",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Read this file instead, for example a copy.",
 )
-@click.option("--user", metavar="ID", help="Only what this user did: id or name.")
-@click.option("--project", metavar="ID", help="Only what was done in this project: id or name.")
+@click.option("--user", metavar="ID", help="Only changes by this user: ID or name.")
+@click.option("--project", metavar="ID", help="Only changes in this project: ID or name.")
 @click.option(
-    "--resource", metavar="ID", help="Only what was done to this resource: its id, or a type: compute/servers."
+    "--resource", metavar="ID", help="Only changes of this resource: its ID, or a type such as compute/servers."
 )
-@click.option("--action", metavar="TEXT", help="Only actions with this text in their name; with * the whole name.")
-@click.option("--outcome", type=click.Choice(["success", "failure", "pending"]), help="Only what ended so.")
-@click.option("--request-id", metavar="ID", help="Only what this request caused, in all services.")
-@click.option("--since", metavar="TIME", help="From this time on: 2026-03-01T09:30:00Z, or so long ago: 2h.")
-@click.option("--until", metavar="TIME", help="Before this time.")
-@click.option("--follow", "-f", "follows", is_flag=True, help="Go on until Ctrl-C; without --since, from now on.")
-@click.option("--json", "as_json", is_flag=True, help="Print each entry as JSON, on a line of its own.")
+@click.option(
+    "--action", metavar="TEXT", help="Only actions whose name contains this text; with *, matches the whole name."
+)
+@click.option("--outcome", type=click.Choice(["success", "failure", "pending"]), help="Only changes with this result.")
+@click.option("--request-id", metavar="ID", help="Only changes caused by this request, in all services.")
+@click.option("--since", metavar="TIME", help="Changes since this time: 2026-03-01T09:30:00Z, or 2h for 2 hours ago.")
+@click.option("--until", metavar="TIME", help="Changes before this time.")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Continue until Ctrl-C; without --since, from now on.")
+@click.option("--json", "as_json", is_flag=True, help="Print entries as JSON, one per line.")
 def trail(
     config_path: Path | None,
     path: Path | None,
@@ -43,14 +48,15 @@ def trail(
     as_json: bool,
     **filters: str | None,
 ) -> None:
-    """Show who changed what over the APIs of this plane, oldest first, with how it ended.
+    """Show who changed what through the APIs of this plane, oldest first, with the result.
 
-    The files are read here, those that were rotated too: run it as the user of the plane, on each machine that serves APIs.
+    Reads the files of this machine, including rotated ones. Run it as the user of the plane, on each machine that serves
+    APIs.
     """
     if path is None:
         config = open_config(config_path)
         if not config.trail.path:
-            raise StartError(f"{config.source}: [trail] path is empty: the trail goes to syslog alone")
+            raise StartError(f"{config.source}: [trail] path is empty: the trail goes to syslog only")
         path = config.state / config.trail.path
     wanted = TrailFilter(since=_moment(since), until=_moment(until), **filters)
     reading = TrailReader(path, wanted)
@@ -60,15 +66,17 @@ def trail(
             for entry in found:
                 click.echo(orjson.dumps(entry) if as_json else line(entry))
     except FileNotFoundError as error:
-        raise StartError(f"{path}: there is no audit trail (yet); nothing was changed, or [trail] is off") from error
+        raise StartError(f"{path}: no audit trail; nothing has been changed yet, or [trail] is off") from error
     except PermissionError as error:
-        raise StartError(f"{path}: cannot be read: {error.strerror}; run this as the user of the plane") from error
+        raise StartError(
+            f"{path}: cannot be read: {error.strerror}; run this command as the user of the plane"
+        ) from error
     if reading.damaged:
-        click.echo(f"moorage: {reading.damaged} entries were cut off when they were written", err=True)
+        click.echo(f"moorage: skipped {reading.damaged} truncated entries", err=True)
 
 
 def line(entry: dict[str, Any]) -> str:
-    """One entry for people: time, how it ended, who, what, on which resource, from where, in which request."""
+    """One entry as text: time, result, user, action, resource, address, request ID."""
     initiator, target, reason = (entry.get(name, {}) for name in ("initiator", "target", "reason"))
     who = str(initiator.get("name") or initiator.get("id") or "-")
     if project := initiator.get("project_name") or initiator.get("project_id"):

@@ -1,4 +1,4 @@
-"""`moorage up`: a supervisor of the worker that serves the plane (`moorage.cli.serve`), in the foreground."""
+"""`moorage up`: a supervisor of the worker process (`moorage.cli.serve`), in the foreground."""
 
 import ctypes
 import dataclasses
@@ -24,20 +24,20 @@ from moorage.config import Config, render
 from moorage.core.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
-#: A worker that was told to end is killed after so long and [server] drain_s (whole seconds, for `alarm`).
+#: Seconds after SIGTERM, in addition to [server] drain_s, before the worker is killed. Whole seconds, for `alarm`.
 _PATIENCE_S = 15
 
 
 @click.command()
 @config_option
-@click.option("--port", type=click.IntRange(1, 65535), help="Listen here instead of where the configuration says.")
-@click.option("--adjustable-clock", is_flag=True, help="A rehearsal: `moorage clock advance` moves the time.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; overrides the configuration.")
+@click.option("--adjustable-clock", is_flag=True, help="Start a rehearsal whose clock `moorage clock advance` moves.")
 def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) -> None:
-    """Run the plane in the foreground until Ctrl-C.
+    """Run Moorage in the foreground until Ctrl-C.
 
-    The first start makes a configuration with a simulated host, SQLite databases and users with random passwords.
+    The first start writes a configuration with a simulated host, SQLite databases and users with random passwords.
     """
-    # What is written here from now on, databases and logs too, is for this user alone.
+    # All files written from here on, databases and logs included, are readable by this user only.
     os.umask(0o077)
     config = open_or_make_config(config_path, port=port, clock="adjustable" if adjustable_clock else None)
     with take_state(config.state):
@@ -47,7 +47,7 @@ def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) ->
 
 
 def _bound(config: Config) -> socket.socket:
-    """Nobody else takes the port from here on; the worker lets clients in when it can answer them."""
+    """The listening socket. It is bound now and accepts clients only when the worker can answer them."""
     address = (config.server.address, config.server.port)
     listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -57,13 +57,13 @@ def _bound(config: Config) -> socket.socket:
         listener.close()
         raise StartError(
             f"cannot listen on {address[0]}:{address[1]}: {error.strerror}; "
-            "another plane may be running there: stop it, or choose another --port"
+            "another plane may be running there: stop it, or use another --port"
         ) from error
     return listener
 
 
 def _hand_to_worker(config: Config) -> None:
-    """The worker reads the options in force from a file: command-line options are part of them."""
+    """Writes the current options, including those from the command line, to a file for the worker."""
     running = running_path(config)
     running.write_text(render(_rebased(config)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(running)
@@ -72,12 +72,12 @@ def _hand_to_worker(config: Config) -> None:
 
 
 def _rebased(config: Config) -> Config:
-    """`config` for a file that lies in the state directory itself."""
+    """`config` for a file inside the state directory itself."""
     return dataclasses.replace(config, plane=dataclasses.replace(config.plane, state_path=str(config.state)))
 
 
 def _failed(config: Config) -> Path:
-    """Where the worker leaves what keeps it from starting."""
+    """The file in which the worker writes why it does not start."""
     return config.state / "failed"
 
 
@@ -89,7 +89,7 @@ def _serve(config: Config, listener: socket.socket) -> None:
         _work(listener)
     listener.close()
     if _watched(worker, _PATIENCE_S + math.ceil(max(0.0, config.server.drain_s))):
-        click.echo("Moorage ended; its state is kept.", err=True)
+        click.echo("Moorage has stopped; its state is kept.", err=True)
         return
     failed = _failed(config)
     log = config.plane.log_file and f"; see {config.state / config.plane.log_file}"
@@ -98,7 +98,7 @@ def _serve(config: Config, listener: socket.socket) -> None:
 
 
 def _watched(worker: int, patience_s: int) -> bool:
-    """Until it has ended: whether it was told to. SIGTERM and Ctrl-C end it, SIGHUP lets it read its files again."""
+    """Waits for the worker to exit; returns whether it was asked to. Forwards SIGTERM and Ctrl-C, and SIGHUP (reload)."""
     began_with_terminal = _has_terminal()
     is_told = False
 
@@ -119,7 +119,7 @@ def _watched(worker: int, patience_s: int) -> bool:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGHUP, reload)
-    # Not reaped: until then its number is nobody else's, and may be killed.
+    # The worker is not reaped yet, so no other process can have its pid when the alarm kills it.
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
     signal.alarm(0)
     return is_told
@@ -130,15 +130,15 @@ def _work(listener: socket.socket) -> NoReturn:
         from moorage.cli.serve import work
 
         work(listener)
-    except SystemExit:  # what keeps it from starting is in the file that the supervisor reads
+    except SystemExit:  # the reason is in the file that the supervisor reads
         os._exit(1)
-    except BaseException:  # noqa: BLE001 - the top of a process: nothing of the supervisor's may run in it
+    except BaseException:  # noqa: BLE001 - top of the process: no code of the supervisor may run in the worker
         sys.excepthook(*sys.exc_info())
         os._exit(1)
 
 
 def _has_terminal() -> bool:
-    """A plane that was started in a terminal ends with it; one of a service manager has none."""
+    """Whether there is a terminal. A plane started in a terminal ends with it; under a service manager there is none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -147,12 +147,12 @@ def _has_terminal() -> bool:
 
 
 def _become_worker(supervisor: int) -> None:
-    """Until it serves, signals must not end in handlers that were meant for the supervisor; and a supervisor killed
-    with SIGKILL must not leave a worker behind that holds the port and the databases.
+    """Resets the signals, so that the supervisor's handlers do not run in the worker. Makes the kernel kill the worker
+    if the supervisor is killed, so that no worker is left that holds the port and the databases.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    # Ctrl-C in a terminal goes to both, and the supervisor sends SIGTERM then.
+    # A terminal sends Ctrl-C to both processes, and the supervisor then sends SIGTERM.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,5 +1,8 @@
-"""`moorage doctor`: what is wrong with an installation, where, and what to do about it. Nothing is changed.
+"""`moorage doctor`: finds problems of an installation and says how to fix them. It changes nothing.
 
-`command` runs the checks of `software`, `files`, `databases`, `clocks`, `bus`, `policy` and `endpoints`, each of which
-takes the configuration and gives its findings (`finding`).
+`command` runs the checks: `software` (versions), `files` (permissions, disk space), `policy` (who has access),
+`databases`, and `endpoints` (APIs, certificates, clocks and the message bus). Each check takes the configuration and
+yields findings (`finding`).
+
+Not here: contradictions between services, which `moorage audit` finds.
 """

@@ -1,4 +1,4 @@
-"""`moorage doctor`, the command."""
+"""The command `moorage doctor`: runs all checks and prints their findings."""
 
 import json
 import sys
@@ -32,18 +32,18 @@ def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
 
 @click.command()
 @config_option
-@click.option("--all", "shows_all", is_flag=True, help="Show what is fine, too.")
+@click.option("--all", "shows_all", is_flag=True, help="Also show checks that passed.")
 @json_option
 def doctor(config_path: Path | None, *, shows_all: bool, as_json: bool) -> None:
-    """Look for what is wrong with this installation, and say what to do. Nothing is changed.
+    """Find problems of this installation and say how to fix them. Changes nothing.
 
-    Versions, rights and room of files, who is let in, databases and their settings, the bus, endpoints, certificates and
-    clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
+    Checks versions, file permissions, disk space, access, databases and their settings, the message bus, endpoints,
+    certificates and clocks. Exit status: 0 all is well, 1 warnings, 3 something does not work.
     """
     config = open_config(config_path)
     found: list[CheckFinding] = []
     to_do = checks()
-    with progress("looking") as show:
+    with progress("checking") as show:
         for done, (name, run) in enumerate(to_do.items()):
             show(name, done, len(to_do))
             found += run(config)
@@ -69,7 +69,7 @@ def _show(found: list[CheckFinding], *, shows_all: bool) -> None:
     out = console()
     shown = [one for one in sorted(found, key=lambda one: -one.severity) if shows_all or one.severity]
     if shown:
-        rows = table("", "check", "what, where and what to do")
+        rows = table("", "check", "problem, place and remedy")
         for one in shown:
             rows.add_row(
                 one.severity.name.lower(), one.check, "\n".join(filter(None, (one.what, one.where, one.remedy)))
@@ -77,6 +77,6 @@ def _show(found: list[CheckFinding], *, shows_all: bool) -> None:
         out.print(rows)
     counts = {severity: sum(one.severity is severity for one in found) for severity in Severity}
     out.print(
-        f"{len(found)} checks: {counts[Severity.BROKEN]} broken, {counts[Severity.WARNING]} to look at, "
+        f"{len(found)} checks: {counts[Severity.BROKEN]} broken, {counts[Severity.WARNING]} warnings, "
         f"{counts[Severity.FINE]} fine."
     )

@@ -1,4 +1,4 @@
-"""The databases: whether they answer, what they are, how far their schema is, and whether an acknowledged write stays."""
+"""Checks the databases: whether they answer, their versions, schemas and clocks, and whether writes are durable."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -16,18 +16,18 @@ from moorage.db.engine import dialect_name, open_engine
 from moorage.db.migrations import SchemaState
 from moorage.db.transactions import read
 
-#: The oldest that the tests' SQL runs on: SKIP LOCKED, RETURNING where there is.
+#: The oldest versions that the tests' SQL runs on: SKIP LOCKED, and RETURNING where available.
 LEAST = {"postgresql": (12,), "mariadb": (10, 6)}
 
-#: PostgreSQL setting -> (what it must be, or must not be; what follows).
+#: {PostgreSQL setting: (required value, or "not VALUE"; consequence of a wrong value)}
 _POSTGRESQL = {
     "fsync": ("on", "a power cut destroys the database"),
     "full_page_writes": ("on", "a power cut may destroy pages"),
-    "synchronous_commit": ("not off", "a crash takes writes that were acknowledged"),
+    "synchronous_commit": ("not off", "a crash loses acknowledged writes"),
     "server_encoding": ("UTF8", "names in other scripts are refused"),
 }
 _MARIADB = {
-    "innodb_flush_log_at_trx_commit": ("1", "a crash takes writes that were acknowledged"),
+    "innodb_flush_log_at_trx_commit": ("1", "a crash loses acknowledged writes"),
     "character_set_database": ("utf8mb4", "names in other scripts are refused or mangled"),
     "innodb_doublewrite": ("not OFF", "a power cut may destroy pages"),
 }
@@ -42,7 +42,7 @@ def _database(service: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
     name, shown = f"database:{service}", make_url(url).render_as_string(hide_password=True)
     path = Path(make_url(url).database or "")
     if url.startswith("sqlite") and not path.exists():
-        yield fine(name, "not made yet: the first start does", shown)
+        yield fine(name, "not created yet; the first start creates it", shown)
         return
     try:
         engine = open_engine(url)
@@ -82,7 +82,7 @@ def _sound(name: str, shown: str, connection: Connection) -> Iterator[CheckFindi
             settings = {row[0]: str(row[1]) for row in rows}
             is_mariadb = "mariadb" in version.lower()
             isolation = settings.get("tx_isolation") or settings.get("transaction_isolation", "")
-            # MySQL's numbers are others: 8 has all that is asked for here.
+            # MySQL has its own version numbers; 8 supports everything needed.
             yield from _server(
                 name, shown, "mariadb" if is_mariadb else "", "MariaDB" if is_mariadb else "MySQL", version
             )
@@ -103,10 +103,10 @@ def _server(name: str, shown: str, kind: str, label: str, version: str) -> Itera
 
 
 def _isolated(name: str, shown: str, isolation: str) -> Iterator[CheckFinding]:
-    """Ours says READ COMMITTED when it connects; something between may take it away."""
+    """Connections request READ COMMITTED; a proxy in between may change that."""
     if isolation.replace("-", " ").lower() != "read committed":
-        remedy = "let no proxy in between change it: conditional writes rest on READ COMMITTED"
-        yield broken(name, f"transactions are isolated as {isolation}", shown, remedy)
+        remedy = "do not let a proxy change it: conditional writes need READ COMMITTED"
+        yield broken(name, f"the isolation level is {isolation}", shown, remedy)
 
 
 def _settings(
@@ -135,13 +135,13 @@ def _schema(name: str, shown: str, engine: Engine, service: str) -> CheckFinding
     now, newest = migrations.current_revision(engine, service), migrations.head_revision(service)
     match migrations.schema_state(engine, service):
         case SchemaState.EMPTY:
-            return fine(name, "the database is empty: the first start makes its tables", shown)
+            return fine(name, "the database is empty; the first start creates its tables", shown)
         case SchemaState.CURRENT:
-            return fine(name, f"schema {now}, which is this program's", shown)
+            return fine(name, f"schema {now} is current", shown)
         case SchemaState.AHEAD:
-            return fine(name, f"schema {now}; this program knows {newest} and runs on it", shown)
+            return fine(name, f"schema {now} is newer than this program's {newest}, but compatible", shown)
         case SchemaState.BEHIND:
-            remedy = "`moorage db upgrade --plan` says what it takes; a start does it by itself"
+            remedy = "run `moorage db upgrade --plan` to see the steps; the next start runs them"
             return warning(name, f"schema {now} is behind this program's {newest}", shown, remedy)
-    remedy = "start the version of Moorage that wrote it, or a newer one"
-    return broken(name, f"schema {now} is newer than this program, which knows {newest}", shown, remedy)
+    remedy = "use the version of Moorage that wrote it, or a newer one"
+    return broken(name, f"schema {now} is newer than this program's {newest}", shown, remedy)

@@ -1,4 +1,4 @@
-"""The addresses: who answers, how its clock is set, and how long its certificate is good."""
+"""Checks the services' URLs (health, clock, certificate) and the message bus for hints."""
 
 import re
 import socket
@@ -18,7 +18,7 @@ from moorage.jobs.wakeups import try_link
 from moorage.wire.transports import SocketTransport
 
 TIMEOUT_S = 5.0
-#: A certificate that ends sooner wants to be renewed now.
+#: Warn if a certificate expires sooner than this.
 RENEW = timedelta(days=21)
 
 
@@ -27,7 +27,7 @@ def check(config: Config, clock: Clock) -> Iterator[CheckFinding]:
     for name, url in addresses(config).items():
         is_own = url.startswith((config.base_url, config.url))
         if is_own and not runs_here:
-            yield warning(f"endpoint:{name}", "no plane runs with this configuration", url, "start it: moorage up")
+            yield warning(f"endpoint:{name}", "no plane runs with this configuration", url, "run `moorage up`")
         else:
             yield from _endpoint(name, url, clock)
     hosts = {urlsplit(url).netloc: url for url in addresses(config).values() if url.startswith("https:")}
@@ -36,7 +36,7 @@ def check(config: Config, clock: Clock) -> Iterator[CheckFinding]:
 
 
 def addresses(config: Config) -> dict[str, str]:
-    """{service: URL}, with Keystone where users are there."""
+    """{service: URL}, with the URL of Keystone if users are there."""
     found = urls_of(config)
     if config.identity.mode == "keystone":
         found["identity"] = config.identity.keystone_url.rstrip("/")
@@ -63,7 +63,7 @@ def _endpoint(name: str, url: str, clock: Clock) -> Iterator[CheckFinding]:
 
 
 def _path(url: str) -> str:
-    """Ours and OpenStack's services have a health check; Keystone is asked for its version."""
+    """The path to request. Services have a health check; Keystone is asked for its version."""
     return "" if url.endswith("/v3") else "/healthcheck"
 
 
@@ -77,20 +77,18 @@ def _certificate(url: str, now: datetime) -> CheckFinding:
         ):
             shown = sock.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        return broken(
-            "certificate", f"it is refused: {error.verify_message}", where, "renew it, or trust who signed it"
-        )
+        return broken("certificate", f"not trusted: {error.verify_message}", where, "renew it, or trust its issuer")
     except OSError as error:
-        return broken("certificate", f"no TLS there: {error}", where, "see the proxy that ends TLS")
+        return broken("certificate", f"no TLS connection: {error}", where, "check the proxy that terminates TLS")
     ends = datetime.fromtimestamp(ssl.cert_time_to_seconds(str(shown["notAfter"])), UTC)
-    said = f"its certificate is good until {ends:%Y-%m-%d}"
+    said = f"the certificate is valid until {ends:%Y-%m-%d}"
     return warning("certificate", said, where, "renew it") if ends - now < RENEW else fine("certificate", said, where)
 
 
 def check_bus(config: Config) -> Iterator[CheckFinding]:
     url = config.plane.hints
     if not url:
-        yield fine("bus", "no bus: hints stay in this process, others poll")
+        yield fine("bus", "not configured: hints stay within this process, other processes poll")
         return
     shown = re.sub(r":[^:@/]*@", ":***@", url)
     try:
@@ -99,4 +97,4 @@ def check_bus(config: Config) -> Iterator[CheckFinding]:
         remedy = "start it, or correct [plane] hints; until then hosts and workers poll"
         yield warning("bus", error.message, shown, remedy)
     else:
-        yield fine("bus", "a hint can be sent and listened for", shown)
+        yield fine("bus", "hints can be sent and received", shown)

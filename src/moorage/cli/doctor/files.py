@@ -1,4 +1,4 @@
-"""Who may read and write what a plane keeps on disk, and whether there is room for more."""
+"""Checks the permissions of a plane's files and the free disk space."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from sqlalchemy import make_url
 from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
-#: Whoever can read or write one of these is admin, sees everybody's data, or makes revoked tokens good again.
+#: Reading or writing one of these grants administrator rights, reveals all data, or revives revoked tokens.
 SECRETS = (
     "credentials.json",
     "host/credential.json",
@@ -21,7 +21,7 @@ SECRETS = (
     "users.yaml",
 )
 
-#: Below either a disk is nearly full (free bytes, free share); below the second pair writes are about to fail.
+#: (free bytes, free share). Below LOW, warn that a disk is nearly full; below FULL, writes are about to fail.
 LOW = (1 << 30, 0.05)
 FULL = (64 << 20, 0.005)
 
@@ -29,12 +29,12 @@ FULL = (64 << 20, 0.005)
 def check(config: Config) -> Iterator[CheckFinding]:
     state = config.state
     if not state.is_dir():
-        yield warning("state", "there is no state directory yet", state, "the first start of `moorage up` makes it")
+        yield warning("state", "the state directory does not exist", state, "run `moorage up` to create it")
         return
     wrong = [*_directory(state), *_secrets(config), *_configuration(config)]
     yield from wrong
     if not wrong:
-        yield fine("files", "the state directory and the secrets are this user's alone", state)
+        yield fine("files", "only this user can access the state directory and the secrets", state)
     yield from _provider_configuration(config)
     for place in _places(config):
         yield _room(place)
@@ -47,12 +47,12 @@ def _directory(state: Path) -> Iterator[CheckFinding]:
     if there.st_uid != os.geteuid():
         yield warning(
             "files", f"the state directory belongs to user {there.st_uid}, not to {os.geteuid()}", state,
-            "run moorage as its owner, or chown it",
+            "run moorage as its owner, or change the owner with chown",
         )  # fmt: skip
     if stat.S_IMODE(there.st_mode) & 0o077:
-        yield warning("files", "others may look into the state directory", state, f"chmod 700 {state}")
+        yield warning("files", "other users can list the state directory", state, f"chmod 700 {state}")
     if not os.access(state, os.R_OK | os.W_OK | os.X_OK):
-        yield broken("files", "this user may not write into the state directory", state, f"chown or chmod {state}")
+        yield broken("files", "this user cannot write to the state directory", state, f"chown or chmod {state}")
 
 
 def _secrets(config: Config) -> Iterator[CheckFinding]:
@@ -68,15 +68,15 @@ def _secrets(config: Config) -> Iterator[CheckFinding]:
             yield broken("files", f"{path.name} cannot be read by this user", path, "chown it to the plane's user")
         elif mode := stat.S_IMODE(path.stat().st_mode) & 0o077:
             remedy = f"chmod 600 {path}" + (
-                "" if path.suffix == ".db" or path == trail else "; who has read it knows it: change it"
+                "" if path.suffix == ".db" or path == trail else "; replace the secret, which others may have read"
             )
             yield broken(
-                "files", f"others may read or write {path.name} (mode {mode:04o} beyond the owner)", path, remedy
+                "files", f"other users can read or write {path.name} (mode {mode:04o} beyond the owner)", path, remedy
             )
 
 
 def _configuration(config: Config) -> Iterator[CheckFinding]:
-    """A file with passwords in it is a secret, too."""
+    """Checks the configuration file, which is secret if it contains passwords."""
     if not config.source.exists():
         return
     mode = stat.S_IMODE(config.source.stat().st_mode)
@@ -84,10 +84,12 @@ def _configuration(config: Config) -> Iterator[CheckFinding]:
         make_url(url).password for url in (*config.database_urls().values(), config.plane.hints) if url
     )
     if mode & 0o022:
-        yield broken("files", "others may write the configuration file", config.source, f"chmod go-w {config.source}")
+        yield broken(
+            "files", "other users can write the configuration file", config.source, f"chmod go-w {config.source}"
+        )
     elif mode & 0o004 and has_secrets:
         yield broken(
-            "files", "everybody may read the configuration file, which has passwords", config.source,
+            "files", "all users can read the configuration file, which contains passwords", config.source,
             f"chmod o-r {config.source}",
         )  # fmt: skip
 
@@ -100,15 +102,15 @@ def _provider_configuration(config: Config) -> Iterator[CheckFinding]:
     directory = Path(config.compute.provider_config_location)
     report = check_directory(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
     for fault in report.faults:
-        yield broken("provider-config", str(fault), directory, "`moorage provider-config check` says it again")
+        yield broken("provider-config", str(fault), directory, "fix it and run `moorage provider-config check`")
     for text in report.warnings:
-        yield warning("provider-config", text, directory, "mend it, or take it out")
+        yield warning("provider-config", text, directory, "fix it, or remove it")
     if not report.faults and not report.warnings:
         yield fine("provider-config", f"{len(report.configs)} providers configured by files", directory)
 
 
 def _places(config: Config) -> list[Path]:
-    """A directory of each disk that is written to, once."""
+    """One directory per disk that the plane writes to."""
     found: dict[int, Path] = {}
     trail = (config.state / config.trail.path).parent
     images = [config.images] if "image" in config.runs else []
@@ -119,23 +121,23 @@ def _places(config: Config) -> list[Path]:
 
 
 def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> CheckFinding:
-    """Whether images are on the disk of a database though one of `disks` has more room. Members decide how much they upload;
-    quotas bound it, and [image] keep_free_gb.
+    """Warns if images share a disk with a database although another of `disks` has more room. Members decide how much they
+    upload, limited only by quotas and [image] keep_free_gb.
     """
     own = images.stat().st_dev
     shared = [path for path in databases if path.exists() and path.stat().st_dev == own]
     larger = [disk for disk in disks if disk.stat().st_dev != own and _free(disk) > _free(images)]
     if not shared or not larger:
-        return fine("images", "images are on a disk without databases, or there is no larger one", images)
+        return fine("images", "images are on a disk without databases, or no larger disk exists", images)
     best = max(larger, key=_free)
     return warning(
         "images", f"images share a disk with {shared[0].name}, and {best} has more room", images,
-        f"move them to a directory there, for this user only, and name it in [image] directory: {best}/...",
+        f"move them to a directory there, readable by this user only, and set [image] directory to it: {best}/...",
     )  # fmt: skip
 
 
 def mounted(table: Path = Path("/proc/self/mounts")) -> list[Path]:
-    """Where disks of this machine are mounted that this user can write to. None where the system has no such table."""
+    """Mount points of disks that this user can write to; empty if the system has no mount table."""
     if not table.exists():
         return []
     rows = (line.split() for line in table.read_text().splitlines())
@@ -160,14 +162,14 @@ def _room(place: Path) -> CheckFinding:
 
 
 def judged_room(place: Path, free: int, total: int, free_files: int) -> CheckFinding:
-    """`free` and `total` in bytes."""
+    """The finding for one disk. `free` and `total` are bytes."""
     said = f"{free / (1 << 30):.1f} of {total / (1 << 30):.1f} GiB free"
-    remedy = "make room: without it every write is refused with 503"
+    remedy = "free some space; when the disk is full, every write fails with 503"
     if not free_files:
-        return broken("disk", "no file can be made any more: no inodes are left", place, remedy)
+        return broken("disk", "no inodes are left: no file can be created", place, remedy)
     if free < FULL[0] or free < total * FULL[1]:
         return broken("disk", said, place, remedy)
-    # A large disk with 20 GiB left is not nearly full, however small a share that is.
+    # A large disk with 20 GiB left is not nearly full, even if that is a small share.
     if free < LOW[0] or (free < total * LOW[1] and free < 20 * LOW[0]):
         return warning("disk", said, place, remedy)
     return fine("disk", said, place)

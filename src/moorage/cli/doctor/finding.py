@@ -1,4 +1,4 @@
-"""What a check has found: how bad it is, what, where, and what to do."""
+"""A finding of a check: severity, problem, place and remedy. Also the comparison of clocks that checks share."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Severity(IntEnum):
-    """In this order: the worst one decides."""
+    """Ordered; the worst one decides the exit status."""
 
     FINE = 0
     WARNING = 1
@@ -15,7 +15,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """`check` is a word for programs; `remedy` is empty where nothing is to be done."""
+    """`check`: a stable name for programs. `remedy`: empty if there is nothing to do."""
 
     severity: Severity
     check: str
@@ -36,19 +36,19 @@ def broken(check: str, what: str, where: object, remedy: str) -> CheckFinding:
     return CheckFinding(Severity.BROKEN, check, what, str(where), remedy)
 
 
-#: So far apart, heartbeats and job leases begin to be judged wrongly; and here tokens and leases of a minute are void.
+#: From APART_S on, heartbeats and job leases are misjudged; from FAR_APART_S on, short-lived tokens and leases fail.
 APART_S, FAR_APART_S = 2.0, 20.0
 
 
 def compare_clocks(
     check: str, where: str, there: datetime, before: datetime, after: datetime, *, precision_s: float
 ) -> CheckFinding:
-    """`there` was read between `before` and `after` of our own clock, and is cut off to `precision_s`."""
+    """`there` was read between `before` and `after` on our own clock, and is truncated to `precision_s`."""
     ahead = max(0.0, (there - after).total_seconds())
     behind = max(0.0, (before - there).total_seconds() - precision_s)
     apart = ahead or behind
     said = f"its clock is {apart:.0f} s {'ahead of' if ahead else 'behind'} this machine's"
-    remedy = "let both follow NTP (timedatectl, chronyc tracking)"
+    remedy = "synchronise both clocks with NTP (timedatectl, chronyc tracking)"
     if apart > FAR_APART_S:
         return broken(check, said, where, remedy)
     if apart > APART_S:

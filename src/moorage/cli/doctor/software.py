@@ -1,4 +1,4 @@
-"""Versions: of Python, of SQLite, and of every package that Moorage needs, with those of the extras in use."""
+"""Checks the versions of Python, SQLite and all required packages, including the extras in use."""
 
 import platform
 import re
@@ -11,7 +11,7 @@ from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
 LEAST_PYTHON = (3, 11)
-#: `RETURNING`, which claims of jobs rest on.
+#: The first version with `RETURNING`, which job claims need.
 LEAST_SQLITE = (3, 35)
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra == [\"']([\w-]+)[\"'])?")
@@ -35,7 +35,9 @@ def _packages(version: str, requirements: list[str], extras: frozenset[str]) -> 
     yield from wrong
     if not wrong:
         with_extras = f" with {', '.join(sorted(extras))}" if extras else ""
-        yield fine("packages", f"moorage {version}{with_extras}, {len(requirements)} requirements met or not in use")
+        yield fine(
+            "packages", f"moorage {version}{with_extras}, all {len(requirements)} requirements are met or not in use"
+        )
 
 
 def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator[CheckFinding]:
@@ -51,7 +53,7 @@ def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator
             yield broken("packages", f"{name} is not installed", sys.prefix, remedy)
             continue
         if not _fits(there, bounds):
-            yield warning("packages", f"{name} {there} is installed, {bounds} is tested", sys.prefix, remedy)
+            yield warning("packages", f"{name} {there} is installed, but Moorage needs {bounds}", sys.prefix, remedy)
 
 
 def _fits(version: str, bounds: str) -> bool:
@@ -68,7 +70,7 @@ def _fits(version: str, bounds: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The release alone: ``4.2.0rc1`` is (4, 2)."""
+    """The release numbers: ``4.2.0rc1`` is (4, 2)."""
     release = re.match(r"[0-9.]+", version)
     numbers = [int(part) for part in (release[0] if release else "0").split(".") if part]
     while len(numbers) > 1 and not numbers[-1]:
@@ -77,7 +79,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def extras_of(config: Config) -> frozenset[str]:
-    """The extras of the package that this configuration uses."""
+    """The extras of the package that this configuration needs."""
     wanted = {
         "postgres": _uses(config, "postgres") or config.plane.hints.startswith("postgres"),
         "mysql": _uses(config, "mysql") or _uses(config, "mariadb"),
