@@ -250,7 +250,10 @@ def test_without_json_it_prints_arguments_of_the_client(tmp_path):
     [
         (("--key-name", "../x", "--region-uuid", TYPE_R1, "--function-uuid", AES), "letters, digits"),
         (("--key-name", "x", "--region-uuid", "R1", "--function-uuid", AES), "--region-uuid 'R1' is not a UUID"),
-        (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-uuid", "aes"), "--function-uuid 'aes' is not a UUID"),
+        (
+            ("--key-name", "x", "--region-uuid", TYPE_R1, "--function-uuid", "aes"),
+            "--function-uuid 'aes' is not a UUID",
+        ),
         (("--key-name", "x", "--region-uuid", TYPE_R1), "name the function of the bitstream"),
         (("--key-name", "x", "--region-uuid", TYPE_R1, "--function-name", "a,b"), "cannot contain a comma"),
     ],
