@@ -44,34 +44,34 @@ servers.test_servers_negative
 NOT_HERE = {
     **dict.fromkeys(
         (f"admin.test_quotas.QuotasAdminTest{version}" for version in ("JSON", "V236", "V257")),
-        "makes a project in the identity service; ours has a file of users",
+        "creates a project in the identity service; ours has a file of users",
     ),
     "admin.test_server_diagnostics.ServerDiagnosticsTest.test_get_server_diagnostics": (
-        "below 2.48 diagnostics are in a hypervisor's own words, which nobody reads here"
+        "below 2.48 diagnostics are in a hypervisor's own format, which is not supported"
     ),
     "admin.test_server_diagnostics.ServerDiagnosticsV248Test.test_get_server_diagnostics": (
-        "wants a driver of the peer's; the hosts of these tests are simulated"
+        "expects a driver of Nova; the hosts of these tests are simulated"
     ),
     "admin.test_hypervisor.HypervisorAdminTestJSON.test_get_hypervisor_uptime": "hosts do not report their uptime",
     "flavors.test_flavors_negative.FlavorsV2NegativeTest.test_boot_with_low_ram": (
-        "uploads an image without saying how long it is, which the image service here refuses"
+        "uploads an image without its length, which the image service refuses"
     ),
     "keypairs.test_keypairs_v22.KeyPairsV22TestJSON.test_keypairsv22_create_list_show_with_type": (
-        "wants a key pair made; keys are imported here"
+        "creates a key pair; keys can only be imported"
     ),
-    "test_extensions.ExtensionsTest.test_get_extension": "asks for an extension that the peer itself removed",
-    "test_versions.TestVersions.test_list_api_versions": "wants v2.0 listed, which is not served here",
-    "servers.test_create_server.ServersV294TestFqdnHostnames": "wants security groups of a server",
+    "test_extensions.ExtensionsTest.test_get_extension": "asks for an extension that Nova itself removed",
+    "test_versions.TestVersions.test_list_api_versions": "expects v2.0 in the list",
+    "servers.test_create_server.ServersV294TestFqdnHostnames": "expects security groups of a server",
     "servers.test_server_actions.ServerActionsTestOtherA.test_remove_server_all_security_groups": (
-        "wants security groups of a server"
+        "expects security groups of a server"
     ),
     "servers.test_server_actions.ServerActionsTestOtherB.test_create_backup": (
-        "reads images by a path that only a Glance has"
+        "reads images by a path that only Glance has"
     ),
 }
 #: {why: modules that are not run at all}.
 EXCLUDED = {
-    "skipped without a network service": (
+    "are skipped without a network service": (
         """
         admin.test_auto_allocate_network admin.test_live_migration admin.test_security_groups admin.test_spice
         floating_ips.test_floating_ips_actions floating_ips.test_floating_ips_actions_negative
@@ -82,12 +82,12 @@ EXCLUDED = {
         servers.test_novnc test_tenant_networks
         """
     ),
-    "want nova-network, which the peer removed as well (410)": (
+    "expect nova-network, which Nova removed (410)": (
         """
         admin.test_networks test_networks
         """
     ),
-    "want a volume service": (
+    "need a volume service": (
         """
         admin.test_assisted_volume_snapshots admin.test_volume admin.test_volume_swap
         admin.test_volumes_negative volumes.test_attach_volume volumes.test_attach_volume_negative
@@ -107,17 +107,17 @@ EXCLUDED = {
         admin.test_hosts_negative
         """
     ),
-    "want the audit log of usage (501)": (
+    "need the audit log of usage (501)": (
         """
         admin.test_instance_usage_audit_log admin.test_instance_usage_audit_log_negative
         """
     ),
-    "make a project in the identity service; ours has a file of users": (
+    "create a project in the identity service; ours has a file of users": (
         """
         admin.test_quotas_negative
         """
     ),
-    "put files into a guest, which the peer removed with 2.57": (
+    "put files into a guest, which Nova removed in 2.57": (
         """
         servers.test_server_personality
         """
