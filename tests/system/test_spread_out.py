@@ -255,7 +255,7 @@ def test_with_users_of_its_own_each_process_that_serves_an_api_runs_identity(tmp
     config = write_config(
         tmp_path, plane={"services": "placement"}, endpoints={"identity": "http://127.0.0.1:1/identity"}
     )
-    with pytest.raises(StartError, match=r"serves placement must run identity too.*mode = keystone"):
+    with pytest.raises(StartError, match=r"serves placement must also run identity.*mode = keystone"):
         build_plane(config)
 
 

@@ -204,4 +204,4 @@ def test_without_a_configuration_it_says_what_is_missing():
         [sys.executable, "-c", "import moorage.wsgi.image"], env=inherited(), capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
-    assert "MOORAGE_CONFIG is not set; let it name the configuration file of image" in done.stderr
+    assert "MOORAGE_CONFIG is not set; set it to the configuration file of image" in done.stderr

@@ -194,5 +194,5 @@ def test_a_rehearsals_clock_stops_before_the_calendar_ends(tmp_path):
 @pytest.mark.parametrize("offset", ["1e30", "1e12", "nan", "soon"])
 def test_a_kept_offset_beyond_the_calendar_is_named_at_the_start(tmp_path, offset):
     (tmp_path / "clock").write_text(offset)
-    with pytest.raises(StartError, match="must hold the seconds"):
+    with pytest.raises(StartError, match="must contain the clock's offset"):
         open_clock(tmp_path)

@@ -1,4 +1,4 @@
-"""The adjustable clock of a rehearsal, its offset kept over restarts in ``clock`` in the state directory."""
+"""The adjustable clock of a rehearsal, with its offset kept in ``clock`` in the state directory, and its API."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -14,22 +14,22 @@ from moorage.wire.http import Request, Response, Route
 
 
 def open_clock(state: Path) -> AdjustableClock:
-    """Where it stood, or at the machine's time at the first start. Raises `StartError` for a file that is no offset."""
+    """The clock with its saved offset; none at the first start. Raises `StartError` for an invalid file."""
     path = state / "clock"
     try:
         clock = AdjustableClock(timedelta(seconds=float(path.read_text(encoding="ascii"))))
-        clock.now()  # within the calendar
+        clock.now()  # raises if the offset is out of range
     except FileNotFoundError:
         clock = AdjustableClock()
     except (OSError, ValueError, OverflowError) as error:
         raise StartError(
-            f"{path} must hold the seconds that the clock is ahead: {error}; remove it to go back to the machine's time"
+            f"{path} must contain the clock's offset in seconds: {error}; delete it to return to the machine's time"
         ) from error
     clock.on_advance.append(lambda: write_durably(path, f"{clock.offset.total_seconds()}\n".encode("ascii")))
     return clock
 
 
-#: A jump may be as long as the longest lease that somebody rehearses.
+#: Maximum jump: ten years, longer than any lease to rehearse.
 MAX_ADVANCE_S = 10 * 365 * 86400
 
 _ADVANCE = Schema(

@@ -1,10 +1,16 @@
-"""Builds a plane from its configuration: the one place where everything meets. Only the CLI, the WSGI entries and tests import it.
+"""Builds a plane from its configuration. Only the CLI, the WSGI entries and tests import it.
 
-A plane is its WSGI application (the services of this process, mounted), its tasks (what goes on in the background)
-and what must happen at start and stop. Services that another process runs are reached over HTTP with the same clients.
+A plane is its WSGI application (the mounted services of this process), its background tasks, and actions at start and
+stop. Services of other processes are reached over HTTP with the same clients.
 
-`plane`: the order of things · `components`: what all parts share, and the ways between them · `auth`: who is calling ·
-`services`: one function per service · `host`: the agent
+    config -> plane -> services (one function per service) -> components (clock, ids, databases, clients, mounts)
+                    -> host (agent, virt driver, accelerators), dashboard, audit
+
+`plane` defines the order; `components` holds what all parts share; `auth` decides how callers are authenticated and how
+services call each other; `reservation_settings`, `scheduler`, `telemetry` and `libvirt_host` convert their sections of
+the configuration.
+
+Not here: any behaviour of a service.
 """
 
 from moorage.wiring.components import Plane

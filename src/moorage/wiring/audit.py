@@ -1,4 +1,4 @@
-"""The audit in the background, in each process that has a table of jobs; they take turns by it."""
+"""The periodic audit: built in every process that has a table of jobs; the processes take turns through that table."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -17,22 +17,22 @@ from moorage.reservation.client import ReservationClient
 from moorage.wire.client import ServiceClient
 from moorage.wiring.components import Components
 
-#: A round reads everything there is.
+#: Minimum, because one audit reads all data.
 LEAST_PERIOD_S = 60.0
 
 C = TypeVar("C")
 
 
 def build_audit(parts: Components) -> None:
-    """After all services. Raises `StartError`."""
+    """Call it after all services are built. Raises `StartError`."""
     period_s = parts.config.audit.period_s
     jobs = _jobs(parts)
     if not period_s or jobs is None or not _is_there(parts, "placement"):
         return
     if period_s < LEAST_PERIOD_S:
         raise StartError(
-            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be {LEAST_PERIOD_S:g} at least, or 0 for no "
-            "audit in the background"
+            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be at least {LEAST_PERIOD_S:g}, or 0 to turn "
+            "the background audit off"
         )
     service, store = jobs
     engine = parts.plane.engines[service]
@@ -42,7 +42,7 @@ def build_audit(parts: Components) -> None:
 
 
 def _jobs(parts: Components) -> tuple[str, JobStore] | None:
-    """(service, its jobs); None in a process that has none: beside a real Nova, reservations alone, say."""
+    """(service, its jobs); None in a process without jobs, for example reservations beside a real Nova."""
     if "compute" in parts.plane.engines:
         from moorage.compute.store.tables import jobs
 

@@ -1,6 +1,6 @@
-"""Who is calling, by [identity] mode; and as whom the services of this process call each other.
+"""Authentication by [identity] mode: how callers are authenticated, and how services and agents call each other.
 
-Our own identity is imported where a process has it: without users nobody needs YAML or bcrypt.
+The built-in identity service is imported only where it is needed, since it needs YAML and bcrypt.
 """
 
 from collections.abc import Callable
@@ -33,22 +33,22 @@ from moorage.wiring.components import Components
 if TYPE_CHECKING:
     from moorage.identity.embedded import EmbeddedIdentity
 
-#: Agents of hosts, which call as their hosts.
+#: Services that are agents of hosts; they call with their hosts' credentials.
 AGENTS = frozenset({"agent", "accelerator-agent"})
 
-#: What a process may run that serves no API: nobody's token is judged there.
+#: Services without an API, which need no authentication of callers.
 WITHOUT_API = AGENTS | {"dashboard"}
 
 
 def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity | None":
-    """Our own users and tokens; None in the modes that have none. Raises `StartError`."""
+    """The built-in users and tokens; None in modes without them. Raises `StartError`."""
     identity, runs = config.identity, config.runs
     if identity.mode not in ("embedded", "http_basic") or runs <= WITHOUT_API:
         return None
     if "identity" not in runs:
         raise StartError(
             f"{config.source}: with [identity] mode = {identity.mode} the process that serves "
-            f"{', '.join(sorted(runs - WITHOUT_API))} must run identity too, for tokens are signed with a key in its "
+            f"{', '.join(sorted(runs - WITHOUT_API))} must also run identity, because the key that signs tokens is in its "
             "state directory; add it to [plane] services, or use mode = keystone"
         )
     from moorage.identity.embedded import open_or_create_identity
@@ -66,7 +66,7 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
 def authenticator_of(
     config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: TrustedProxies
 ) -> Authenticator:
-    """Keystone's must also stand around the application (`KeystoneTokens.around`)."""
+    """The authenticator. Keystone's must also wrap the application (`KeystoneTokens.around`)."""
     identity = config.identity
     if own is not None:
         tokens = EmbeddedTokens(own)
@@ -100,9 +100,9 @@ def authenticator_of(
 
 
 def credentials_of(parts: Components) -> TokenSource:
-    """As whom the services of this process call each other."""
+    """The credentials with which the services of this process call each other."""
     identity = parts.config.identity
-    # The dashboard's requests are its users', and those of agents their hosts'.
+    # The dashboard calls with its users' tokens, and agents with their hosts'.
     if identity.mode == "none" or parts.config.runs <= WITHOUT_API:
         return NoCredentials()
     password = identity.password
@@ -114,7 +114,7 @@ def credentials_of(parts: Components) -> TokenSource:
 
 
 def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
-    """As whom the agents of this process call. Raises `StartError` where a host has no credential."""
+    """{host: credentials of its agent}, as a function. Raises `StartError` if a host has no credential."""
     config, own = parts.config, parts.identity
     if config.identity.mode == "none":
         return lambda _host: NoCredentials()
@@ -123,7 +123,7 @@ def host_credentials_of(parts: Components) -> Callable[[str], TokenSource]:
         return lambda host: InProcessHostTokens(own, host, parts.clock)
     if config.identity.mode == "keystone":
         if not config.runs <= WITHOUT_API:
-            return lambda _host: parts.credentials  # this process has them anyway
+            return lambda _host: parts.credentials  # this process has all rights anyway
         return lambda host: _user_of(parts, host)
     return lambda host: _enrolled(parts, host)
 
@@ -134,18 +134,18 @@ def _enrolled(parts: Components, host: str) -> TokenSource:
     if read_credential(path, host) is not None:
         return HostTokens(path, host, parts.transport("identity"), parts.clock)
     remedy = (
-        f"run `moorage host enrol {host}` where the services are, and give what it prints to `moorage host join` here"
+        f"run `moorage host enrol {host}` on the controller, and pass its output to `moorage host join` on this host"
     )
     # A password in [identity] does not stand in: it is a user's, who may act for more than one host.
     raise StartError(f"host {host} has no credential ({path}): {remedy}")
 
 
 def _user_of(parts: Components, host: str) -> TokenSource:
-    """Of Keystone."""
+    """Credentials of the Keystone user of this host. Raises `StartError`."""
     identity = parts.config.identity
     if not identity.password:
         raise StartError(
-            f"{parts.config.source}: [identity] password is empty; give that of the user of Keystone that is host {host}"
+            f"{parts.config.source}: [identity] password is empty; set the password of the Keystone user for host {host}"
         )
     tokens = _with_password(parts, identity.username.replace("{host}", host), identity.password)
 
@@ -153,7 +153,7 @@ def _user_of(parts: Components, host: str) -> TokenSource:
         try:
             held = tokens.token().roles & {"admin", "service"}
         except MoorageError:
-            return  # the agent waits for Keystone, and says so
+            return  # the agent waits for Keystone and logs it
         if held:
             raise StartError(
                 f"{parts.config.source}: the agent of host {host} would call as {identity.username}, who has the role "

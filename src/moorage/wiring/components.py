@@ -1,4 +1,4 @@
-"""What all parts of a plane share: clock, ids, hints, credentials, databases, and the ways from one to another."""
+"""What all parts of a plane share: clock, ids, hints, credentials, databases, and transports between services."""
 
 import logging
 import math
@@ -40,48 +40,48 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 
-#: For the tasks of a process with many simulated hosts.
+#: Number of threads for the tasks of many simulated hosts.
 CROWD_THREADS = 16
 
-#: So long at most does it take to move a rehearsal's clock: somebody may be in the middle of long work.
+#: Maximum wait after moving a rehearsal's clock; a task may be busy for longer.
 CATCH_UP_S = 5.0
 
 
 @dataclass
 class Plane:
-    """What `build_plane` made. `start` and `stop` once each; between them `app` is served."""
+    """The result of `build_plane`. Call `start` and `stop` once each; serve `app` in between."""
 
     app: WsgiApp
     clock: Clock
     wakeups: Wakeups
-    #: how the server takes the bodies of requests to `app`
+    #: how the server admits request bodies for `app`
     admission: Admissions = field(default_factory=Admissions)
-    #: each in a thread of its own
+    #: tasks that each have their own thread
     tasks: list[Task] = field(default_factory=list)
-    #: so many that they share `CROWD_THREADS`
+    #: tasks of simulated hosts, too many for threads of their own; they share `CROWD_THREADS`
     crowd: list[Task] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
-    #: ends answers that would stay open: a server waits for those before it stops
+    #: end long-lived answers, which a server would otherwise wait for at stop
     drains: list[Callable[[], object]] = field(default_factory=list)
     stops: list[Callable[[], object]] = field(default_factory=list)
-    #: it is asked to end: the health check says so
+    #: the process was asked to stop; the health check reports it
     is_draining: bool = False
-    #: SIGHUP: what was read at the start is read again
+    #: run on SIGHUP, to read files again
     reloads: list[Callable[[], object]] = field(default_factory=list)
-    #: {name: object}: the services of this process, and of a host ``agent``, ``hypervisor``, ``tracker``, ``accelerators``
-    #: and ``os_acc``. For tests that look at one of them or call it directly.
+    #: {name: object}: the services of this process and, for a host, ``agent``, ``hypervisor``, ``tracker``,
+    #: ``accelerators`` and ``os_acc``. For tests that inspect or call one of them.
     built: dict[str, object] = field(default_factory=dict)
-    #: {service: its database}, of those that this process runs
+    #: {service: its database}, for the services of this process
     engines: dict[str, Engine] = field(default_factory=dict)
-    #: {``/placement``: its application}: what `app` mounts. Each can also be served at the root of an address.
+    #: {``/placement``: its application}, mounted by `app`; each can also be served at the root of an address
     apps: dict[str, WsgiApp] = field(default_factory=dict)
     #: tasks that run in threads
     _running: Sequence[Task] = ()
     _rounds: TaskRuns = field(default_factory=TaskRuns)
 
     def start(self) -> None:
-        """Synchronise, publish the host, then let the tasks run, each in a thread of its own."""
+        """Synchronises, publishes the host, then starts each task in its own thread."""
         self.prepare()
         self.start_tasks()
 
@@ -96,10 +96,10 @@ class Plane:
         self._running = [*self.tasks, *self.crowd]
 
     def catch_up(self) -> None:
-        """The clock was moved: returns when every task has looked since, or after `CATCH_UP_S`.
+        """Call it after the clock was moved. Returns when every task has run since, or after `CATCH_UP_S`.
 
-        Signs of life come first: who looks for them next would find that there were none all that time, and heal what
-        nobody lost. (In the crowd is nobody who does: its tasks are those of hosts.)
+        Heartbeats run first. Otherwise the task that looks for dead hosts would see none for the whole jump, and would heal
+        leases of hosts that are up. (Tasks of simulated hosts do not look for dead hosts.)
         """
         since = time.perf_counter()
         alive = [task.name for task in self._running if shows_life(task)]
@@ -111,7 +111,7 @@ class Plane:
         self._rounds.wait_for([task.name for task in self._running], since, max(0.0, min_pause_s))
 
     def prepare(self) -> None:
-        """Everything of `start` but the threads: whoever runs the tasks in virtual time calls this."""
+        """`start` without the threads, for callers that run the tasks in virtual time."""
         for step in self.starts:
             step()
 
@@ -126,53 +126,53 @@ class Plane:
             step()
 
     def drain(self) -> None:
-        """End what is open. To be called as soon as the process is asked to end; what comes later is still served."""
+        """Ends long-lived answers. Call it as soon as the process is asked to stop; new requests are still served."""
         self.is_draining = True
         for step in self.drains:
             step()
 
     def stop(self) -> None:
-        """In the reverse order of the start; what fails is logged and does not keep the rest from ending."""
+        """Stops in reverse order. An error is logged and does not keep the other parts from stopping."""
         self.drain()
         for step in reversed(self.stops):
             try:
                 step()
             except MoorageError:
-                log.exception("a part of the plane did not end cleanly")
+                log.exception("a part of the plane did not stop cleanly")
 
 
 @dataclass
 class Components:
-    """Filled from the top down: who is calling first, since every service asks."""
+    """The shared parts, filled from top to bottom: authentication first, since every service needs it."""
 
     config: Config
     clock: Clock
     ids: Ids
     wakeups: Wakeups
     hints: Hints
-    #: prefix -> application; the plane's mount looks into it at each request
+    #: {prefix: application}; the plane's mount looks it up for each request
     apps: dict[str, WsgiApp]
     plane: Plane
     authenticator: Authenticator
-    #: our own users and tokens, in the modes that have them
+    #: the built-in users and tokens, in the modes that have them
     identity: "EmbeddedIdentity | None" = None
-    #: as whom the services of this process call each other
+    #: credentials with which the services of this process call each other
     credentials: TokenSource = field(default_factory=NoCredentials)
-    #: as whom the agent of a host calls, by the host's name
+    #: {host: credentials of its agent}
     host_credentials: Callable[[str], TokenSource] = lambda _host: NoCredentials()
-    #: the way to the URL of a service that another process runs
+    #: {URL: transport} for services of other processes
     reach: Callable[[str], Transport] = SocketTransport
-    #: (service, transport) -> the transport that the clients of this process use
+    #: wraps the transport of a service for the clients of this process
     through: Callable[[str, Transport], Transport] = lambda _service, transport: transport
     #: whether a host serves its local commands on Unix sockets
     has_sockets: bool = True
-    #: who sent a request, by its environment alone; None: the authenticator needs nothing else
+    #: identifies a caller from the WSGI environment alone; None: the authenticator does
     identify: Identify | None = None
-    #: in front of this process
+    #: trusted proxies in front of this process
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
-    #: None: no traces
+    #: None if tracing is off
     tracer: Tracer | None = None
-    #: None: no audit trail
+    #: None if there is no audit trail
     trail: Trail | None = None
     _of_hosts: dict[str, Transport] = field(default_factory=dict)
     _credentials_of_hosts: dict[str, TokenSource] = field(default_factory=dict)
@@ -197,15 +197,15 @@ class Components:
 
     def _troubles(self, engine: Engine | None) -> dict[str, str]:
         if self.plane.is_draining:
-            return {"process": "it is about to end; go to another one"}
+            return {"process": "it is shutting down; use another one"}
         return {} if engine is None else _trouble_of(engine)
 
     def has(self, service: str) -> bool:
-        """Whether this process runs the service or knows where another one is."""
+        """Whether this process runs the service or [endpoints] names it."""
         return service in self.config.runs or bool(getattr(self.config.endpoints, service))
 
     def transport(self, service: str) -> Transport:
-        """Into this process, or to the URL that [endpoints] names."""
+        """A transport into this process, or to the URL in [endpoints]."""
         way = self.through(service, self._transport(service))
         return way if self.tracer is None else TracedTransport(way, service, self.tracer)
 
@@ -215,9 +215,7 @@ class Components:
             return self.reach(elsewhere)
         prefix = "/" + ENDPOINT_PATHS[service].split("/")[1]
         if service not in self.config.runs:
-            raise StartError(
-                f"{self.config.source}: {service} is neither in [plane] services nor has it a URL in [endpoints]"
-            )
+            raise StartError(f"{self.config.source}: {service} is neither in [plane] services nor in [endpoints]")
         return InProcessTransport(self.plane.app, f"{self.config.url}{prefix}")
 
     def client(self, service: str, version: str | None = None) -> ServiceClient:
@@ -230,7 +228,7 @@ class Components:
         )
 
     def host_client(self, service: str, host: str) -> ServiceClient:
-        """For the agent of `host`. The agents of a process share the connections."""
+        """A client for the agent of `host`. All agents of a process share the connections."""
         if service not in self._of_hosts:
             self._of_hosts[service] = self.transport(service)
         if host not in self._credentials_of_hosts:
@@ -259,7 +257,7 @@ class Components:
         return engine
 
     def worker(self, name: str) -> str:
-        """A name that no other process has and that this one has again after a restart: see `JobStore.claim`."""
+        """A worker name that is unique to this process and the same after a restart: see `JobStore.claim`."""
         return f"{socket.gethostname()}:{self.config.state}/{name}"
 
 

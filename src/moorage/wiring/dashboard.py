@@ -1,4 +1,4 @@
-"""The dashboard, which reaches all services as any client does: in this process, or where [endpoints] says."""
+"""Builds the dashboard, which reaches all services as clients do: in this process, or through [endpoints]."""
 
 import dataclasses
 import secrets
@@ -30,7 +30,7 @@ def build_dashboard(parts: Components) -> None:
         new_seed=lambda: secrets.token_urlsafe(24),
     )
     root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
-    # Browsers come with a cookie, which the pages judge; only where there is none to have the kernel says who calls.
+    # The pages themselves check the browser's cookie. The kernel authenticates callers only if sign-in is off.
     asked = parts if service.signing_in is None else dataclasses.replace(parts, authenticator=_Unasked(), identify=None)
     asked.serve(DASHBOARD_PATH.strip("/"), routes.api(service, root), service, routes.RULES)
 

@@ -1,4 +1,4 @@
-"""The host: virt driver, resource tracker, accelerator agent and their tasks."""
+"""Builds a host: virt driver, resource tracker, accelerator agent and their tasks; also additional simulated hosts."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 def build_agent(parts: Components) -> ProviderConfigReloader:
-    """Answers what keeps the provider configuration of the host."""
+    """Builds the agent; returns the object that reloads the host's provider configuration."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
     virt = _hypervisor(parts)
@@ -109,7 +109,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
         "accelerators": accelerators,
         "os_acc": acceleration,
     }
-    # The host reads its files first: a fault in them stops the start before a device is touched.
+    # The host reads its files first, so that an error in them stops the start before a device is touched.
     parts.plane.starts += [agent.start, reloader.record_start]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
@@ -120,7 +120,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     )
     parts.plane.reloads.append(lambda: _ask(watch, parts))
     parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), watch, *agent.tasks]
-    if options.virt_driver == "libvirt":  # simulated domains do nothing by themselves
+    if options.virt_driver == "libvirt":  # simulated domains never change by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
     return reloader
 
@@ -131,14 +131,14 @@ def _name_of(compute: ComputeClient, host: str, server: str) -> str | None:
 
 
 def build_accelerator_agent(parts: Components) -> None:
-    """The accelerators of a host whose servers are a real Nova's: grafted onto the provider that it made."""
+    """Builds the accelerator agent of a host whose servers a real Nova runs. Its providers go below Nova's provider."""
     options = parts.config.agent
     accelerators = _accelerator_agent(parts, options.host)
     tracker = ResourceTracker(
         driver=ExternalHypervisor(options.host),
         accelerators=accelerators,
         placement=PlacementClient(parts.host_client("placement", options.host)),
-        # Nova's compute agent reads the host's files: what they say is published by it.
+        # Nova's compute agent reads and publishes the provider configuration files.
         files=ProviderFiles(parts.config.state / "host" / "provider_config"),
         published=PublishedFile(parts.config.state / "host" / "published.json"),
         clock=parts.clock,
@@ -154,7 +154,7 @@ def build_accelerator_agent(parts: Components) -> None:
 
 def _hypervisor(parts: Components) -> VirtDriver:
     if parts.config.agent.virt_driver == "libvirt":
-        # Not before it is asked for: it needs bindings that other hosts do not have.
+        # Imported only on demand: it needs bindings that other hosts do not have.
         from moorage.wiring.libvirt_host import libvirt_driver
 
         return libvirt_driver(parts, _images_of(parts, parts.config.agent.host))
@@ -175,7 +175,7 @@ def _domains_task(parts: Components, virt: VirtDriver, compute: ComputeClient) -
 
 
 def _serve_os_acc(parts: Components, accelerators: AcceleratorAgent) -> None:
-    """For the os_acc of other processes of this host; our own agent needs no socket."""
+    """Serves os_acc on a socket for other processes of this host; our own agent needs no socket."""
     app = agent_api.wsgi_app(accelerators, parts.ids, parts.trail)
     wanted = parts.config.accelerator.agent_socket
     _serve_here(parts, app, wanted, "os-acc.sock", "[accelerator] agent_socket")
@@ -186,7 +186,7 @@ def _accelerator_tasks(parts: Components, accelerators: AcceleratorAgent) -> lis
 
 
 def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask:
-    """For those who bind accelerator requests by the API, as Nova does."""
+    """The task for requests that are bound through the API, as Nova does."""
     options = parts.config.agent
     return JobsTask(
         host=options.host,
@@ -227,13 +227,13 @@ def _releases_on_stop(parts: Components) -> bool:
 
 
 def _serve_here(parts: Components, app: WsgiApp, wanted: str, name: str, option: str) -> None:
-    """On a Unix socket: `wanted`, or `name` in the state directory."""
+    """Serves `app` on a Unix socket: `wanted`, or `name` in the state directory."""
     if not parts.has_sockets:
         return
     path = Path(wanted) if wanted else parts.config.state / name
     if not wanted and is_socket_path_too_long(path):
         log.warning(
-            "no socket: its path is too long; name a shorter one by the option",
+            "no socket: its path is too long; set a shorter path with the option",
             extra={"path": str(path), "option": option},
         )
         return
@@ -262,27 +262,27 @@ def _accelerator_agent(parts: Components, host: str) -> AcceleratorAgent:
 
 
 def _images_of(parts: Components, host: str) -> HostImageSource:
-    """Where the host fetches images: from the services that give it work."""
+    """The sources of images for the host: the services that send it jobs."""
     services = [name for name in ("compute", "accelerator") if parts.has(name)]
-    if "accelerator-agent" in parts.config.runs:  # its servers are a real Nova's
+    if "accelerator-agent" in parts.config.runs:  # a real Nova runs its servers
         services = ["accelerator"]
     return HostImageSource(host, [parts.host_client(name, host) for name in services])
 
 
 def _names(config: Config) -> NameScheme:
-    """Raises `StartError` where Moorage's own compute would ask for other classes than this host offers."""
+    """Raises `StartError` if Moorage's own compute would request other resource classes than this host offers."""
     names, ours = NameScheme(config.accelerator.names), [name for name in ("compute", "agent") if name in config.runs]
     if names is NameScheme.CYBORG and ours:
         raise StartError(
             f"{config.source}: [accelerator] names is cyborg, and [plane] services has {ours[0]}: a server of Moorage's "
-            "own compute asks for CUSTOM_ACCELERATOR_<TYPE> and would find no device of this host. Take names out; or, "
+            "own compute requests CUSTOM_ACCELERATOR_<TYPE> and would find no device on this host. Remove names; or, "
             "on a host of a real Nova, run accelerator-agent without compute and agent"
         )
     return names
 
 
 def _signatures(parts: Components) -> SignatureVerifier:
-    """Raises `StartError` for a directory that is not there, and for a demand that nothing could fulfil."""
+    """Raises `StartError` for a missing directory, or for required signatures that no key can verify."""
     options = parts.config.accelerator
     keys = parts.config.state / options.signature_keys if options.signature_keys else None
     return SignatureVerifier(
@@ -294,7 +294,7 @@ def _signatures(parts: Components) -> SignatureVerifier:
 
 
 def _accelerator_drivers(parts: Components, state: Path) -> list[AcceleratorDriver]:
-    """Raises `StartError` for a name or a device spec that cannot be meant."""
+    """Raises `StartError` for an unknown driver name or an invalid device spec."""
     options, source = parts.config.accelerator, parts.config.source
 
     def specs(option: str, text: str) -> tuple[DeviceSpec, ...]:
@@ -326,7 +326,11 @@ def host_description(parts: Components) -> HostDescription:
 
 
 def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -> None:
-    """The hosts after the first."""
+    """Builds the additional simulated hosts of this process: hundreds or thousands, for rehearsals and measurements.
+
+    Each has its own hypervisor, resource tracker and agent, like a host in its own process. They share threads, provider
+    configuration files and connections, and have no accelerators.
+    """
     described = host_description(parts)
     agents = []
     for name in parts.config.hosts[1:]:
@@ -361,7 +365,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
 
 
 def _start_agents(agents: Sequence[HostAgent], *, in_turn: bool) -> None:
-    """Raises the first error there is. In turn under virtual time, which has one order of things only."""
+    """Starts all agents; raises the first error. One after the other in virtual time, so that the order is fixed."""
     if in_turn:
         for agent in agents:
             agent.start()

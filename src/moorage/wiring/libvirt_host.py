@@ -1,4 +1,4 @@
-"""The virt driver `libvirt`, from the section [libvirt]. Imported only where it is configured."""
+"""Builds the virt driver `libvirt` from the section [libvirt]. Imported only where it is configured."""
 
 from pathlib import Path
 
@@ -24,9 +24,9 @@ except ModuleNotFoundError as error:
 
 
 def libvirt_driver(parts: Components, source: HostImageSource) -> LibvirtDriver:
-    """`source`: where images are fetched."""
+    """`source`: where the host fetches images."""
     options = parts.config.libvirt
-    # Guests live in the time of the world, whatever time the plane rehearses.
+    # Guests use the real time, even if the plane rehearses another.
     clock = SystemClock()
     directory = Path(options.instances_path or parts.config.state / "host" / "instances")
     cache = DigestCache(directory / "cache", max_bytes=options.image_cache_bytes, clock=clock)

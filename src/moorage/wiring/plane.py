@@ -1,4 +1,4 @@
-"""A plane, part after part."""
+"""Builds a plane part by part, in order."""
 
 from collections.abc import Callable, Mapping
 
@@ -61,16 +61,16 @@ def build_plane(
     through: Callable[[str, Transport], Transport] | None = None,
     has_sockets: bool = True,
 ) -> Plane:
-    """The plane that `config` describes; nothing runs yet. Raises `StartError` for what cannot be used.
+    """The plane for `config`; nothing runs yet. Raises `StartError` for invalid options.
 
-    The arguments after `ids` are for tests and simulations, which run several processes of a cloud in one:
+    The arguments after `ids` are for tests and simulations, which run several processes of a cloud in one process:
 
-    * `reach` leads to the URLs of [endpoints], and `hints` replaces [plane] hints.
+    * `reach` creates transports to the URLs in [endpoints], and `hints` replaces [plane] hints.
     * `wakeups` is shared by planes that wake each other's tasks.
-    * `authenticator` replaces [identity]: no users are opened, and the identity service is not built.
-    * `credentials` are those with which services of this process call each other; needed with `authenticator`.
-    * `host_credentials` are those of the agent of the host of this name; without it agents have `credentials`.
-    * `through` wraps each transport of the clients of this process; its first argument is the service, or ``os_acc``.
+    * `authenticator` replaces [identity]: no users are read, and the identity service is not built.
+    * `credentials` are for calls between the services of this process; required with `authenticator`.
+    * `host_credentials` returns the credentials of a host's agent; without it, agents use `credentials`.
+    * `through` wraps every client transport of this process; its first argument is the service, or ``os_acc``.
     * `has_sockets`: whether a host serves its local commands on Unix sockets.
     """
     parts = _parts(config, clock or _clock(config), ids or RandomIds(), wakeups or Wakeups(), hints, authenticator)
@@ -95,7 +95,7 @@ def build_plane(
         if name in config.runs:
             build_part(parts)
     if plane.engines.keys() & {"compute", "accelerator"}:
-        # Not for who has no table of jobs: it brings the clients of all services with it.
+        # Only with a table of jobs: the import loads the clients of all services.
         from moorage.wiring.audit import build_audit
 
         build_audit(parts)
@@ -157,7 +157,7 @@ def _proxies(config: Config) -> TrustedProxies:
         return TrustedProxies(comma_separated(config.server.proxies))
     except ValueError as error:
         raise StartError(
-            f"{config.source}: [server] proxies: {error}; write addresses or networks, 10.0.0.0/8"
+            f"{config.source}: [server] proxies: {error}; use addresses or networks such as 10.0.0.0/8"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""What the section [enforcement] says: the limits of leases, and the operator's own service that is asked about them."""
+"""Settings of the reservation service from [enforcement] (limits, external approval) and [before_end] (notices)."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,15 @@ def _amounts(config: Config, name: str, option: str) -> dict[str, int]:
     for text in comma_separated(option):
         key, _, number = (word.strip() for word in text.partition("="))
         if not key or not number.isdecimal():
-            raise StartError(f"{config.source}: [enforcement] {name} has {text!r}; write CLASS=AMOUNT, VCPU=100")
+            raise StartError(
+                f"{config.source}: [enforcement] {name} has {text!r}; use CLASS=AMOUNT, for example VCPU=100"
+            )
         amounts[key] = int(number)
     return amounts
 
 
 def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None]":
-    """What leases must keep to, and whom to ask besides. Raises `StartError`."""
+    """The limits for leases, and the external service that must approve them. Raises `StartError`."""
     from moorage.reservation.booking.enforcement import Rules
     from moorage.reservation.booking.external_enforcement import ExternalService
     from moorage.reservation.model.limits import ProjectLimits
@@ -40,7 +42,7 @@ def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None
             f"{config.source}: [enforcement] enabled_filters has {unknown[0]}; there are {', '.join(sorted(_FILTERS))}"
         )
     if options.limit_period_days < 1:
-        raise StartError(f"{config.source}: [enforcement] limit_period_days must be 1 at least")
+        raise StartError(f"{config.source}: [enforcement] limit_period_days must be at least 1")
     rules = Rules(
         max_duration_s=options.max_lease_duration if "MaxLeaseDurationFilter" in filters else -1,
         exempt=frozenset(comma_separated(options.max_lease_duration_exempt_project_ids)),
@@ -60,7 +62,7 @@ def enforcement_settings(config: Config) -> "tuple[Rules, ExternalService | None
     for name, url in urls.items():
         if url and not (url.startswith(("http://", "https://")) and urlsplit(url).netloc):
             raise StartError(
-                f"{config.source}: [enforcement] external_service_{name}_endpoint is no http(s) URL: {url}"
+                f"{config.source}: [enforcement] external_service_{name}_endpoint is not an http(s) URL: {url}"
             )
     if not any(urls.values()):
         raise StartError(f"{config.source}: [enforcement] ExternalServiceFilter is enabled and has no endpoint")
@@ -85,7 +87,7 @@ def before_end_settings(config: Config) -> dict[str, Any]:
     for text in comma_separated(options.webhook_origins):
         parts = split_url(text)
         if parts is None or parts[1] != "/":
-            raise StartError(f"{where} webhook_origins has {text}; write https://host or https://host:port")
+            raise StartError(f"{where} webhook_origins has {text}; use https://host or https://host:port")
         origins.add(parts[0])
     mail = _mail(config, where)
     domains = frozenset(word.lower() for word in comma_separated(options.mail_domains))
@@ -105,10 +107,14 @@ def _mail(config: Config, where: str) -> "MailServer | None":
         return None
     host, _, port = options.smtp_server.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise StartError(f"{where} smtp_server is {options.smtp_server}; write host:port, mail.example.org:587")
+        raise StartError(
+            f"{where} smtp_server is {options.smtp_server}; use host:port, for example mail.example.org:587"
+        )
     if domain_of(options.mail_sender) is None:
-        raise StartError(f"{where} mail_sender must be an address where there is an smtp_server")
+        raise StartError(f"{where} mail_sender must be an email address if smtp_server is set")
     if options.smtp_user and options.smtp_security == "none":
-        raise StartError(f"{where} smtp_user needs smtp_security starttls or tls: the password would be sent in clear")
+        raise StartError(
+            f"{where} smtp_user needs smtp_security starttls or tls: the password would be sent unencrypted"
+        )
     sender, security = options.mail_sender, options.smtp_security
     return MailServer(host.strip("[]"), int(port), security, sender, options.smtp_user, options.smtp_password)

@@ -1,8 +1,8 @@
-"""The scheduler as `[scheduler]` has it, with the filters and weighers that other packages bring by their entry points.
+"""The scheduler's settings from [scheduler], with filters and weighers from other packages' entry points.
 
-A filter that fails says nothing of a host, so the host is left out, with a reason that names the filter: a rule that
-keeps hosts apart must not be off because it is broken, and no server waits for a defect that tries will not mend. A
-weigher only says which host is the better one: where it fails it says nothing, and the others decide.
+A filter that fails rejects the host, with a reason that names the filter: a rule that separates hosts must not be
+ignored because it is broken, and the server must not wait for a defect that retries do not fix. A weigher that fails
+is ignored for that host, since it only ranks hosts.
 """
 
 import logging
@@ -26,7 +26,7 @@ WEIGHERS_GROUP = "moorage.scheduler.weighers"
 
 
 def scheduler_options(config: Config) -> SchedulerSettings:
-    """Raises `StartError` for a multiplier, a filter or a weigher that is none."""
+    """Raises `StartError` for an invalid multiplier, filter or weigher."""
     options, weighers = config.scheduler, _weighers(config)
     return SchedulerSettings(
         max_placement_results=options.max_placement_results,
@@ -54,7 +54,7 @@ def _multipliers(config: Config, known: list[str]) -> dict[str, float]:
             name = ""
         if name not in known:
             raise StartError(
-                f"{config.source}: [scheduler] weight_multipliers has {text!r}; write ram=-1.0; weighers are "
+                f"{config.source}: [scheduler] weight_multipliers has {text!r}; use a form such as ram=-1.0; weighers are "
                 + ", ".join(known)
             )
     return multipliers
@@ -67,21 +67,20 @@ def _filters(config: Config) -> dict[str, Filter]:
 
 
 def _weighers(config: Config) -> dict[str, Weigher]:
-    """{name: weigher}. A name of ours would be two weighers with one factor."""
+    """{name: weigher}. The name of a built-in weigher is refused: one factor would apply to both."""
     found = _loaded(config, "weighers", WEIGHERS_GROUP, config.scheduler.weighers)
     if ours := [name for name in found if name in WEIGHERS]:
         raise StartError(
-            f"{config.source}: [scheduler] weighers has {ours[0]}, the name of a weigher of Moorage's own; its package "
-            "must call it something else"
+            f"{config.source}: [scheduler] weighers has {ours[0]}, the name of a built-in weigher; its package must rename it"
         )
     return {name: partial(_weighs, name, weigher) for name, weigher in found.items()}
 
 
 def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Callable[..., object]]:
-    """{name: function}, in the order of the option. Raises `StartError` for what is not there or cannot be loaded."""
+    """{name: function}, in the order of the option. Raises `StartError` for a missing or broken entry point."""
     loaded: dict[str, Callable[..., object]] = {}
     names = comma_separated(text)
-    # Reads the metadata of every installed package, 20 ms in all: not where nothing is asked for.
+    # Reads the metadata of all installed packages (20 ms), so only if the option is set.
     there = entry_points(group=group) if names else EntryPoints()
     for name in names:
         where = f"{config.source}: [scheduler] {option} has {name}"
@@ -90,10 +89,10 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
             raise StartError(f"{where}; installed packages have {known} in the group {group}")
         try:
             function: Any = there[name].load()
-        except Exception as error:  # whatever that package does when it is imported
+        except Exception as error:  # the package's import can raise anything
             raise StartError(f"{where}, which cannot be loaded: {there[name].value}: {error}") from error
         if not callable(function):
-            raise StartError(f"{where}, which is no function: {there[name].value}")
+            raise StartError(f"{where}, which is not a function: {there[name].value}")
         loaded[name] = function
     return loaded
 
@@ -106,13 +105,13 @@ def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: S
         return f"the filter {name} failed; the log of compute says how"
     if reason is None or isinstance(reason, str):
         return reason
-    # Nova's filters answer True for a host that will do.
-    log.error("a filter answers neither a reason nor None", extra={"filter": name, "answer": repr(reason)})
+    # Nova's filters return True for a suitable host.
+    log.error("a filter returned neither a reason nor None", extra={"filter": name, "answer": repr(reason)})
     return f"the filter {name} answers neither a reason nor None"
 
 
 def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, task: WeigherInput) -> float:
-    """NaN where it says nothing."""
+    """The weight; NaN if the weigher failed."""
     try:
         number = weigher(facts, task)
     except Exception:  # other people's code: see above
@@ -120,5 +119,5 @@ def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, task: W
         return math.nan
     if isinstance(number, int | float) and math.isfinite(number):
         return float(number)
-    log.error("a weigher answers no number", extra={"weigher": name, "answer": repr(number)})
+    log.error("a weigher did not return a number", extra={"weigher": name, "answer": repr(number)})
     return math.nan

@@ -1,6 +1,6 @@
-"""One function per service: its database, its use cases, its routes, and its task where it has one.
+"""One function per service, which builds its database, use cases, routes and background tasks.
 
-Each imports what it builds: a process that serves placement alone starts in half the time.
+Each function imports what it builds: a process that serves placement alone starts in half the time.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from moorage.placement.client.placement_client import PlacementClient
     from moorage.scheduler.options import SchedulerSettings
 
-#: Shorter than this a process that is busy for a while would read everything again and again.
+#: With a shorter history, a process that was busy for a while would have to read everything again.
 LEAST_HISTORY_S = 60
-#: Of what is kept for days: a century.
+#: Maximum for options in days: a century.
 MOST_DAYS = 36_500
 
-#: A shorter lease would run out between two renewals now and then; a writer waits for the end of a longer one.
+#: (shortest, longest). A shorter lease might expire between two renewals; other writers wait for the end of a longer one.
 LEASE_S = (0.3, 5.0)
 
 
@@ -37,14 +37,14 @@ def build_identity(parts: Components) -> None:
     from moorage.identity.service import IdentityService
 
     if parts.identity is None:
-        return  # Keystone serves it, or nobody needs it
+        return  # Keystone serves it, or there are no users
     endpoints = {name: _public_endpoint(parts, name) for name in ENDPOINT_PATHS}
     service = IdentityService(parts.identity, endpoints, region=parts.config.plane.region)
     parts.serve("identity", identity_routes.API, service, identity_routes.RULES)
 
 
 def _public_endpoint(parts: Components, service: str) -> str:
-    """For the catalogue: below this process, or the URL of [endpoints] with the version that clients expect."""
+    """The URL for the catalogue: in this process, or from [endpoints] with the version that clients expect."""
     elsewhere: str = getattr(parts.config.endpoints, service)
     _, _, version = ENDPOINT_PATHS[service][1:].partition("/")
     return f"{elsewhere.rstrip('/')}/{version}".rstrip("/") if elsewhere else ENDPOINT_PATHS[service]
@@ -62,7 +62,7 @@ def build_placement(parts: Components) -> None:
         engine,
         parts.clock,
         parts.ids,
-        watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one is for everybody else
+        watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one thread stays free
         memory_s=options.memory_s,
         lease_s=_lease_s(parts.config),
         registry=parts.plane.metrics.registry,
@@ -81,7 +81,7 @@ def _history(config: Config) -> timedelta:
     history_s = config.placement.history_s
     if history_s < LEAST_HISTORY_S:
         raise StartError(
-            f"{config.source}: [placement] history_s is {history_s}; it must be {LEAST_HISTORY_S} at least, for "
+            f"{config.source}: [placement] history_s is {history_s}; it must be at least {LEAST_HISTORY_S}, because "
             "other processes learn of writes from the same log"
         )
     return timedelta(seconds=history_s)
@@ -231,14 +231,14 @@ def _compute_tasks(
 
 
 def _device_profiles(parts: Components) -> "AcceleratorClient | None":
-    """None in a cloud without accelerators, where no flavor can name a profile."""
+    """A client for device profiles; None in a cloud without accelerators."""
     from moorage.accelerator.client import AcceleratorClient
 
     return AcceleratorClient(parts.client("accelerator")) if parts.has("accelerator") else None
 
 
 def _quotas(config: Config) -> dict[str, int]:
-    """The limits of projects that have none of their own. Raises `StartError`."""
+    """Default limits, for projects without their own. Raises `StartError`."""
     from moorage.compute.model.quota import CLASS_PREFIX, DEFAULTS, is_class
 
     options = config.compute
@@ -255,10 +255,12 @@ def _quotas(config: Config) -> dict[str, int]:
     for text in filter(None, (part.strip() for part in options.quota_classes.split(","))):
         name, _, units = (word.strip() for word in text.partition("="))
         if not is_class(name) or not units.removeprefix("-").isdecimal():
-            raise StartError(f"{config.source}: [compute] quota_classes has {text!r}; write CLASS=LIMIT, CUSTOM_GOLD=4")
+            raise StartError(
+                f"{config.source}: [compute] quota_classes has {text!r}; use CLASS=LIMIT, for example CUSTOM_GOLD=4"
+            )
         limits[f"{CLASS_PREFIX}{name}"] = int(units)
     if low := sorted(name for name, limit in limits.items() if limit < -1):
-        raise StartError(f"{config.source}: [compute] limit of {low[0]} is {limits[low[0]]}; -1 is no limit")
+        raise StartError(f"{config.source}: [compute] limit of {low[0]} is {limits[low[0]]}; use -1 for no limit")
     return limits
 
 
@@ -300,7 +302,7 @@ def _days(config: Config, section: str, name: str, days: int) -> int:
 
 
 def _job_pruning(parts: Components, service: str, engine: Engine, jobs: Table, days: int) -> "list[Task]":
-    """Of audits the last one stays: the metrics tell it."""
+    """Deletes old finished jobs. The last audit is kept, because the metrics show it."""
     from moorage.audit.schedule import KEY
     from moorage.jobs.store import JobStore, PruningTask
 
@@ -350,7 +352,7 @@ def build_reservation(parts: Components) -> None:
 
 
 def requests_at_once(clock: Clock) -> int:
-    """Of leases that start together. Where time is only told, one after the other: the same order each time."""
+    """Maximum number of parallel requests when leases start. One in virtual time, so that the order is fixed."""
     from moorage.reservation.events.parallel_requests import REQUESTS_AT_ONCE
 
     return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
@@ -375,7 +377,7 @@ def build_accelerator_agent(parts: Components) -> None:
 
     if "agent" in parts.config.runs:
         raise StartError(
-            f"{parts.config.source}: [plane] services names both agent and accelerator-agent; the agent has "
-            "accelerators too: take accelerator-agent out, or agent where another service has the host's servers"
+            f"{parts.config.source}: [plane] services names both agent and accelerator-agent; the agent includes "
+            "accelerators: remove accelerator-agent, or remove agent if another service runs the host's servers"
         )
     host.build_accelerator_agent(parts)

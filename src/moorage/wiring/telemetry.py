@@ -1,4 +1,4 @@
-"""Switches traces on where [tracing] endpoint says where they go."""
+"""Builds the tracer from [tracing] and the audit trail from [trail]."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ from moorage.telemetry.trail import MAX_ENTRY_BYTES, Trail, TrailFile, TrailSink
 
 
 def open_tracer(config: Config) -> "tracing.Tracer | None":
-    """None where traces are off. Raises `StartError`."""
+    """The tracer; None if tracing is off. Raises `StartError`."""
     options = config.tracing
     if not options.endpoint:
         return None
@@ -32,7 +32,7 @@ def open_tracer(config: Config) -> "tracing.Tracer | None":
 
 
 def trace_statements(engine: Engine, service: str, tracer: tracing.Tracer) -> None:
-    """A span for each statement that goes through SQLAlchemy or is prepared, with its text and never its values."""
+    """Records a span for each statement that is prepared or goes through SQLAlchemy: its text, never its values."""
     open_spans: dict[int, contextlib.AbstractContextManager[object]] = {}
 
     @contextlib.contextmanager
@@ -64,7 +64,7 @@ _MIB = 1 << 20
 
 
 def open_trail(config: Config, clock: Clock, metrics: Metrics) -> Trail | None:
-    """None where none is kept. Nothing is opened yet. Raises `StartError`."""
+    """The audit trail; None if it is off. Opens nothing yet. Raises `StartError`."""
     options = config.trail
     if not options.enabled:
         return None
@@ -72,14 +72,16 @@ def open_trail(config: Config, clock: Clock, metrics: Metrics) -> Trail | None:
     if options.path:
         rotate_bytes = int(options.rotate_mb * _MIB)
         if rotate_bytes < MAX_ENTRY_BYTES:
-            raise StartError(f"{config.source}: [trail] rotate_mb is {options.rotate_mb:g}; it must be 0.004 at least")
+            raise StartError(f"{config.source}: [trail] rotate_mb is {options.rotate_mb:g}; it must be at least 0.004")
         if not 1 <= options.keep <= _MOST_KEPT:
             raise StartError(f"{config.source}: [trail] keep is {options.keep}; it takes 1 to {_MOST_KEPT}")
         sinks.append(TrailFile(config.state / options.path, rotate_bytes=rotate_bytes, keep=options.keep))
     if options.syslog:
         sinks.append(SyslogSink(options.syslog, clock))
     if not sinks:
-        raise StartError(f"{config.source}: [trail] names neither path nor syslog; set enabled = false for no trail")
+        raise StartError(
+            f"{config.source}: [trail] has neither path nor syslog; set enabled = false to turn the trail off"
+        )
     return Trail(
         sinks,
         clock,

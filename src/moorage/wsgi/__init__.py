@@ -1,8 +1,9 @@
-"""Each service as a WSGI application, for whoever runs such servers anyway: ``gunicorn moorage.wsgi.placement:application``.
+"""Each service as a WSGI application for other WSGI servers: ``gunicorn moorage.wsgi.placement:application``.
 
-The configuration is that of ``MOORAGE_CONFIG``; of [plane] services each module serves its own, with identity beside it
-where users are ours, and reaches the others by [endpoints]; the dashboard reaches identity so, too. The background tasks of a service run in one process of a state
-directory at a time, whichever comes first; the next one takes over when that ends. `moorage up` needs none of this.
+The environment variable ``MOORAGE_CONFIG`` names the configuration. Each module serves its own service, with identity
+in the same process if users are built in, and reaches other services through [endpoints]; the dashboard reaches
+identity through [endpoints], too. The background tasks of a service run in one process per state directory; when that
+process ends, another one takes over. `moorage up` does not use this package.
 
-`entry`: how an application is made, and made again in a process that was forked.
+`entry` builds the application, and rebuilds it in a forked process. The other modules only name a service.
 """

@@ -1,4 +1,4 @@
-"""A plane behind somebody else's WSGI server, which has processes, threads and signals of its own."""
+"""A plane behind another WSGI server, which has its own processes, threads and signals."""
 
 import atexit
 import dataclasses
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
 
-#: A process looks this often whether another one still has the tasks.
+#: Seconds between two attempts of a process to take over the background tasks.
 TASKS_AFTER_S = 1.0
 
 
 class Application:
-    """A WSGI callable. Made at import; made anew in a process that a server forks from the one that imported it.
+    """A WSGI callable. It is built at import, and built again in a process that the server forks after the import.
 
-    What was made at import ends before such a fork: a thread that is in the middle of something then leaves its locks
-    taken in the new process for ever, and SQLite does not survive one with an open database.
+    It is shut down before such a fork: otherwise a running thread would leave its locks taken forever in the new process,
+    and SQLite does not survive a fork with an open database.
     """
 
     def __init__(self, service: str) -> None:
@@ -36,14 +36,14 @@ class Application:
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
         self._made()
-        # The new process is a worker, as far as we know: its tasks do not wait for somebody's first request.
+        # The new process is probably a worker, so its tasks start without waiting for a first request.
         os.register_at_fork(
             before=self._end, after_in_child=lambda: threading.Thread(target=self._made, daemon=True).start()
         )
         atexit.register(self._end)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        # A server that mounts us below our own name has taken it from the path; we look for it there.
+        # A server that mounts the application below its own name has removed that name from the path; put it back.
         root: str = environ.get("SCRIPT_NAME", "")
         if root.endswith(self._prefix):
             environ["SCRIPT_NAME"] = root.removesuffix(self._prefix)
@@ -64,7 +64,7 @@ class Application:
 
 
 class _Serving:
-    """A plane with one service, prepared; its tasks run from when no other process of the state directory runs them."""
+    """A prepared plane with one service. Its tasks start when no other process of the state directory runs them."""
 
     def __init__(self, service: str) -> None:
         config = _config(service)
@@ -72,7 +72,7 @@ class _Serving:
         self.plane = build_plane(config)
         self.plane.prepare()
         self._ending = threading.Event()
-        #: ends with the process at the latest
+        #: released at the latest when the process ends
         self._lock = (config.state / f"duties-{service}.lock").open("w", encoding="ascii")
         self._waiting = threading.Thread(target=self._take_tasks, name="duties", daemon=True)
         self._waiting.start()
@@ -84,25 +84,25 @@ class _Serving:
         self._lock.close()
 
     def _take_tasks(self) -> None:
-        # A server that forks what it has imported does so before the first attempt: its tasks do not even begin.
+        # A server that forks after the import does so before the first attempt, so its tasks never start.
         while not self._ending.wait(TASKS_AFTER_S):
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 continue
-            log.info("the tasks of this state directory run here now")
+            log.info("this process now runs the tasks of this state directory")
             self.plane.start_tasks()
             return
 
 
 def _config(service: str) -> Config:
-    """Of the file that MOORAGE_CONFIG names, with this service alone. Raises `StartError`."""
+    """The configuration that MOORAGE_CONFIG names, reduced to this service. Raises `StartError`."""
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
-        raise StartError(f"{CONFIG_VARIABLE} is not set; let it name the configuration file of {service}")
+        raise StartError(f"{CONFIG_VARIABLE} is not set; set it to the configuration file of {service}")
     config = load(Path(path))
     services = {service}
-    # Tokens are judged where users are kept; the dashboard judges none, it asks identity as a browser's client.
+    # Tokens are checked where the users are. The dashboard checks none; it asks identity, as a browser's client would.
     if service != "dashboard" and config.identity.mode in ("embedded", "http_basic"):
         services.add("identity")
     os.umask(0o077)

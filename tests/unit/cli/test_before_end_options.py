@@ -42,10 +42,10 @@ lent_hosts = snapshot"""
         ("webhook_origins = hooks.example.org", "webhook_origins has hooks.example.org"),
         ("webhook_origins = https://hooks.example.org/path", "write https://host"),
         ("smtp_server = mail.example.org", "write host:port"),
-        ("smtp_server = mail.example.org:25", "mail_sender must be an address"),
+        ("smtp_server = mail.example.org:25", "mail_sender must be an email address"),
         (
             "smtp_server = m:25\nmail_sender = a@b.c\nsmtp_user = u\nsmtp_security = none",
-            "the password would be sent in clear",
+            "the password would be sent unencrypted",
         ),
     ],
 )

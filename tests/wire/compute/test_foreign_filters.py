@@ -143,7 +143,7 @@ def test_one_that_fails_leaves_the_host_out_and_says_so(plane, with_filters, cap
     [
         ("quite", "has quite; installed packages have absent, broken, for_gold, number, of_nova, quiet in the group"),
         ("absent", "has absent, which cannot be loaded: outside_filters:absent: "),
-        ("number", "has number, which is no function: outside_filters:number"),
+        ("number", "has number, which is not a function: outside_filters:number"),
     ],
 )
 def test_one_that_is_none_ends_the_start(package, name, why):
@@ -174,7 +174,7 @@ def test_a_weigher_of_another_package_says_which_host_is_the_better_one(plane, w
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("fails", "a weigher failed"), ("no_number", "a weigher answers no number")]
+    ("name", "said"), [("fails", "a weigher failed"), ("no_number", "a weigher did not return a number")]
 )
 def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filters, caplog, name, said):
     hosts = with_filters(weighers=f"{name},fewest", weight_multipliers=f"{name}=1000,fewest=100")
@@ -191,9 +191,9 @@ def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filter
             "weighers has fewst; installed packages have absent, fails, fewest, no_number, number, ram",
         ),
         ({"weighers": "absent"}, "weighers has absent, which cannot be loaded: outside_filters:absent: "),
-        ({"weighers": "number"}, "weighers has number, which is no function: outside_filters:number"),
-        ({"weighers": "ram"}, "weighers has ram, the name of a weigher of Moorage's own"),
-        ({"weight_multipliers": "fewest=2"}, "weight_multipliers has 'fewest=2'; write ram=-1.0; weighers are ram, "),
+        ({"weighers": "number"}, "weighers has number, which is not a function: outside_filters:number"),
+        ({"weighers": "ram"}, "weighers has ram, the name of a built-in weigher"),
+        ({"weight_multipliers": "fewest=2"}, "weight_multipliers has 'fewest=2'; use a form such as ram=-1.0; weighers are ram, "),
     ],
 )
 def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
