@@ -68,14 +68,14 @@ BROKEN = {
 
 
 def broken_files(tour: Tour) -> None:
-    tour.title("1. Provider configuration: a broken file stops the agent and says why")
+    tour.title("1. Provider configuration: a broken file stops the agent, with a reason")
     file = _configuration_file(tour)
     for claim, (text, words) in BROKEN.items():
         file.write_text(text)
         _refused_start(tour, claim, file, words)
     file.write_text(LLC_MAPPING)
     file.chmod(0o666)
-    _refused_start(tour, "others may write it", file, ("writ",))
+    _refused_start(tour, "other users may write it", file, ("writ",))
     file.chmod(0o600)
 
 
@@ -96,11 +96,11 @@ def _refused_start(tour: Tour, claim: str, file: Path, words: tuple[str, ...]) -
     message = done.stderr.strip()
     tour.say(f"$ moorage up\n{message}")
     told = file.name in message and all(word in message for word in words)
-    tour.check(f"refused, naming file and place: {claim}", holds=done.returncode != 0 and told, found=done)
+    tour.check(f"rejected, with file and position: {claim}", holds=done.returncode != 0 and told, found=done)
 
 
 def provider_configuration(tour: Tour) -> None:
-    tour.title("1. Provider configuration: the spec's own example")
+    tour.title("1. Provider configuration: the example of the specification")
     tour.say((tour.state / "provider_config" / "10-llc.yaml").read_text())
     tour.start()
     tour.run("openstack resource provider list -c name -c generation")
@@ -109,13 +109,13 @@ def provider_configuration(tour: Tour) -> None:
     rows = tour.rows(f"openstack resource provider inventory list {root}")
     llc = next((row for row in rows if row["resource_class"] == "CUSTOM_LLC"), {})
     wanted = {"total": 22, "reserved": 2, "min_unit": 1, "max_unit": 11, "step_size": 1, "allocation_ratio": 1.0}
-    tour.check("CUSTOM_LLC is published as the file says", holds=wanted.items() <= llc.items(), found=llc)
+    tour.check("CUSTOM_LLC is published as configured", holds=wanted.items() <= llc.items(), found=llc)
     traits = tour.run(f"openstack resource provider trait list {root} -f value")
     tour.check("CUSTOM_P_STATE_ENABLED is published", holds="CUSTOM_P_STATE_ENABLED" in traits.split(), found=traits)
 
 
 def discovery(tour: Tour) -> None:
-    tour.title("2. Devices are nested providers; discovered again, nothing changes")
+    tour.title("2. Devices are nested providers; a second discovery changes nothing")
     before = tour.generations()
     tour.check(
         "two FPGAs with three regions, four GPUs, a NUMA pair", holds=_devices(tour, before) == (3, 4, 2), found=before
@@ -129,10 +129,10 @@ def discovered_again(tour: Tour) -> None:
     before = tour.generations()
     tour.stop()
     (tour.state / "provider_config" / "10-llc.yaml").write_text(LLC_LIST)
-    tour.say("   restarted, with the other spelling of `additional` (a list, as in files for Nova)")
+    tour.say("   restarted with the other form of `additional` (a list, as in files for Nova)")
     tour.start()
     after = tour.generations()
-    tour.check("no generation moved: nothing was written", holds=before == after, found=(before, after))
+    tour.check("no generation changed: nothing was written", holds=before == after, found=(before, after))
 
 
 def _devices(tour: Tour, names: dict[str, int]) -> tuple[int, int, int]:
@@ -167,7 +167,7 @@ def custom_classes(tour: Tour) -> None:
 
 def bad_flavor(tour: Tour) -> None:
     message = tour.run("openstack flavor set --property resources:CUSTOM_LLC=-1 llc2", refused=True)
-    tour.check("a negative amount is refused when the flavor is made", holds="CUSTOM_LLC" in message, found=message)
+    tour.check("a negative amount is refused when the flavor is set", holds="CUSTOM_LLC" in message, found=message)
 
 
 def _region_id(traits: str) -> str:
@@ -208,7 +208,7 @@ def programmed_accelerator(tour: Tour) -> None:
     domain = _domain(tour, server["id"])
     tour.say(domain)
     wanted = f'bus="0x{address[5:7]}" slot="0x{address[8:10]}" function="0x{address[11]}"'
-    tour.check(f"the domain definition has {address}", holds=wanted in domain.replace("'", '"'), found=wanted)
+    tour.check(f"the domain definition contains {address}", holds=wanted in domain.replace("'", '"'), found=wanted)
     traits = tour.run(f"openstack resource provider trait list {_provider_of(tour, server)} -f value")
     function = f"_FUNCTION_{AES.upper().replace('-', '_')}"
     tour.check("the region's provider carries the function's trait", holds=function in traits, found=traits)
@@ -239,7 +239,7 @@ def _provider_of(tour: Tour, server: dict[str, Any]) -> str:
 def _check_freed(tour: Tour, server_id: str) -> None:
     tour.until("its allocations are gone", lambda: (not tour.allocation(server_id), tour.allocation(server_id)))
     rows = tour.rows("openstack accelerator arq list")
-    tour.check("no accelerator is attached any more", holds=not rows, found=rows)
+    tour.check("no accelerator is attached", holds=not rows, found=rows)
     tour.check("the domain is gone", holds=not _domain(tour, server_id), found=_domain(tour, server_id))
 
 
@@ -247,7 +247,7 @@ def two_bitstreams(tour: Tour) -> None:
     _upload(tour, "aes-128-again", AES)
     tour.run("openstack server create crypto-2 --flavor fpga.aes --image tiny --nic none -c name")
     tour.until(
-        "with two bitstreams for one function the create fails",
+        "with two bitstreams for one function, the server cannot be created",
         lambda: ((found := tour.server("crypto-2"))["status"] == "ERROR", found["status"]),
     )
     server = tour.server("crypto-2")
@@ -261,7 +261,7 @@ def two_bitstreams(tour: Tour) -> None:
 
 
 def reservation(tour: Tour) -> None:
-    tour.title("5. Three instances reserved on one host, for one hour")
+    tour.title("5. Three instances reserved on one host for one hour")
     tour.run("openstack reservation host create compute-1 -c hypervisor_hostname -c vcpus -c reservable")
     host = tour.provider("blazar_compute-1")
     now = tour.run("moorage clock")
@@ -277,7 +277,7 @@ def reservation(tour: Tour) -> None:
     tour.run(f"openstack resource provider inventory list {host} -c resource_class -c total -c max_unit -c used")
     rows = tour.rows(f"openstack resource provider inventory list {host}")
     totals = {row["resource_class"]: row["total"] for row in rows}
-    tour.check("3 of the reservation's class on blazar_compute-1", holds=totals == {name: 3}, found=totals)
+    tour.check("blazar_compute-1 has 3 of the reservation's resource class", holds=totals == {name: 3}, found=totals)
     tour.run(f"openstack flavor show {rid} -c name -c access_project_ids -c os-flavor-access:is_public -c properties")
     for number in (1, 2, 3):
         tour.run(
@@ -285,10 +285,10 @@ def reservation(tour: Tour) -> None:
         )
     tour.run(f"openstack server create team-4 --flavor {rid} --image tiny --nic none -c name")
     tour.until(
-        "the fourth gets no valid host", lambda: ((s := tour.server("team-4"))["status"] == "ERROR", s["status"])
+        "the fourth server gets no valid host", lambda: ((s := tour.server("team-4"))["status"] == "ERROR", s["status"])
     )
     fault = tour.fault("team-4")
-    tour.check("with the reason", holds="No valid host" in fault and name in fault, found=fault)
+    tour.check("the fault names the reservation's class", holds="No valid host" in fault and name in fault, found=fault)
     tour.run("openstack flavor create plain --vcpus 1 --ram 64 --disk 1 -c name")
     tour.run("openstack server create stray --flavor plain --image tiny --nic none -c name")
     tour.until(
@@ -303,7 +303,7 @@ def reservation(tour: Tour) -> None:
 
 def _lease_end(tour: Tour, rid: str, name: str, host: str) -> None:
     tour.run("moorage clock advance 1h")
-    tour.until("at its end the lease terminates", lambda: ((s := _lease(tour)["status"]) == "TERMINATED", s))
+    tour.until("the lease terminates at its end", lambda: ((s := _lease(tour)["status"]) == "TERMINATED", s))
     servers = tour.run("openstack server list --all-projects -f value -c Name", shown=False).split()
     tour.check("the servers are gone", holds=not any(name.startswith("team-") for name in servers), found=servers)
     flavors = tour.run("openstack flavor list --all -f value -c ID", shown=False).split()
@@ -328,19 +328,19 @@ def _minutes_after(iso: str, minutes: int) -> str:
 
 
 def killed(tour: Tour) -> None:
-    tour.title("6. The whole plane is killed while a region is being programmed")
+    tour.title("6. The whole plane is killed while a region is programmed")
     _upload(tour, "fft", FFT)
     _function_flavor(tour, "fpga.fft", FFT)
     control = tour.state / "accelerators" / "simulated" / "control.json"
     control.write_text('{"latency_s": {"program": 3}}')
-    tour.say(f"   the simulated devices are told to take 3 s ({control.name})")
+    tour.say(f"   the simulated devices now take 3 s to program ({control.name})")
     tour.run("openstack server create spectrum-1 --flavor fpga.fft --image tiny --nic none -c name")
     _wait_for_programming(tour)
-    tour.say("   a region is being programmed: kill -9")
+    tour.say("   a region is programmed now: kill -9")
     tour.stop(signal.SIGKILL)
     tour.start()
     tour.until(
-        "the server ends ACTIVE or in ERROR with a reason",
+        "the server becomes ACTIVE, or ERROR with a reason",
         lambda: (
             (s := tour.server("spectrum-1"))["status"] == "ACTIVE" or (s["status"] == "ERROR" and bool(s.get("fault"))),
             s["status"],
@@ -348,7 +348,7 @@ def killed(tour: Tour) -> None:
         timeout_s=90,
     )
     server = tour.server("spectrum-1")
-    tour.say(f"   it is {server['status']}; {server.get('fault') or 'no fault'}")
+    tour.say(f"   the server is {server['status']}; {server.get('fault') or 'no fault'}")
     held = tour.allocation(server["id"])
     expected = 1 if server["status"] == "ACTIVE" else 0
     tour.check("nothing is double-allocated", holds=held.get("CUSTOM_ACCELERATOR_FPGA", 0) == expected, found=held)
@@ -449,7 +449,7 @@ def main() -> int:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tour.stop()
     tour.say(
-        f"\nThe tour is done: {tour.checks} checks held, {tour.commands} commands, {time.monotonic() - began:.0f} s."
+        f"\nThe tour is done: {tour.checks} checks passed, {tour.commands} commands, {time.monotonic() - began:.0f} s."
     )
     return 0
 

@@ -61,7 +61,7 @@ def test_a_socket_that_was_asked_for_by_a_path_too_long_stops_the_start(tmp_path
 
 
 def test_a_change_log_that_is_too_short_to_serve_is_refused_at_the_start(tmp_path):
-    with pytest.raises(StartError, match="history_s is 59; it must be 60 at least"):
+    with pytest.raises(StartError, match="history_s is 59; it must be at least 60"):
         InProcessPlane(tmp_path, "placement", placement={"history_s": 59})
 
 

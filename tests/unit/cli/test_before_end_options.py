@@ -40,8 +40,8 @@ lent_hosts = snapshot"""
     ("text", "words"),
     [
         ("webhook_origins = hooks.example.org", "webhook_origins has hooks.example.org"),
-        ("webhook_origins = https://hooks.example.org/path", "write https://host"),
-        ("smtp_server = mail.example.org", "write host:port"),
+        ("webhook_origins = https://hooks.example.org/path", "use https://host"),
+        ("smtp_server = mail.example.org", "use host:port"),
         ("smtp_server = mail.example.org:25", "mail_sender must be an email address"),
         (
             "smtp_server = m:25\nmail_sender = a@b.c\nsmtp_user = u\nsmtp_security = none",

@@ -27,7 +27,7 @@ def test_they_are_refused_where_our_own_compute_would_ask_for_others(tmp_path, s
     where = f"{tmp_path / 'moorage.conf'}: [accelerator] names is cyborg, and [plane] services has {ours}: "
     assert said.startswith(where)
     assert "CUSTOM_ACCELERATOR_<TYPE>" in said
-    assert "Take names out" in said
+    assert "Remove names" in said
 
 
 def test_they_are_for_the_accelerator_agent_of_a_host_of_another_compute(tmp_path):

@@ -193,7 +193,10 @@ def test_a_weigher_that_fails_leaves_the_choice_to_the_others(plane, with_filter
         ({"weighers": "absent"}, "weighers has absent, which cannot be loaded: outside_filters:absent: "),
         ({"weighers": "number"}, "weighers has number, which is not a function: outside_filters:number"),
         ({"weighers": "ram"}, "weighers has ram, the name of a built-in weigher"),
-        ({"weight_multipliers": "fewest=2"}, "weight_multipliers has 'fewest=2'; use a form such as ram=-1.0; weighers are ram, "),
+        (
+            {"weight_multipliers": "fewest=2"},
+            "weight_multipliers has 'fewest=2'; use a form such as ram=-1.0; weighers are ram, ",
+        ),
     ],
 )
 def test_a_weigher_that_is_none_ends_the_start(package, chosen, why):
