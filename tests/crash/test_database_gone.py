@@ -215,7 +215,7 @@ def test_a_row_that_somebody_holds_for_ever(place):
         cursor.execute("SELECT last FROM change_sequence FOR UPDATE")
         for ask in (place.claim, place.write):
             answer, took_s = timed(ask)
-            refused(answer, "the database gave up this transaction for another one")
+            refused(answer, "the database aborted this transaction because of another one")
             assert took_s < LONGEST_S
         for path in READS:
             answer = place.client.send("GET", path)
@@ -266,8 +266,8 @@ def test_no_connection_is_left(place):
             place.line.cut()
             place.line.mend()
             take_what_is_left()
-        refused(answer, "takes no more connections")
-        reads_go_on_with_reason(place, "takes no more connections")
+        refused(answer, "accepts no more connections")
+        reads_go_on_with_reason(place, "accepts no more connections")
     place.until_written()
 
 
@@ -290,7 +290,7 @@ def test_a_database_that_was_made_read_only(place):
         deadline = time.monotonic() + DEADLINE_S
         while (answer := place.claim()).status == 204:
             assert time.monotonic() < deadline
-        refused(answer, "only reads now")
+        refused(answer, "is read-only")
         for path in READS:
             answer = place.client.send("GET", path)
             assert (answer.status, answer.headers.get("x-moorage-as-of")) == (200, None)

@@ -26,7 +26,7 @@ from tests.store.conftest import on_every_database
 
 def differences(engine, feature):
     """What `alembic check` would find between the database and the feature's tables.py."""
-    return differences_from(engine, feature, importlib.import_module(f"moorage.{feature}.tables").metadata)
+    return differences_from(engine, feature, importlib.import_module(f"moorage.{feature}.store.tables").metadata)
 
 
 def differences_from(engine, feature, metadata):
@@ -323,7 +323,7 @@ def test_alembic_is_not_imported_for_a_schema_that_is_up_to_date(engine, databas
 
 def test_the_step_for_jobs_makes_the_jobs_table(engine, harbour):
     (harbour / "0001_first_light.py").write_text(
-        "from moorage.jobs import first_light as jobs\n"
+        "from moorage.jobs import initial_table as jobs\n"
         "revision, down_revision, upgrade, downgrade = '0001', None, jobs.create, jobs.drop"
     )
     metadata = new_metadata()

@@ -96,7 +96,7 @@ def test_rows_that_others_hold_are_no_endless_loop(newer, monkeypatch):
     held = Backfill("held", "", lambda _: 3, lambda _: 0)
     monkeypatch.setattr(upgrades, "backfills", lambda _: (held,))
     migrations.upgrade(newer, "harbour")
-    with pytest.raises(Unavailable, match="harbour held: 3 rows are held by others"):
+    with pytest.raises(Unavailable, match="harbour held: 3 rows are locked by other transactions"):
         run_upgrade(newer, "harbour", [Phase.MIGRATE], lambda *_: None)
 
 

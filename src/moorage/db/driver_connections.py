@@ -1,5 +1,7 @@
-"""Connections on which statements go out in the driver's own words: out of the engine's pool, which would ping them and
-begin a transaction, and never given back. What is common to `moorage.db.single_reads` and `moorage.db.statement_pipelines`.
+"""Connections on which SQL is sent by the driver itself, shared by `single_reads`, `statement_pipelines` and
+`prepared_transactions`.
+
+They are opened through the engine's pool and never returned to it: the pool would ping them and begin transactions.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,15 +19,15 @@ L = TypeVar("L")
 
 
 class DatabaseDriver:
-    """What an engine knows of its driver."""
+    """The driver of an engine: opens connections and translates the driver's errors."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
 
     def connect(self, link: Callable[[Any], L]) -> L:
-        """A link on a connection of the driver's, bounded and set up as the engine does it. Raises what a transaction
-        raises, also where the connection is lost again before the link is set up.
+        """A link on a new connection, with the engine's timeouts and settings. Raises as a transaction does, also if the
+        connection is lost while the link is set up.
         """
         with translating_errors():
             pooled = self._engine.connect()
@@ -43,7 +45,7 @@ class DatabaseDriver:
         return self._engine.dialect.is_disconnect(cast(Any, error), connection, None)
 
     def translated(self, words: str, error: Exception, *, lost: bool) -> Exception:
-        """As SQLAlchemy would have wrapped it, and then as the house does."""
+        """The driver's error, wrapped as SQLAlchemy does and then translated to an error of `moorage.core.errors`."""
         dialect = self._engine.dialect
         wrapped = DBAPIError.instance(
             words, None, cast(Any, error), cast(Any, self.errors), connection_invalidated=lost, dialect=dialect
@@ -52,18 +54,18 @@ class DatabaseDriver:
 
 
 class PostgresqlLink:
-    """libpq's own calls: half of what psycopg's cursor costs, a sixth of its pipeline (measured)."""
+    """Uses libpq's calls directly: half the cost of psycopg's cursor, a sixth of its pipeline mode (measured)."""
 
-    #: A plan is made once, perhaps on empty tables: it must be the one that is right for full ones. All our statements
-    #: go from a few rows to their neighbours by an index.
+    #: A statement is planned once, perhaps on empty tables, but its plan must suit full ones. All our statements go from a
+    #: few rows to related rows by an index, so other plans are disabled.
     _SETTINGS = (
         *(f"enable_{method} = off" for method in ("seqscan", "hashjoin", "mergejoin", "bitmapscan")),
         "jit = off",
         "plan_cache_mode = force_generic_plan",
         "default_transaction_isolation = 'read committed'",
     )
-    #: A table that was empty when the server looked at it last (VACUUM ANALYZE) is walked from end to end until it looks
-    #: again, in a minute or so. So plans are made anew after so many transactions, after four times as many, and so on.
+    #: If a table was empty at its last VACUUM ANALYZE, the server scans all of it until the next one, about a minute later.
+    #: So plans are discarded after this many transactions, then after four times as many, and so on.
     FIRST_REPLAN = 32
 
     def __init__(self, connection: Any) -> None:
@@ -81,14 +83,14 @@ class PostgresqlLink:
         self._done = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
 
     def plan_for_full_tables(self) -> None:
-        """From now on; see `_SETTINGS`."""
+        """Apply `_SETTINGS` to the connection."""
         self._transactions = 0
         self._replan_at = self.FIRST_REPLAN
         for setting in self._SETTINGS:
             self.driver_connection.execute(f"SET {setting}")
 
     def replan_now_and_then(self) -> None:
-        """To be called once in each transaction, before it."""
+        """Discard plans if it is time. Call it once before each transaction."""
         self._transactions += 1
         if self._transactions == self._replan_at:
             self._replan_at *= 4
@@ -100,15 +102,15 @@ class PostgresqlLink:
         self._pg.send_prepare(name, words)
         self._answers.flush()
         self._checked(self._result())
-        if name:  # without one it is replaced by the next
+        if name:  # an unnamed statement is replaced by the next
             self._prepared.add(name)
 
     def _result(self) -> Any:
-        """The next one; raises only when the connection is lost."""
+        """The next result; raises only if the connection is lost."""
         result = self._answers.next()
         if self._pg.status == self._pq.ConnStatus.BAD:
             raise self._error_of(result)
-        self._answers.next()  # None: the end of this one
+        self._answers.next()  # None: the end of this result
         return result
 
     def _checked(self, result: Any) -> Any:
@@ -134,7 +136,7 @@ class MariadbLink:
         self._cursor = connection.cursor()
 
     def close(self) -> None:
-        with suppress(Exception):  # PyMySQL raises various things for a connection that is gone already
+        with suppress(Exception):  # PyMySQL raises various exceptions if the connection is already lost
             self.driver_connection.close()
 
 

@@ -1,9 +1,9 @@
-"""Statements in the words of one driver: compiled once, and then only given their values.
+"""Compiles statements to the SQL of one driver, once, and then only binds their values.
 
-A list of ``IN`` is given as many places as the next power of two, and its last value in those that are left over: what is
-kept, here and by the database, is a few forms of each statement and not one for each length. Lists that are longer than any
-that we send as a rule are not kept at all.
-Not here: sending them (`moorage.db.prepared_transactions`).
+A list for ``IN`` gets as many placeholders as the next power of two, and the spare ones repeat its last value. So the cache,
+here and in the database, has a few forms of each statement instead of one per length. Statements with longer lists than
+`MAX_CACHED_LIST` are not cached.
+Not here: sending statements (`moorage.db.prepared_transactions`).
 """
 
 import threading
@@ -21,19 +21,19 @@ from moorage.db.engine import dialect_name
 Values = Mapping[str, Any]
 
 _STYLES = {"postgresql": "numeric_dollar", "mariadb": "format", "sqlite": "qmark"}
-#: The least bound of the three on the parameters of a statement is SQLite's, 32,766: one list and some more fit in.
+#: SQLite has the smallest bound on the parameters of a statement, 32,766: one such list and some more parameters fit in.
 MAX_CACHED_LIST = 1 << 14
-#: PostgreSQL's number of a double: how floating numbers come, which only their conversion asks for.
+#: PostgreSQL's type number of a double, which the conversion of floats needs.
 _FLOAT8 = 701
 
 
 def placeholders_for(length: int) -> int:
-    """Of a list with so many values."""
+    """The number of placeholders for a list of `length` values."""
     return length if not length or length > MAX_CACHED_LIST else 1 << (length - 1).bit_length()
 
 
 class Compiler:
-    """Statements in the words of one driver, kept as long as they are."""
+    """Compiles statements for one driver; the result is cached for the lifetime of the statement."""
 
     def __init__(self, engine: Engine) -> None:
         name = dialect_name(engine)
@@ -43,14 +43,14 @@ class Compiler:
         self._compiling = threading.Lock()
 
     def words(self, statement: Executable, values: Values) -> "DriverStatement":
-        """What it says depends on which columns are written, and on how many places a list of ``IN`` has."""
+        """The compiled statement. It depends on the columns that are written, and on the length of lists for ``IN``."""
         names = tuple(values)
         compiled = self._kept.get(statement, {}).get(names)
         words = compiled.words.get(compiled.places(values)) if compiled is not None else None
         return words or self._worded(statement, names, values)
 
     def _worded(self, statement: Executable, names: tuple[str, ...], values: Values) -> "DriverStatement":
-        with self._compiling:  # the number in a name must be nobody else's
+        with self._compiling:  # each name needs a unique number
             kept = self._kept.setdefault(statement, {})
             if names not in kept:
                 kept[names] = _Compiled(statement, names, self.dialect)
@@ -67,19 +67,21 @@ class _Compiled:
     def __init__(self, statement: Executable, names: Sequence[str], dialect: Dialect) -> None:
         said = cast(Any, statement)
         self.sql = said.compile(dialect=dialect, column_keys=list(names) if said.is_dml else None)
-        #: Parameters that are lists.
+        #: Names of the parameters that are lists.
         self.lists = sorted(self.sql.bind_names[parameter] for parameter in self.sql.post_compile_params)
-        #: By how many places each of them has.
+        #: By the number of placeholders of each list.
         self.words: dict[tuple[int, ...], DriverStatement] = {}
 
     def places(self, values: Values) -> tuple[int, ...]:
-        """So many has each of `lists`."""
+        """The number of placeholders of each of `lists`."""
         return tuple(placeholders_for(len(values.get(name, self.sql.params[name]))) for name in self.lists)
 
 
 class DriverStatement:
-    """`places` as `_Compiled.places` counts them for `values`; `names` are those of all words that are kept, None: these are
-    not.
+    """A compiled statement for lists of certain lengths.
+
+    `places` is the result of `_Compiled.places` for `values`. `names` has the names of all cached statements; None means
+    that this one is not cached.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class DriverStatement:
         expanded = sql.construct_expanded_state(given)
         self.text = expanded.statement
         self.encoded = self.text.encode()
-        # The same words again are the same prepared statement, whoever made them. Without a name it is one until the next.
+        # Equal SQL shares one prepared statement. An unnamed one is valid until the next is prepared.
         self.name = b"" if names is None else names.setdefault(self.text, f"prepared_{len(names)}".encode())
         in_list = {
             place: (name, index)
@@ -105,7 +107,7 @@ class DriverStatement:
             for index, place in enumerate(of_list)
         }
         processors = {**sql._bind_processors, **expanded.processors}  # noqa: SLF001 - by which the engine converts values
-        #: Per place: name, index in a list (-1: no list), the statement's own value, conversion.
+        #: Per placeholder: name, index in a list (-1: no list), default value, conversion.
         self._places = [
             (*in_list.get(place, (place, -1)), sql.params.get(in_list.get(place, (place,))[0]), processors.get(place))
             for place in expanded.positiontup or ()

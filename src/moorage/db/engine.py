@@ -1,6 +1,7 @@
-"""One place that turns a database URL into an engine with the settings each database needs.
+"""Turns a database URL into an engine with the settings that each database needs.
 
-`sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL) are understood.
+Accepts `sqlite:///path`, `postgresql://...` (psycopg 3) and `mysql://...` or `mariadb://...` (PyMySQL).
+Also here: SQL expressions that differ between the databases (`in_list`).
 """
 
 import re
@@ -36,19 +37,19 @@ _DRIVERS = {
     "mariadb": "mariadb+pymysql",
 }
 
-#: The extra of the package that brings the driver, where it is not there anyway.
+#: The extra of our package that installs the driver.
 _EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
-#: Set on connections that are going to write; SQLite must know before its first statement.
+#: Execution option of connections that will write. SQLite must know it before the first statement.
 WRITE_OPTION = "moorage_write"
 
 
-#: Values of statements, with passwords and keys among them, are in no exception and no log.
+#: Keeps values of statements, which may be passwords or keys, out of exceptions and logs.
 _HIDE_VALUES: dict[str, Any] = {"hide_parameters": True}
 
 
 def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
-    """An engine for `url_text`; nothing is connected yet. A malformed URL raises `StartError`."""
+    """An engine for `url_text`; it does not connect yet. Raises `StartError` for a malformed URL."""
     url = _with_driver(url_text)
     options: dict[str, Any] = {
         **_HIDE_VALUES,
@@ -58,7 +59,7 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     }
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
-    # Under READ COMMITTED a conditional UPDATE sees what others have committed; MariaDB's default does not.
+    # With READ COMMITTED, a conditional UPDATE sees other transactions' commits; with MariaDB's default it would not.
     options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
     engine = create_engine(url, connect_args=timeouts.connect_arguments(url.get_backend_name()), **options)
     timeouts.set_timeouts(engine)
@@ -66,9 +67,9 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
 
 
 def open_read_only_engine(url_text: str) -> Engine:
-    """An engine for somebody else's database: its transactions see one state, and nothing can be written or made.
+    """An engine for another system's database: each transaction sees one state, and nothing can be written or created.
 
-    A malformed URL, and a SQLite file that is not there, raise `StartError`.
+    Raises `StartError` for a malformed URL and for a SQLite file that does not exist.
     """
     url = _with_driver(url_text)
     if url.get_backend_name() != "sqlite":
@@ -82,7 +83,7 @@ def open_read_only_engine(url_text: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN")  # the driver's own comes before the first write only
+        connection.exec_driver_sql("BEGIN")  # the driver itself would begin a transaction only before the first write
 
     return engine
 
@@ -92,7 +93,8 @@ def _open_server_to_read(url: URL) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # The first word of the transaction on PostgreSQL; of the next one on MariaDB, which has not begun it yet.
+        # On PostgreSQL this is the first statement of the transaction; on MariaDB it applies to the transaction that begins
+        # with the next statement.
         connection.exec_driver_sql("SET TRANSACTION READ ONLY")
 
     return engine
@@ -123,7 +125,7 @@ def _with_driver(url_text: str) -> URL:
 
 def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
     if not url.database or url.database == ":memory:":
-        raise StartError("SQLite needs a file: sqlite:///FILE (several threads share it)")
+        raise StartError("SQLite needs a file, because several threads share the database: sqlite:///FILE")
     Path(url.database).parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(
         url,
@@ -134,10 +136,10 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, _record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, see _begin
+        connection.isolation_level = None  # we send BEGIN ourselves, see _begin
         cursor = connection.cursor()
-        # FULL: what was acknowledged is on the disk, as on the other databases; NORMAL would lose the last commits
-        # with the power. One fsync per commit; placement's writers share theirs (group commit).
+        # FULL: acknowledged commits are on the disk, as with the other databases; with NORMAL, a power cut would lose the
+        # last ones. Costs one fsync per commit; placement's writers share theirs (group commit).
         _use_write_ahead_log(cursor)
         for pragma in ("synchronous=FULL", "foreign_keys=ON"):
             cursor.execute(f"PRAGMA {pragma}")
@@ -145,7 +147,7 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A reader that becomes a writer half-way fails at once when another one wrote: writers lock first.
+        # A reader that becomes a writer later fails at once if another one wrote meanwhile, so writers lock first.
         writes = connection.get_execution_options().get(WRITE_OPTION)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -153,7 +155,9 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
 
 
 def _use_write_ahead_log(cursor: Any) -> None:
-    """The mode stays with the file. Whoever changes it is refused at once while others open it: no busy timeout."""
+    """Set the file's journal mode, which is persistent. SQLite rejects the change at once, without the busy timeout, while
+    other connections open the file; so retry.
+    """
     give_up = time.monotonic() + timeouts.LOCK_TIMEOUT_S
     while True:
         try:
@@ -166,7 +170,7 @@ def _use_write_ahead_log(cursor: Any) -> None:
 
 
 def is_in_process(engine: Engine) -> bool:
-    """It is in this process: a question is no round trip."""
+    """Whether the database runs in this process (SQLite), so that a query costs no round trip."""
     return engine.dialect.name == "sqlite"
 
 
@@ -177,17 +181,17 @@ def dialect_name(engine: Engine | Connection) -> str:
 
 
 def inserted_id(result: CursorResult[Any]) -> int:
-    """The number that the database gave to the one row that was inserted."""
+    """The number that the database assigned to the inserted row."""
     if result.inserted_primary_key is None:
         raise ValueError("the database gave no id")
     return int(result.inserted_primary_key[0])
 
 
 def in_list(connection: Connection, column: Column[Any], values: Collection[Any]) -> ColumnElement[bool]:
-    """For lists whose length is a matter of how much there is to do.
+    """``column IN values``, for lists of any length.
 
-    On PostgreSQL the words are the same for any length: they are made, sent and planned once. With a place for each
-    value that takes longer than finding the rows.
+    On PostgreSQL the list is one parameter, so the SQL is the same for any length and is compiled, sent and planned once.
+    With a placeholder per value, this takes longer than finding the rows.
     """
     if dialect_name(connection) == "postgresql":
         return column == any_(bindparam(None, list(values), ARRAY(column.type)))

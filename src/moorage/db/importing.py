@@ -1,6 +1,6 @@
-"""Taking over another system's database: how it is read, and the receipt of what was taken.
+"""Reads another system's database for an import, and keeps the receipt: rows read, rows imported, and findings.
 
-Which tables there are and what becomes of each row is the feature's own: `importing_peer` and `importing_rules` there.
+Not here: the peer's tables and the conversion of rows, which are in the feature's `importing` package.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ T = TypeVar("T")
 #: Rows per insert.
 INSERT_ROWS = 5_000
 
-#: Rows that are fetched at a time.
+#: Rows per fetch.
 FETCH_ROWS = 2_000
 
 
@@ -35,23 +35,23 @@ class TableCount:
 
 @dataclass(frozen=True, slots=True)
 class ImportReceipt:
-    """`counts` is by table of the peer."""
+    """The result of an import. `counts` is by table of the peer."""
 
     counts: Mapping[str, TableCount]
     findings: Findings
 
 
-#: Called with a table of the peer, how many of its rows are done and how many there are.
+#: Called with a table of the peer, the number of its rows that are done, and the number of its rows.
 ProgressCallback = Callable[[str, int, int], object]
-#: Called with each finding, for whoever wants all of them: there may be millions.
+#: Called with each finding, since there may be too many (millions) to keep them all.
 FindingCallback = Callable[[ImportFinding], object]
 
 
 class ImportLedger:
-    """What was taken of each table of the peer, and what was found; becomes the receipt."""
+    """Counts the imported rows of each table of the peer and collects the findings, for the receipt."""
 
     def __init__(self, there: Mapping[str, int], noted: FindingCallback, progress: ProgressCallback) -> None:
-        """`there`: rows of each table of the peer, in the order of the receipt."""
+        """`there`: the number of rows of each table of the peer, in the order of the receipt."""
         self._there = there
         self._taken = dict.fromkeys(there, 0)
         self._noted = noted
@@ -74,20 +74,20 @@ class ImportLedger:
 
 @dataclass(frozen=True, slots=True)
 class PeerSchema:
-    """What tells the peer's database from others, and its releases apart."""
+    """Identifies the peer's database and its release."""
 
     metadata: MetaData
-    needed: str  #: a table without which it is not the peer's
-    revisions: Collection[str]  #: of the peer's Alembic, oldest first; the last one is understood
-    no_database: str  #: said of another database: "WHERE is no database of ..."
-    older: str  #: said of an older one: "WHERE has schema REVISION of an older ...; run ..."
+    needed: str  #: a table that every database of the peer has
+    revisions: Collection[str]  #: of the peer's Alembic, oldest first; only the last one is supported
+    no_database: str  #: for the error about another database: "WHERE is not a database of ..."
+    older: str  #: for the error about an older schema: "WHERE has schema REVISION of an older ...; run ..."
     newest: str  #: the release of the last revision
 
 
 class PeerDatabase:
-    """An existing database of another system: nothing but SELECT, in one transaction that sees one state.
+    """Another system's database, read in one transaction that sees one state; only SELECT is used.
 
-    `now` stands in for times that a row does not have.
+    `now` replaces times that are missing in a row.
     """
 
     def __init__(self, connection: Connection, schema: PeerSchema, now: datetime) -> None:
@@ -105,17 +105,17 @@ class PeerDatabase:
         if found == {known[-1]}:
             return
         if not found or not inspect(self._connection).has_table(self._schema.needed):
-            raise StartError(f"{where} is no database of {self._schema.no_database}")
+            raise StartError(f"{where} is not a database of {self._schema.no_database}")
         revision = ", ".join(sorted(found))
         if found < set(known):
             raise StartError(f"{where} has schema {revision} of an older {self._schema.older}")
         raise StartError(
-            f"{where} has schema {revision}, which this release of Moorage does not know (it knows {known[-1]}, "
-            f"that of {self._schema.newest}); use a newer Moorage"
+            f"{where} has schema {revision}, which this release of Moorage does not support (it supports {known[-1]} of "
+            f"{self._schema.newest}); use a newer Moorage"
         )
 
     def counts(self) -> dict[str, int]:
-        """{table: rows}"""
+        """{table: number of rows}"""
         return {table.name: self._count(table) for table in self._schema.metadata.tables.values()}
 
     def created_at(self, row: Row[Any]) -> datetime:
@@ -139,7 +139,7 @@ D = TypeVar("D", bound=PeerDatabase)
 
 @contextmanager
 def open_peer_database(url: str, opened: Callable[[Connection], D]) -> Iterator[D]:
-    """Raises `StartError` for a database that cannot be read or is not the peer's, naming the remedy."""
+    """Opens the peer's database for reading. Raises `StartError`, with the remedy, if it cannot be read or is another one."""
     engine = open_read_only_engine(url)
     where = engine.url.render_as_string(hide_password=True)
     try:

@@ -1,21 +1,21 @@
-"""Schema migrations of each feature: Alembic's version files, found in the package, run without an ini file.
+"""Runs the schema migrations of each feature: Alembic's version files in the package, without an ini file.
 
-The files lie in ``moorage/<feature>/migrations/NNNN_what.py`` with ``revision = "NNNN"``, each following the one before
-it, and each feature has a version table of its own, ``<feature>_version``. Alembic is imported only when
-there is something to do: a start with an up-to-date schema reads one row.
+The files are ``moorage/<feature>/migrations/NNNN_what.py`` with ``revision = "NNNN"``; each follows the previous one. Each
+feature has its own version table, ``<feature>_version``. Alembic is imported only if there is something to run: a start with
+an up-to-date schema reads one row.
 
-``NNNN_gated_what.py`` is only run when it is asked for by its number: it takes something away that an operator must be
-done with, and the code works before and after it. It follows no other (``down_revision = None``) and is written down
-in a table of its own, ``<feature>_gated_version``, so that ordinary ones of later go on beside it. All ordinary ones
-that there are come before it when it is run; those of later must do without what it took away, and with it.
+A gated migration, ``NNNN_gated_what.py``, runs only when an operator requests it by its number: it removes something that
+must not be in use any more, and the code works before and after it. It follows no other migration (``down_revision = None``)
+and is recorded in its own table, ``<feature>_gated_version``, so that later ordinary migrations continue beside it. Before it
+runs, all ordinary ones run; later ones must work with and without the thing that it removes.
 
-A migration that only adds (tables, columns that may be NULL or have a default, indexes) or loosens says so: ``phase = "expand"``. Then
-programs of before go on beside it, and start on it again: ``<feature>_oldest_program`` names the revision that a program
-must know at least. One without that word is for programs that know it. `moorage.db.upgrades` plans by it.
+A migration that only adds (tables, columns that may be NULL or have a default, indexes) or loosens declares
+``phase = "expand"``. Older programs then still run and start on the result; ``<feature>_oldest_program`` records the revision
+that a program must know at least. Without this declaration, programs must know the migration. `moorage.db.upgrades` uses it.
 
-Not here: the migrations themselves. They stand still once released, so they repeat column types instead of
-importing tables; ``**TABLE_OPTIONS`` belongs on each table. MariaDB commits each DDL statement by itself, so a
-migration that fails there half-way is finished by hand: keep one migration small.
+Not here: the migrations themselves. A released migration never changes, so it repeats column types instead of importing
+tables; put ``**TABLE_OPTIONS`` on each table. MariaDB commits each DDL statement by itself, so a migration that fails there
+half-way must be finished by hand: keep each migration small.
 """
 
 import hashlib
@@ -37,19 +37,19 @@ from moorage.db.timeouts import without_timeouts
 from moorage.db.transactions import translate_error, translating_errors
 from moorage.db.types import new_metadata
 
-#: How long a starting process waits for another one that is migrating the same database.
+#: How long a process waits for another one that is migrating the same database.
 LOCK_TIMEOUT_S = 120
 
 _EXPANDS = re.compile(r'^phase = "expand"$', re.MULTILINE)
 
-#: ``alembic.op`` and ``alembic.context`` are names of the process, not of a thread.
+#: Serialises migrations, since ``alembic.op`` and ``alembic.context`` are global to the process.
 _alembic_in_use = threading.Lock()
 
 
 def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
-    """Bring the schema of `feature` to `revision`; quick when it is there already. Any number of processes at once.
+    """Migrate the schema of `feature` to `revision`; fast if it is already there. Several processes may call it at once.
 
-    A gated `revision` comes after all ordinary ones. Raises `StartError` when the database is newer than this program.
+    A gated `revision` runs after all ordinary ones. Raises `StartError` if the database is newer than this program.
     """
     gated = revision in gated_revisions(feature)
     wanted = head_revision(feature) if gated or revision == "head" else revision
@@ -57,7 +57,7 @@ def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
         return
     with _migrating(engine, feature) as connection:
         _separate_gated_record(connection, feature)
-        # Somebody else may have done it while we waited for the lock.
+        # Another process may have migrated while we waited for the lock.
         if wanted not in _rows(connection, version_table(feature)):
             _migrate_to(connection, feature, version_table(feature), wanted)
             _write_oldest(connection, feature, wanted)
@@ -66,7 +66,7 @@ def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
-    """Undo migrations down to `revision`, gated ones first. After ``base`` nothing of the feature is left, data included."""
+    """Undo migrations down to `revision`, gated ones first. With ``base``, all tables and data of the feature are deleted."""
     with _migrating(engine, feature) as connection:
         _separate_gated_record(connection, feature)
         for table, target in ((gated_table(feature), "base"), (version_table(feature), revision)):
@@ -94,19 +94,19 @@ def current_revision(engine: Engine, feature: str) -> str | None:
 
 
 class SchemaState(StrEnum):
-    """How far a database is, seen from this program."""
+    """The state of a schema compared with this program."""
 
     EMPTY = "empty"
     BEHIND = "behind"
     CURRENT = "current"
-    #: A newer program has added to it: this one runs on it.
+    #: A newer program has only added to it: this program runs on it.
     AHEAD = "ahead"
-    #: A newer program has written it: this one does not start on it.
+    #: A newer program has changed it: this program does not start on it.
     NEWER = "newer"
 
 
 def schema_state(engine: Engine, feature: str) -> SchemaState:
-    """Raises `Unavailable` where the database does not answer."""
+    """The state of the schema of `feature`. Raises `Unavailable` if the database does not answer."""
     now = current_revision(engine, feature)
     if now is None:
         return SchemaState.EMPTY
@@ -122,7 +122,7 @@ def is_current(engine: Engine, feature: str) -> bool:
 
 
 def head_revision(feature: str) -> str:
-    """The newest revision that a start leads to: gated ones are not."""
+    """The newest ordinary revision, to which a start migrates."""
     return revisions(feature)[-1]
 
 
@@ -133,12 +133,12 @@ def features() -> list[str]:
 
 
 def version_table(feature: str) -> Table:
-    """The table that Alembic keeps for `feature`; one row with the revision."""
+    """Alembic's version table of `feature`; it has one row with the revision."""
     return Table(f"{feature}_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
 def gated_table(feature: str) -> Table:
-    """A row for each gated revision that was run; the table is there from the first on."""
+    """The table with a row for each gated revision that was run; it is created with the first."""
     return Table(f"{feature}_gated_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
@@ -150,7 +150,9 @@ def gated_done(engine: Engine, feature: str) -> frozenset[str]:
 
 
 def oldest_table(feature: str) -> Table:
-    """One row, since a migration was run that knows of it: the revision that a program must know to run on this schema."""
+    """The table whose one row is the revision that a program must know to run on this schema. It does not exist in databases
+    that were last migrated by a program without this feature.
+    """
     return Table(f"{feature}_oldest_program", MetaData(), Column("revision", String(32), primary_key=True))
 
 
@@ -159,7 +161,7 @@ def version_file(feature: str, revision: str) -> Path:
 
 
 def is_additive(feature: str, revision: str) -> bool:
-    """Whether programs that do not know `revision` run on what it leaves. Read, not imported: that would take Alembic."""
+    """Whether programs that do not know `revision` run after it. Reads the file; importing it would import Alembic."""
     return _EXPANDS.search(version_file(feature, revision).read_text(encoding="utf-8")) is not None
 
 
@@ -184,13 +186,13 @@ def _has_reached(engine: Engine, feature: str, wanted: str) -> bool:
             return True
         raise StartError(
             f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
-            "start the version of Moorage that wrote it, or a newer one"
+            "start the version of Moorage that migrated it, or a newer one"
         )
     return now is not None and now >= wanted
 
 
 def _can_run_here(engine: Engine, feature: str) -> bool:
-    """Whether a newer program has left a schema that this one runs on."""
+    """Whether this program runs on the schema of a newer one."""
     try:
         with engine.connect() as connection, connection.begin():
             oldest = connection.execute(select(oldest_table(feature).c.revision)).scalar()
@@ -202,7 +204,7 @@ def _can_run_here(engine: Engine, feature: str) -> bool:
 
 
 def _write_oldest(connection: Connection, feature: str, revision: str) -> None:
-    """`revision` is what the schema is at now."""
+    """Update the oldest program that can run, after a migration to `revision`."""
     passed = [each for each in revisions(feature) if each <= revision]
     oldest = next(each for each in reversed(passed) if each == passed[0] or not is_additive(feature, each))
     table = oldest_table(feature)
@@ -219,7 +221,7 @@ def _directory(feature: str) -> Path:
 
 
 def revisions(feature: str) -> list[str]:
-    """``["0001", "0002"]``, from the names of the files: Alembic would have to import them all."""
+    """``["0001", "0002"]``, from the file names, since Alembic would have to import all files."""
     found = [name.partition("_")[0] for name in _version_files(feature) if "_gated_" not in name]
     if not found:
         raise StartError(f"moorage.{feature} has no migrations")
@@ -241,10 +243,10 @@ def _rows(connection: Connection, table: Table) -> list[str]:
 
 
 def _separate_gated_record(connection: Connection, feature: str) -> None:
-    """Write down a gated migration beside the ordinary ones where it stands in their place.
+    """Move the record of a gated migration from the version table to its own table.
 
-    Gated ones were once recorded as if they were the last. Such a database says nothing of the ordinary ones; the gated
-    migration's ``stood_at`` sees from the schema how far they are.
+    Older programs recorded gated migrations in the version table. Such a database has no record of the ordinary ones; the
+    gated migration's ``stood_at`` determines their revision from the schema.
     """
     table, gated = version_table(feature), gated_table(feature)
     for revision in set(_rows(connection, table)) & set(gated_revisions(feature)):
@@ -262,7 +264,7 @@ def _script(feature: str) -> Any:
 
 
 def _migrate_to(connection: Connection, feature: str, version: Table, target: str, *, up: bool = True) -> None:
-    """Run the migrations from where `version` says that the schema is to `target`."""
+    """Run the migrations from the revision recorded in the table `version` to `target`."""
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
 
@@ -276,7 +278,7 @@ def _migrate_to(connection: Connection, feature: str, version: Table, target: st
             connection=connection,
             version_table=version.name,
             render_as_batch=dialect_name(connection) == "sqlite",
-            # Names the constraints that a migration leaves unnamed, as in the tables.
+            # Gives names to constraints that a migration leaves unnamed, by the convention of the tables.
             target_metadata=new_metadata(),
         )
         environment.run_migrations()
@@ -284,7 +286,7 @@ def _migrate_to(connection: Connection, feature: str, version: Table, target: st
 
 @contextmanager
 def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
-    """A transaction that only one process has at a time for `feature` in this database."""
+    """A transaction that only one process at a time can hold for `feature` in this database."""
     alone = {"sqlite": _alone_on_sqlite, "postgresql": _alone_on_postgresql, "mariadb": _alone_on_mariadb}
     with (
         translating_errors(),
@@ -296,8 +298,8 @@ def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
 
 @contextmanager
 def _alone_on_sqlite(connection: Connection, feature: str) -> Iterator[None]:
-    # A batch rebuilds a table under another name; with foreign keys on, dropping the old one would delete or
-    # refuse what refers to it. The pragma does nothing inside a transaction, and BEGIN IMMEDIATE is the lock.
+    # A batch rebuilds a table under another name; with foreign keys on, dropping the old table would delete the rows that
+    # refer to it, or fail. The pragma has no effect inside a transaction, and BEGIN IMMEDIATE is the lock.
     driver: Any = connection.connection.dbapi_connection
     driver.execute("PRAGMA foreign_keys=OFF")
     try:
@@ -305,7 +307,7 @@ def _alone_on_sqlite(connection: Connection, feature: str) -> Iterator[None]:
             yield
             broken = connection.exec_driver_sql("PRAGMA foreign_key_check").all()
             if broken:
-                raise StartError(f"after the migration of {feature} rows refer to nothing: {broken[:5]}")
+                raise StartError(f"after the migration of {feature}, rows have dangling references: {broken[:5]}")
     finally:
         driver.execute("PRAGMA foreign_keys=ON")
 
@@ -321,16 +323,18 @@ def _alone_on_postgresql(connection: Connection, feature: str) -> Iterator[None]
 
 @contextmanager
 def _alone_on_mariadb(connection: Connection, feature: str) -> Iterator[None]:
-    # Locks are the server's, not the database's; the name may have 64 characters.
+    # Locks belong to the server, not to the database; a name has at most 64 characters.
     name = hashlib.sha256(f"moorage migrations {connection.engine.url.database} {feature}".encode()).hexdigest()
     values = {"name": name, "patience": LOCK_TIMEOUT_S}
     with connection.begin():
         if not connection.execute(text("SELECT GET_LOCK(:name, :patience)"), values).scalar():
-            raise Unavailable(f"another process has been migrating {feature} for {LOCK_TIMEOUT_S} s; look at it")
+            raise Unavailable(
+                f"another process has been migrating {feature} for {LOCK_TIMEOUT_S} s; check that process"
+            )
     try:
         with connection.begin():
             yield
     finally:
-        # After the commit: the next one must see the version that we wrote.
+        # Release after the commit, so that the next process sees our version.
         with connection.begin():
             connection.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})

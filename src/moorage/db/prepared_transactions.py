@@ -1,16 +1,17 @@
-"""Transactions whose statements go out in the driver's own words, each compiled and prepared once.
+"""Transactions whose statements are sent by the driver itself, each compiled and prepared once.
 
     database = Database(engine)
     with database.read() as connection: ...
     database.in_transaction(lambda connection: connection.execute(statement, values))
 
-What SQLAlchemy does around a statement (a ping, BEGIN, its own contexts and results, the pool's ROLLBACK) costs several
-times what PostgreSQL needs to answer it. Stores that keep their statements, with a `bindparam` for each value, are as they
-were: a connection of this module is as much of an SQLAlchemy `Connection` as they use. A statement that is made anew for
-each call is understood too, and compiled each time.
+SQLAlchemy's work around a statement (a ping, BEGIN, its own contexts and results, the pool's ROLLBACK) costs several times
+what PostgreSQL needs to answer it. Stores whose statements are constants with a `bindparam` for each value need no changes: a
+connection of this module offers as much of SQLAlchemy's `Connection` as they use. A statement that is built for each call
+works too, but is compiled each time.
 
-The connections are of their own (`moorage.db.driver_connections`); one that was lost while idle is noticed before it is used.
-Not here: how they are worded (`moorage.db.driver_statements`), single questions (`moorage.db.single_reads`), many rows at once (`moorage.db.statement_pipelines`).
+The connections come from `moorage.db.driver_connections`; one that was lost while idle is detected before its next use.
+Not here: compiling statements (`moorage.db.driver_statements`), single SELECTs (`moorage.db.single_reads`), and writing many
+rows at once (`moorage.db.statement_pipelines`).
 """
 
 import time
@@ -33,32 +34,32 @@ from moorage.db.transactions import retry_time_is_over
 
 T = TypeVar("T")
 
-#: {engine: what its statements are run in}
+#: {engine: factory of the context managers that its statements run in}
 _WRAPPERS: WeakKeyDictionary[Engine, Callable[[str], AbstractContextManager[None]]] = WeakKeyDictionary()
 
 
 def wrap_statements(engine: Engine, around: Callable[[str], AbstractContextManager[None]]) -> None:
-    """From now on each prepared statement on this engine is run within ``around(its words)``, which have no values."""
+    """From now on, run each prepared statement of this engine within ``around(its SQL)``; the SQL contains no values."""
     _WRAPPERS[engine] = around
 
 
 class PreparedDatabase:
-    """Thread-safe. Raises what `moorage.db.transactions` raises."""
+    """The transactions on one engine. Thread-safe. Raises as `moorage.db.transactions`."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._sql = Compiler(engine)
         self._open_link = _LINKS[dialect_name(engine)]
         self._driver = DatabaseDriver(engine)
-        #: Idle ones, the last used last.
+        #: Idle connections, the last used last.
         self._idle: list[_Link] = []
-        #: What was run so far: what a test holds a use case to.
+        #: Numbers of statements and transactions so far, which tests assert for use cases.
         self.statements = self.transactions = 0
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """Statements that only read, as `moorage.db.transactions.read` shows them the database."""
+        """A read transaction, with the isolation of `moorage.db.transactions.read`."""
         with self._session() as session:
             session.begin(writes=False)
             yield cast(Connection, session)
@@ -81,7 +82,7 @@ class PreparedDatabase:
         raise AssertionError("unreachable")
 
     def around(self, words: str) -> AbstractContextManager[None]:
-        """What a statement is run in: see `wrap_statements`."""
+        """The context manager that a statement runs in; see `wrap_statements`."""
         around = _WRAPPERS.get(self._engine)
         return nullcontext() if around is None else around(words)
 
@@ -109,14 +110,14 @@ class PreparedDatabase:
         return self._driver.connect(self._open_link)
 
     def close(self) -> None:
-        """Those in use are kept."""
+        """Close the idle connections; those in use are kept."""
         idle, self._idle = self._idle, []
         for link in idle:
             link.close()
 
 
 class StatementResult:
-    """What a statement answered: as much of SQLAlchemy's as stores use."""
+    """The result of a statement, with the part of SQLAlchemy's interface that stores use."""
 
     def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
         self._rows = rows
@@ -161,7 +162,7 @@ class _Session:
             self._do("BEGIN", lambda: self.link.begin(writes=writes))
 
     def execute(self, statement: Executable, values: Values | Sequence[Values] | None = None) -> StatementResult:
-        """Several `values` are written one after the other."""
+        """Run the statement, once for each of several `values`."""
         if isinstance(values, Sequence):
             return StatementResult((), sum(self._execute(statement, one).rowcount for one in values))
         return self._execute(statement, values or {})
@@ -183,7 +184,7 @@ class _Session:
         self._is_open = False
 
     def end(self) -> None:
-        """Of what only read."""
+        """End a read transaction."""
         if self._is_open:
             self._do("ROLLBACK", self.link.roll_back)
             self._is_open = False
@@ -218,13 +219,13 @@ class _Link(Protocol):
     driver_connection: Any
 
     def needs_begin(self, *, writes: bool) -> bool:
-        """Whether there is a transaction to be begun: single statements see one state by themselves."""
+        """Whether an explicit transaction is needed; a single statement sees one state anyway."""
         ...
 
     def begin(self, *, writes: bool) -> None: ...
 
     def run(self, words: DriverStatement, values: Sequence[object]) -> tuple[Rows, int]:
-        """Rows that it found; how many it wrote."""
+        """(rows found, number of rows written)."""
         ...
 
     def commit(self) -> None: ...
@@ -232,7 +233,7 @@ class _Link(Protocol):
     def roll_back(self) -> None: ...
 
     def has_ended(self) -> bool:
-        """Whether the server has ended it, while nobody used it."""
+        """Whether the server closed the connection while it was idle."""
         ...
 
     def close(self) -> None: ...

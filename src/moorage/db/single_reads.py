@@ -1,10 +1,11 @@
-"""Questions to the database that one statement answers: one round trip, no transaction around it, no ping before it.
+"""Single SELECT statements in one round trip, without a transaction or a ping around them.
 
-A transaction of SQLAlchemy's costs a PostgreSQL client five more round trips (ping, BEGIN, the isolation level twice,
-ROLLBACK), which is most of the time of a small request. A single statement needs none of that: each database shows it
-one state by itself, with everything that was committed before it began.
+With PostgreSQL, a transaction of SQLAlchemy costs five more round trips (ping, BEGIN, the isolation level twice, ROLLBACK),
+which is most of the time of a small request. A single statement does not need them: each database shows it one state, with
+everything that was committed before it began.
 
-The connections are of their own (`moorage.db.driver_connections`), autocommit, kept as long as the engine; a dead one is noticed by its error.
+The connections (`moorage.db.driver_connections`) use autocommit and are kept as long as the engine; a dead one is noticed by
+its error.
 """
 
 import itertools
@@ -25,20 +26,20 @@ _STYLES = {"postgresql": "numeric_dollar", "mysql": "format", "mariadb": "format
 
 _numbers = itertools.count()
 
-#: {statement: {kind of dialect: it in the words of that}}
+#: {statement: {dialect class: the compiled statement}}
 _compiled: WeakKeyDictionary[Select[Any] | CompoundSelect[Any], dict[type[Dialect], "_CompiledSelect"]] = (
     WeakKeyDictionary()
 )
 
 
 class SingleReads:
-    """Keeps the connections on which the questions to one database are asked. Thread-safe."""
+    """Runs prepared SELECTs on one database and keeps the connections for them. Thread-safe."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._link = _LINKS[dialect_name(engine)]
         self._driver = DatabaseDriver(engine)
-        #: Idle ones, the last used last: one client after the other needs one.
+        #: Idle connections, the last used last: mostly, one client after the other needs one.
         self._idle: list[_Link] = []
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
@@ -46,7 +47,7 @@ class SingleReads:
         return PreparedRead(self, self._engine, statement)
 
     def run_select(self, sql: "_CompiledSelect", parameters: Sequence[object]) -> Rows:
-        """Raises what a transaction raises; a connection that was lost while it was idle only costs a second try."""
+        """Run a SELECT. Raises as a transaction does; if an idle connection was lost, the SELECT is retried on a new one."""
         try:
             link = self._idle.pop()
         except IndexError:
@@ -78,16 +79,15 @@ class SingleReads:
         return self._driver.connect(self._link)
 
     def close(self) -> None:
-        """Those that are asking now are kept."""
+        """Close the idle connections; those in use are kept."""
         idle, self._idle = self._idle, []
         for link in idle:
             link.close()
 
 
 class PreparedRead:
-    """One prepared SELECT; ``question(wanted=...)`` are its rows, with values as SQLAlchemy gives them.
-
-    Its parameters are texts and numbers.
+    """A prepared SELECT. Calling it with its parameters (texts and numbers) returns the rows, with values converted as by
+    SQLAlchemy.
     """
 
     def __init__(self, asker: SingleReads, engine: Engine, statement: Select[Any] | CompoundSelect[Any]) -> None:
@@ -100,7 +100,7 @@ class PreparedRead:
         return [self._processed(row) for row in rows] if self._processors else rows
 
     def scalar(self, **parameters: object) -> int:
-        """The only column of the only row."""
+        """The only column of the only row, as an int."""
         return int(self._asker.run_select(self._sql, self._sql.placed(parameters))[0][0])
 
     def _processed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ class PreparedRead:
 
 
 def _sql_of(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> "_CompiledSelect":
-    """Compiled once per process: statements are constants of modules, and each service asks those of its store."""
+    """The compiled statement, cached per process, since statements are module constants."""
     kept = _compiled.setdefault(statement, {})
     if type(dialect) not in kept:
         kept[type(dialect)] = _CompiledSelect(statement, dialect)
@@ -119,20 +119,20 @@ def _sql_of(statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> "
 
 
 class _CompiledSelect:
-    """A statement in the words of one driver, its parameters by position."""
+    """A SELECT compiled for one driver, with positional parameters."""
 
     def __init__(self, statement: Select[Any] | CompoundSelect[Any], dialect: Dialect) -> None:
         own = cast(Any, type(dialect))(paramstyle=_STYLES[dialect.name])
         compiled = statement.compile(dialect=own)
         self.text = str(compiled)
-        #: (name, value where the statement itself says it) by position.
+        #: (name, value if the statement itself has one) by position.
         self._parameters = [(name, compiled.params[name]) for name in compiled.positiontup or ()]
         self.encoded = self.text.encode()
         self.name = f"question_{next(_numbers)}".encode()
         processors = [
             column.type.dialect_impl(own).result_processor(own, None) for column in statement.selected_columns
         ]
-        #: (index, conversion) of the columns that the driver does not give as we want them.
+        #: (index, conversion) of the columns whose values the driver does not convert.
         self.processors = [(index, process) for index, process in enumerate(processors) if process is not None]
 
     def placed(self, given: Mapping[str, object]) -> list[object]:
@@ -140,10 +140,9 @@ class _CompiledSelect:
 
 
 class SharedReader(Generic[T]):
-    """One question of many threads: those that wait for their turn to ask are answered by one asking.
+    """Combines the same read of many threads: threads that wait while one reads share the result of the next read.
 
-    An asking answers whoever came before it began, never anybody who came later: so the answer is always at least as
-    new as the question.
+    A read answers only the threads that called before it began, so a result is never older than the call.
     """
 
     def __init__(self, ask: Callable[[], T]) -> None:
@@ -158,7 +157,7 @@ class SharedReader(Generic[T]):
             if mine.answers:
                 return mine.answers[0]
             with self._asking:
-                # Whoever comes from here on takes part in the next round. Where asking fails, each of this round asks.
+                # Later callers take part in the next read. If this read fails, each of its callers reads for itself.
                 self._next = _SharedRead()
                 answer = self._ask()
             mine.answers.append(answer)

@@ -1,11 +1,11 @@
-"""A writing transaction in as few round trips as it has decisions: statements that wait for nothing are sent together.
+"""Write transactions in as few round trips as they have decisions: independent statements are sent together.
 
-The rows of a statement travel as one JSON parameter, however many they are: so each statement is prepared once, and
-`{rows}` in its words becomes what each database has to read JSON as a table (`json_to_recordset`, `JSON_TABLE`,
-`json_each`). Whatever else differs between the three databases is here, too.
+The rows of a statement are sent as one JSON parameter, whatever their number, so each statement is prepared once. `{rows}`
+in its SQL becomes each database's way to read JSON as a table (`json_to_recordset`, `JSON_TABLE`, `json_each`). All other
+differences between the three databases are handled here, too.
 
-The connection is of its own (`moorage.db.driver_connections`), never pinged; a dead one is noticed by
-its error, and where that is the first statement of a transaction, it is begun again on a new connection.
+The connection (`moorage.db.driver_connections`) is never pinged; a dead one is noticed by its error, and if that is the
+first statement of a transaction, the transaction begins again on a new connection.
 """
 
 import functools
@@ -25,7 +25,7 @@ from moorage.db.timeouts import OUTCOME_UNKNOWN, connection_has_ended
 #: {column: value} with values of `TYPES`; None is NULL.
 Row = Mapping[str, object]
 
-#: How columns of a parameter are called in `Statement`, and their types in each database. `time` is what `moment` gives.
+#: The column types of a parameter, by their names in `Statement`, in each database. `time` is the result of `moment`.
 TYPES: Mapping[str, Mapping[str, str]] = {
     "postgresql": {"int": "bigint", "float": "float8", "text": "text", "time": "timestamp"},
     "mariadb": {"int": "bigint", "float": "double", "text": "longtext", "time": "datetime(6)"},
@@ -34,12 +34,12 @@ TYPES: Mapping[str, Mapping[str, str]] = {
 
 _numbers = itertools.count()
 
-#: SQLSTATEs with which a statement says that it has found something otherwise than expected: division by zero, a signal.
+#: SQLSTATEs by which a statement signals that its precondition failed: division by zero, a signal.
 _PRECONDITION_SQLSTATES = {"22012", "45000"}
 
 
 class PreconditionFailed(Exception):
-    """What a statement of the batch checks is not so; nothing was written."""
+    """A statement of the batch found its precondition violated; nothing was written."""
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -49,7 +49,7 @@ def _raise(error: Exception) -> NoReturn:
 class Statement:
     """SQL in which ``{rows}`` stands for the rows of the parameter, as a table named `v` with these columns.
 
-    `driver_statements` is the same for all databases, or {database: its own}; `answers`: rows come back.
+    `words` is the SQL, or {database: its SQL}; `answers`: the statement returns rows.
     """
 
     def __init__(
@@ -115,12 +115,12 @@ _ROWS: Mapping[str, Callable[[Mapping[str, str], Mapping[str, str]], str]] = {
     "sqlite": _sqlite_rows,
 }
 
-#: A statement and its rows; None where it has no parameter.
+#: A statement and its rows; None for a statement without a parameter.
 Command = tuple[Statement, Sequence[Row] | None]
 
 
 class StatementPipeline:
-    """The connection on which one thread at a time writes."""
+    """The connection for write transactions, used by one thread at a time."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -130,17 +130,17 @@ class StatementPipeline:
         event.listen(engine, "engine_disposed", lambda _: self.close())
 
     def transaction(self) -> "PipelinedTransaction":
-        """Rolled back where it was not committed. Raises what `moorage.db.transactions` raises."""
+        """A transaction, as a context manager that rolls back unless committed. Raises as `moorage.db.transactions`."""
         return PipelinedTransaction(self)
 
     @property
     def is_far(self) -> bool:
-        """Does a round trip cost anything?"""
+        """Whether a round trip costs anything: the database is in another process."""
         return not is_in_process(self._engine)
 
     @property
     def is_open(self) -> bool:
-        """Is there a connection, of which nothing else is known?"""
+        """Whether there is a connection that the server is not known to have closed."""
         return self._link is not None and not self._link.has_ended()
 
     def close(self) -> None:
@@ -149,15 +149,15 @@ class StatementPipeline:
             link.close()
 
     def run(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> list[Rows]:
-        """The rows of each command's answer. After any error but `PreconditionFailed` the connection is given up."""
+        """The rows that each command returns. After any error except `PreconditionFailed`, the connection is closed."""
         return self.start(commands, begin=begin, commit=commit)()
 
     def start(self, commands: Sequence[Command], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
-        """`run` in two parts: what this answers waits, in any thread, and raises all errors of the database. Until it has
-        been called nothing else may be run.
+        """`run` in two parts: sends the commands, and returns a function that waits for the results, in any thread, and
+        raises all errors of the database. Run nothing else before that function has been called.
         """
         sent = [(statement, None if rows is None else orjson.dumps(rows)) for statement, rows in commands]
-        # Never with its commit in it: that may have been carried out.
+        # Do not retry a batch with a commit, which may have been carried out.
         again = begin and not commit and self._link is not None
         if begin and self._link is not None and self._link.has_ended():
             self.close()
@@ -200,9 +200,9 @@ class StatementPipeline:
 
 
 class PipelinedTransaction:
-    """`send` and `commit` answer the rows of each command; what need not be known before the end goes with `commit`.
+    """A transaction of a `StatementPipeline`. `send` and `commit` return the rows of each command.
 
-    A command of no rows is not sent: it would do nothing.
+    Pass commands whose results are not needed earlier to `commit`. A command with an empty list of rows is not sent.
     """
 
     def __init__(self, batches: StatementPipeline) -> None:
@@ -255,11 +255,11 @@ class _Link(Protocol):
     driver_connection: Any
 
     def start(self, sent: _Sent, *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
-        """Send it, where sending is not waiting; what this answers waits for the answers."""
+        """Send the commands, if that does not block; returns a function that waits for the results."""
         ...
 
     def has_ended(self) -> bool:
-        """Whether the server has ended it, while nobody used it."""
+        """Whether the server closed the connection while it was idle."""
         ...
 
     def roll_back(self) -> None: ...
@@ -268,8 +268,8 @@ class _Link(Protocol):
 
 
 class _PostgresqlLink(PostgresqlLink):
-    """In pipeline mode: one round trip. A transaction that begins and commits in one pipeline is the pipeline's own,
-    which ends with it: two messages less.
+    """Uses pipeline mode, for one round trip. A transaction that begins and commits within one pipeline uses the pipeline's
+    implicit transaction, which saves two messages.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -297,7 +297,7 @@ class _PostgresqlLink(PostgresqlLink):
         results = [self._result() for _ in range(len(sent) + (begin != commit))]
         end = self._answers.next()
         if end.status != self._pq.ExecStatus.PIPELINE_SYNC:
-            raise self._error_of(end)  # what is found out only when it is committed
+            raise self._error_of(end)  # an error that only the commit detects
         self._pg.exit_pipeline_mode()
         for result in results:
             self._checked(result)
@@ -312,10 +312,10 @@ class _PostgresqlLink(PostgresqlLink):
 
     def roll_back(self) -> None:
         if self._pg.pipeline_status != self._pq.PipelineStatus.OFF:
-            self.close()  # nobody has waited for the answers
+            self.close()  # results are still outstanding
             return
         if self._pg.transaction_status == self._pq.TransactionStatus.IDLE:
-            return  # a pipeline's own has ended with it
+            return  # an implicit transaction ended with its pipeline
         # Not through psycopg, which answers a ROLLBACK with DEALLOCATE ALL.
         self._pg.send_query_params(b"ROLLBACK", None)
         self._answers.flush()
@@ -328,7 +328,7 @@ class _MariadbLink(MariadbLink):
         return functools.partial(self._run, sent, begin=begin, commit=commit)
 
     def _run(self, sent: _Sent, *, begin: bool, commit: bool) -> list[Rows]:
-        """One compound statement: one round trip, a result set for each statement in it that answers rows."""
+        """Run one compound statement, in one round trip, with a result set for each statement that returns rows."""
         words = [statement.sql_for("mariadb") for statement, _ in sent]
         block = [*(["START TRANSACTION"] if begin else []), *words, *(["COMMIT"] if commit else [])]
         parameters = tuple(parameter.decode() for _, parameter in sent if parameter is not None)

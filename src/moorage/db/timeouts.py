@@ -1,8 +1,8 @@
-"""How long anybody waits for a database: to be connected, for an answer, for another transaction's lock.
+"""Timeouts for databases: for connecting, for an answer, and for another transaction's lock.
 
-A database that is gone refuses at once; one that hangs (a stopped process, a dead line, a full journal) says nothing, and
-without a bound of ours whoever waits for it waits for ever. Locks have the shorter bound, kept by the database itself:
-so a statement that we have given up on is not carried out later. SQLite has no server: its busy timeout is its bound.
+A database that is down refuses connections at once; one that hangs (a stopped process, a dead line, a full journal) does not
+answer, and a client without a timeout waits forever. The timeout for locks is shorter and is kept by the database itself, so
+that a statement that we gave up is not executed later. SQLite has no server; its busy timeout is its bound.
 """
 
 import functools
@@ -18,14 +18,14 @@ from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 
 CONNECT_TIMEOUT_S = 5
-#: A connection that has said nothing for so long in the middle of a statement is given up.
+#: A connection without an answer for this long during a statement is closed.
 ANSWER_TIMEOUT_S = 15
-#: For a row that another transaction holds; also how long SQLite's writers wait for each other.
+#: Timeout for a row that another transaction has locked; also how long SQLite's writers wait for each other.
 LOCK_TIMEOUT_S = 10
-#: A transaction in which a client does nothing for so long is ended by the server: its owner hangs, or is cut off.
+#: The server ends a transaction whose client is idle for this long, since the client hangs or is cut off.
 IDLE_TRANSACTION_TIMEOUT_S = 60
 
-#: After a connect that took as long as `HUNG_S` in vain, the others are refused at once for so long.
+#: After a failed connect that took at least `HUNG_S`, other connects fail at once for this long.
 RETRY_AFTER_S = 1.0
 HUNG_S = 0.5
 
@@ -38,14 +38,14 @@ def connect_arguments(backend: str) -> dict[str, object]:
         "connect_timeout": CONNECT_TIMEOUT_S,
         "read_timeout": ANSWER_TIMEOUT_S,
         "write_timeout": ANSWER_TIMEOUT_S,
-        # MySQL, which does not know the last one, reads it as a comment.
+        # MySQL does not have the last setting and reads it as a comment.
         "init_command": f"SET SESSION innodb_lock_wait_timeout={LOCK_TIMEOUT_S}, lock_wait_timeout={LOCK_TIMEOUT_S} "
         f"/*M!100300 , idle_transaction_timeout={IDLE_TRANSACTION_TIMEOUT_S} */",
     }
 
 
 def set_timeouts(engine: Engine) -> None:
-    """Every connection that `engine` makes from now on has these bounds."""
+    """Apply the timeouts to every connection that `engine` opens from now on."""
     gate = _ConnectGate(engine.dispose)
     make = _bounded_postgresql if engine.dialect.name == "postgresql" else _bounded_mariadb
 
@@ -57,9 +57,9 @@ def set_timeouts(engine: Engine) -> None:
 
 
 class _ConnectGate:
-    """One at a time tries a database that hangs: a connect costs seconds then, and a thread for so long.
+    """Lets only one thread at a time try to connect to a hanging database, since each attempt costs seconds.
 
-    `forget` drops the connections that nobody uses: each of them would cost somebody the same time.
+    `forget` drops idle connections, each of which would cost its next user the same time.
     """
 
     def __init__(self, forget: Callable[[], object]) -> None:
@@ -80,7 +80,7 @@ class _ConnectGate:
         try:
             connection = connect()
             is_connected = True
-        except Exception:  # raised again: whatever it is, what counts is how long it took
+        except Exception:  # raised again: for any error, only its duration counts
             hangs = time.monotonic() - began >= HUNG_S
             raise
         else:
@@ -89,12 +89,12 @@ class _ConnectGate:
             with self._lock:
                 if is_connected:
                     self._connected_at = time.monotonic()
-                # Who began before somebody else was connected, and fails after it, has met the time before.
+                # A connect that began before another one succeeded, and failed after it, says nothing about the present.
                 self._is_hung, self._somebody_tries = hangs and began >= self._connected_at, False
                 self._hung_until = time.monotonic() + RETRY_AFTER_S
 
     def shut(self) -> None:
-        """A connection has waited for an answer in vain."""
+        """Record that a connection waited for an answer in vain."""
         with self._lock:
             self._is_hung = True
             self._hung_until = time.monotonic() + RETRY_AFTER_S
@@ -102,21 +102,21 @@ class _ConnectGate:
 
 
 NO_ANSWER = "the database does not answer; the request can be repeated when it is back"
-#: Where it went away between our COMMIT and its answer.
+#: For a database that was lost between our COMMIT and its answer.
 OUTCOME_UNKNOWN = (
-    "the database does not answer; it was lost while it committed, so the request was carried out wholly or not at all: "
-    "read what there is before you repeat it"
+    "the database does not answer; it was lost during the commit, so the request was carried out completely or not at all: "
+    "read the present state before you repeat it"
 )
 
 
 @functools.cache
 def _bounded_postgresql() -> Callable[..., Any]:
-    """A connection of psycopg's with a bound on every wait. An extra, so imported where it is used."""
+    """Opens psycopg connections with a timeout for every wait. psycopg is an extra, so it is imported here."""
     import psycopg
     from psycopg.pq import TransactionStatus
 
     class BoundedConnection(psycopg.Connection[Any]):
-        #: None: wait for ever.
+        #: None: no timeout.
         answer_timeout_s: float | None = ANSWER_TIMEOUT_S
         gate: _ConnectGate | None = None  #: once it is connected
 
@@ -130,7 +130,7 @@ def _bounded_postgresql() -> Callable[..., Any]:
                 raise
 
         def give_up(self) -> None:
-            """Nobody knows what it would still answer."""
+            """Close the connection, because a late answer could not be matched to a statement."""
             self.close()
             if self.gate is not None:
                 self.gate.shut()
@@ -150,7 +150,7 @@ def _bounded_postgresql() -> Callable[..., Any]:
 
 @functools.cache
 def _bounded_mariadb() -> Callable[..., Any]:
-    """PyMySQL has its bounds from `connect_arguments`; this one tells the gate."""
+    """Opens PyMySQL connections that report a timeout to the gate. The timeouts are set by `connect_arguments`."""
     import pymysql
 
     class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # it has no types
@@ -170,8 +170,9 @@ def _bounded_mariadb() -> Callable[..., Any]:
 
 
 class PostgresqlResults:
-    """For who speaks to libpq himself: its waits, bounded, and without the interpreter's lock. Errors are psycopg's;
-    a connection that has said nothing for too long is given up.
+    """Waits for results of direct libpq calls, with the timeout and without holding the interpreter's lock.
+
+    Raises psycopg's errors; a connection that times out is closed.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -180,7 +181,7 @@ class PostgresqlResults:
         self._poll = select.poll()
 
     def flush(self) -> None:
-        """Until all is sent."""
+        """Wait until everything is sent."""
         while self._pg.flush():
             self._wait(select.POLLIN | select.POLLOUT)
 
@@ -202,8 +203,8 @@ class PostgresqlResults:
 
 
 def connection_has_ended(socket: int) -> bool:
-    """An idle connection on which there is something to read: its server has said good-bye. Costs a microsecond, no
-    round trip; a server that is gone without a word is found out by `PostgresqlResults`.
+    """Whether the server has closed an idle connection, which makes it readable. Costs a microsecond and no round trip.
+    A server that vanished silently is only detected by a timeout.
     """
     poll = select.poll()
     poll.register(socket, select.POLLIN)
@@ -211,7 +212,7 @@ def connection_has_ended(socket: int) -> bool:
 
 
 def without_timeouts(connection: Connection) -> Connection:
-    """For work that may take minutes, as a migration does. The connection is not used again for anything else."""
+    """Remove the timeouts for work that may take minutes, such as a migration. Do not reuse the connection afterwards."""
     connection.detach()
     driver: Any = connection.connection.dbapi_connection
     if connection.dialect.name == "postgresql":

@@ -1,7 +1,7 @@
-"""Reading and writing transactions, and the one retryable error of three databases.
+"""Read and write transactions, their retries, and the translation of the drivers' errors.
 
-Rule of the house: no call to another service inside a transaction, and a service function that is retried
-here must have no other effect than its SQL.
+Rules: make no request to another service inside a transaction, and let a function that is retried here have no effect other
+than its SQL.
 """
 
 import re
@@ -29,7 +29,7 @@ _RETRYABLE = {"40001", "40P01", "55P03", 1205, 1213, 1020}
 _TOO_LARGE = {"22003", "22001", "22008", 1264, 1406, 1292}
 #: MariaDB: server gone, lost connection, cannot connect, shutting down, not (yet) part of its cluster.
 _GONE_MARIADB = {2002, 2003, 2006, 2013, 1053, 1047}
-#: What psycopg calls a server that is gone, going, not yet there, or that ended a transaction whose owner hung.
+#: psycopg's errors for a server that is down, stopping, starting, or that ended a transaction whose client hung.
 _GONE_POSTGRESQL = {
     "OperationalError",
     "AdminShutdown",
@@ -39,20 +39,20 @@ _GONE_POSTGRESQL = {
     "IdleInTransactionSessionTimeout",
 }
 
-_FULL = """the disk of the database {place} is full ({detail}): make room there; nothing was written, and the request \
-can be repeated then"""
-_ONLY_READS = """the database {place} only reads now ({detail}): look whether it is a standby, or was set so; the request \
-can be repeated when it writes again"""
-_NO_MORE_CONNECTIONS = """the database {place} takes no more connections ({detail}): raise its limit, or run fewer \
+_FULL = """the disk of the database {place} is full ({detail}): make room there, then repeat the request; nothing was \
+written"""
+_ONLY_READS = """the database {place} is read-only ({detail}): check whether it is a standby or was set read-only; repeat \
+the request when it can be written"""
+_NO_MORE_CONNECTIONS = """the database {place} accepts no more connections ({detail}): raise its limit or run fewer \
 processes; the request can be repeated"""
 
-#: Of a refused connection psycopg tells only the text (of a server that speaks English).
+#: For a refused connection psycopg has only the text, which is English if the server is configured so.
 _NO_SLOT = re.compile("too many clients|connection slots are reserved|too many connections")
 
 #: What psycopg puts before the server's words. Tenants and callers of /healthcheck read the words, not the address.
 _ADDRESS = re.compile(r"^.*connection to server .*? failed: ")
 
-#: SQLSTATEs of PostgreSQL and numbers of MariaDB: what to say.
+#: (SQLSTATEs of PostgreSQL and error numbers of MariaDB, message)
 _REASONS: list[tuple[set[str | int], str]] = [
     # disk_full; disk full, table full, error writing file, "Got error 28" (ENOSPC) from a storage engine, temporary file
     ({"53100", 1021, 1114, 3, 1030, 1026}, _FULL),
@@ -63,14 +63,14 @@ _REASONS: list[tuple[set[str | int], str]] = [
 
 @contextmanager
 def read(engine: Engine) -> Iterator[Connection]:
-    """A transaction that only reads: all its statements see one state on SQLite."""
+    """A read transaction. Only on SQLite do all its statements see one state; see `read_one_state`."""
     with translating_errors(), engine.connect() as connection, connection.begin():
         yield connection
 
 
 @contextmanager
 def read_one_state(engine: Engine) -> Iterator[Connection]:
-    """Like `read`, and all its statements see one state on every database: for reading many tables into memory."""
+    """Like `read`, but all its statements see one state on every database. For reading many tables into memory."""
     options = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
     with translating_errors(), engine.connect().execution_options(**options) as connection, connection.begin():
         yield connection
@@ -78,7 +78,7 @@ def read_one_state(engine: Engine) -> Iterator[Connection]:
 
 @contextmanager
 def write(engine: Engine) -> Iterator[Connection]:
-    """A transaction that may write. Raises `RetryableConflict` when the database gave it up."""
+    """A write transaction. Raises `RetryableConflict` if the database aborted it."""
     blocking_hook.about_to_block()
     with (
         translating_errors(),
@@ -89,10 +89,10 @@ def write(engine: Engine) -> Iterator[Connection]:
 
 
 def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
-    """`work` in a writing transaction, run again when the database gave it up, at most `attempts` times.
+    """Runs `work` in a write transaction; retries if the database aborts it, up to `attempts` times in total.
 
-    No pause in between: the database has already made us wait for the lock. Whoever waited long for it in vain does
-    not wait again: its holder hangs.
+    There is no pause between attempts, since the database already waited for the lock. After waiting in vain for the whole
+    lock timeout there is no retry, since the holder of the lock hangs.
     """
     began = time.monotonic()
     for attempt in range(1, attempts + 1):
@@ -106,20 +106,20 @@ def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts:
 
 
 def retry_time_is_over(began: float) -> bool:
-    """Whether a transaction that was `began` at this monotonic time is not to be begun again."""
+    """Whether a transaction that `began` at this monotonic time must not be retried any more."""
     return time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S
 
 
 @contextmanager
 def translating_errors() -> Iterator[None]:
-    """For what `read` and `write` do not wrap: errors of the driver leave as the house's, where there is one."""
+    """Translates errors of the driver to those of `moorage.core.errors`, for code outside of `read` and `write`."""
     try:
         yield
     except DBAPIError as error:
         if ours := translate_error(error):
             raise ours from error
         raise
-    except OverflowError as error:  # of the sqlite3 module; SQLAlchemy passes it on as it is
+    except OverflowError as error:  # raised by the sqlite3 module; SQLAlchemy does not wrap it
         if "SQLite" not in str(error):
             raise
         raise _too_large() from error
@@ -128,15 +128,15 @@ def translating_errors() -> Iterator[None]:
 
 
 def translate_error(error: DBAPIError) -> Unavailable | Invalid | None:
-    """The house's error for a failed transaction, a lost database, or a value that no column keeps; None where it is ours
-    (a bug, a constraint).
+    """Our error for an aborted transaction, a lost database, or a value out of range; None for our own faults (a bug, a
+    violated constraint).
     """
     original = error.orig
     if isinstance(original, sqlite3.OperationalError):
         return _translate_sqlite(str(original))
     codes = {getattr(original, "sqlstate", None), *(original.args[:1] if original is not None else ())}
     if codes & _RETRYABLE:
-        return RetryableConflict("the database gave up this transaction for another one; repeat the request")
+        return RetryableConflict("the database aborted this transaction because of another one; repeat the request")
     detail = _ADDRESS.sub("", str(original).partition("\n")[0])
     if codes & _TOO_LARGE:
         return _too_large()
@@ -149,9 +149,9 @@ def translate_error(error: DBAPIError) -> Unavailable | Invalid | None:
 
 
 def _too_large() -> Invalid:
-    """Schemas bound what is written; what a request only asks for may be beyond that."""
+    """The error for a value that no column can hold. Schemas bound the values to write, but not all values in queries."""
     return Invalid(
-        "a number, a time or a text in the request is larger than any that is kept", code="moorage.too_large"
+        "a number, a time or a text in the request exceeds the range of stored values", code="moorage.too_large"
     )
 
 
@@ -162,8 +162,7 @@ def _translate_sqlite(text: str) -> Unavailable | None:
         return Unavailable(_FULL.format(place="file", detail=text))
     if "unable to open" in text or "readonly" in text or "I/O error" in text:
         return Unavailable(
-            f"the database file cannot be used ({text}): look at its disk and its permissions; the request can be "
-            "repeated then"
+            f"the database file cannot be used ({text}): check its disk and its permissions, then repeat the request"
         )
     return None
 

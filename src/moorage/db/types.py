@@ -1,4 +1,4 @@
-"""Column types and table options that mean the same on SQLite, PostgreSQL and MariaDB."""
+"""Column types and table options that behave the same on SQLite, PostgreSQL and MariaDB."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +8,7 @@ from sqlalchemy import DateTime, Dialect, MetaData, String, Text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-#: Constraint names are part of the schema: migrations of three databases must be able to name them.
+#: Names of constraints, which migrations on all three databases must be able to refer to.
 NAMING_CONVENTION = {
     "ix": "ix_%(table_name)s_%(column_0_N_name)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -17,8 +17,8 @@ NAMING_CONVENTION = {
     "pk": "pk_%(table_name)s",
 }
 
-#: Passed to every Table: MariaDB would otherwise compare names without regard to case. SQLAlchemy takes the options
-#: of the dialect's own name only, and that is `mysql` or `mariadb`, as the URL says.
+#: Pass these to every Table: otherwise MariaDB would compare names case-insensitively. SQLAlchemy reads only the options of
+#: the dialect in the URL, which is `mysql` or `mariadb`.
 TABLE_OPTIONS: dict[str, Any] = {
     f"{dialect}_{option}": value
     for dialect in ("mysql", "mariadb")
@@ -31,14 +31,14 @@ def new_metadata() -> MetaData:
 
 
 class Uuid(String):
-    """Canonical text, 36 characters: readable in every database and on every wire."""
+    """A UUID as canonical text of 36 characters."""
 
     def __init__(self) -> None:
         super().__init__(36)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """Aware UTC outside, naive UTC with microseconds inside. A naive value is a programming error."""
+    """Timezone-aware UTC in Python, naive UTC with microseconds in the database. A naive Python value is a bug."""
 
     impl = DateTime
     cache_ok = True
@@ -52,7 +52,7 @@ class UtcDateTime(TypeDecorator[datetime]):
         if value is None:
             return None
         if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone; times are aware UTC everywhere")
+            raise ValueError(f"{value!r} has no time zone; times must be aware UTC")
         return value.astimezone(UTC).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
@@ -60,7 +60,7 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 
 class Json(TypeDecorator[Any]):
-    """A JSON document as text (MEDIUMTEXT on MariaDB): read and written whole, never queried inside."""
+    """A JSON document stored as text (MEDIUMTEXT on MariaDB). It is read and written as a whole."""
 
     impl = Text
     cache_ok = True

@@ -1,11 +1,11 @@
-"""Upgrades while processes run: what there is to do in a database, in three phases, and the doing of it.
+"""Plans and runs an upgrade of a database while processes use it, in three phases.
 
-* **expand**: ordinary migrations. A start does them by itself. Those that only add leave a schema that programs of before
-  run on; the others say so in the plan.
-* **migrate**: rows that an older program has written are brought to today's form, some at a time, while everybody works.
-  The code reads both forms, so this may be done at any time, and left in the middle. A feature names its own in
+* **expand**: ordinary migrations, which a start runs by itself. If they only add, older programs still run on the result;
+  the plan names those that do not.
+* **migrate**: converts rows that older programs wrote to the present form, in batches, while processes run. The code reads
+  both forms, so this may run at any time and may be interrupted. A feature defines its own in
   ``moorage.<feature>.backfills``.
-* **contract**: gated migrations, which take away what only older programs need. Only when those are gone for good.
+* **contract**: gated migrations, which remove what only older programs need. Run them when those are gone for good.
 
 Not here: how a migration is run (`moorage.db.migrations`).
 """
@@ -31,19 +31,19 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Backfill:
-    """Rows in an older form. Both may be called at any time, by several processes."""
+    """A conversion of rows in an older form. Its functions may be called at any time, by several processes."""
 
     name: str
     what: str
-    #: how many rows are left, about
+    #: the approximate number of rows left
     count_left: Callable[[Engine], int]
-    #: bring some to today's form, in one short transaction; how many that were
+    #: converts some rows in one short transaction; returns their number
     run_batch: Callable[[Engine], int]
 
 
 @dataclass(frozen=True)
 class UpgradeStep:
-    """`rows`: of a backfill, how many are left. `needs_restart`: programs of before do not run on what it leaves."""
+    """A step of an upgrade. `rows`: of a backfill, the rows left. `needs_restart`: older programs do not run after it."""
 
     feature: str
     phase: Phase
@@ -54,12 +54,12 @@ class UpgradeStep:
     needs_restart: bool = False
 
 
-#: Told of a step's name, how much of it is done, and of how much.
+#: Called with a step's name, the amount done and the total amount.
 StepProgress = Callable[[str, int, int], None]
 
 
 def plan_upgrade(engine: Engine, feature: str) -> list[UpgradeStep]:
-    """All steps there are for `feature`, done or not, in the order in which they come."""
+    """All steps of `feature`, done or not, in their order."""
     now = migrations.current_revision(engine, feature)
     at_head = migrations.schema_state(engine, feature) not in (
         migrations.SchemaState.EMPTY,
@@ -82,7 +82,7 @@ def plan_upgrade(engine: Engine, feature: str) -> list[UpgradeStep]:
 
 
 def _backfill(engine: Engine, feature: str, one: Backfill, *, is_known: bool) -> UpgradeStep:
-    """Before the schema is expanded nobody knows how many rows there are."""
+    """The step of a backfill. Its number of rows is unknown (0) until the schema is expanded."""
     left = one.count_left(engine) if is_known else 0
     return UpgradeStep(feature, Phase.MIGRATE, one.name, one.what, is_done=is_known and not left, rows=left)
 
@@ -96,7 +96,7 @@ def backfills(feature: str) -> Sequence[Backfill]:
 
 
 def run_upgrade(engine: Engine, feature: str, phases: Sequence[Phase], tell: StepProgress) -> list[UpgradeStep]:
-    """Do what is left in `phases`, in order; the steps that were done. What is done stays done when a later one fails."""
+    """Run the open steps of `phases`, in order; returns them. Completed steps stay done if a later one fails."""
     done = []
     for phase in (phase for phase in Phase if phase in phases):
         for step in plan_upgrade(engine, feature):
@@ -119,7 +119,7 @@ def _run_step(engine: Engine, step: UpgradeStep, tell: StepProgress) -> None:
         tell(label, finished, max(total, finished + left))
         some = backfill.run_batch(engine)
         if not some:
-            raise Unavailable(f"{label}: {left} rows are held by others; run it again")
+            raise Unavailable(f"{label}: {left} rows are locked by other transactions; run it again")
         finished += some
     tell(label, finished, max(total, finished))
 

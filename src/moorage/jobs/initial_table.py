@@ -1,6 +1,6 @@
 """The jobs table as it was first released: a step for the migrations of the features that have jobs.
 
-    from moorage.jobs import first_light as jobs
+    from moorage.jobs import initial_table as jobs
 
     def upgrade() -> None:
         jobs.create()

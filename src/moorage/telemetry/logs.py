@@ -10,14 +10,14 @@ import orjson
 
 from moorage.telemetry import tracing
 
-#: (service, request id) of the request or job that this thread works for.
+#: (service, request id) of the request or job that this thread is working on.
 request_context: ContextVar[tuple[str, str]] = ContextVar("request_context", default=("", ""))
 
-#: The request id that a client sent with the request of `request_context`: another service's, or one that the client made
-#: for several requests. Our own id never depends on it. Empty: none was sent.
+#: The request id that the client sent with this request: another service's id, or one that the client uses for several
+#: requests. Empty if the client sent none. Our own id never depends on it.
 global_request: ContextVar[str] = ContextVar("global_request", default="")
 
-#: (project id, user id) of who called, where that is known; empty in background work.
+#: (project id, user id) of the caller, if known; empty in background work.
 caller_context: ContextVar[tuple[str, str]] = ContextVar("caller_context", default=("", ""))
 
 

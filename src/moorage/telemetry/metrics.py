@@ -1,9 +1,8 @@
-"""What Prometheus asks of a process: a registry, and the metrics that all services share.
+"""The Prometheus registry of a process, the metrics that all services share, and gauges that are read from a database.
 
-Names, units and what to page on are in `docs/reference/metrics.md`; a test holds that page against this registry. The
-metrics of one service are beside it (`moorage.placement.sync.meters`).
-
-Requests are counted by `moorage.telemetry.request_meter`.
+`docs/reference/metrics.md` documents names, units and alerts; a test compares that page with this registry.
+Not here: the metrics of one service (its `meters` module, such as `moorage.placement.sync.meters`), and the counting of
+requests (`moorage.telemetry.request_meter`).
 """
 
 import math
@@ -34,12 +33,12 @@ from moorage.telemetry.request_meter import DURATIONS_S, RequestMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
 
-#: From a simulated host to the programming of a large FPGA.
+#: Buckets from a job on a simulated host to the programming of a large FPGA.
 _JOB_BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0)
 
 
 class Metrics:
-    """One process' registry."""
+    """The registry and the shared metrics of one process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -50,38 +49,38 @@ class Metrics:
         self._engines: dict[str, Engine] = {}
         self._database_errors = Counter(
             "moorage_database_errors",
-            "Statements that the database refused or did not answer.",
+            "Statements that the database rejected or did not answer.",
             ["service", "kind"],
             registry=self.registry,
         )
         self._succeeded = Gauge(
             "moorage_duty_last_success_timestamp_seconds",
-            "When a background task last did its round without an error.",
+            "When the last run of a background task without an error ended.",
             ["duty"],
             registry=self.registry,
         )
         self._failed = Counter(
             "moorage_duty_failures",
-            "Rounds of a background task that ended with an error.",
+            "Runs of a background task that ended with an error.",
             ["duty"],
             registry=self.registry,
         )
-        self._rounds = Counter("moorage_duty_rounds", "Rounds of a background task.", ["duty"], registry=self.registry)
+        self._rounds = Counter("moorage_duty_rounds", "Runs of a background task.", ["duty"], registry=self.registry)
         self._busy = Counter(
-            "moorage_duty_busy_seconds", "How long its rounds took together.", ["duty"], registry=self.registry
+            "moorage_duty_busy_seconds", "Total duration of its runs.", ["duty"], registry=self.registry
         )
         self._due = Gauge(
             "moorage_duty_due_timestamp_seconds",
-            "When a background task is due, or was and has not come back since; infinity: only when it is woken.",
+            "When the next run of a background task is due, or the present one was; infinity: only when it is woken.",
             ["duty"],
             registry=self.registry,
         )
         self.threads = Gauge(
-            "moorage_http_threads", "Requests that can be worked on at the same time.", registry=self.registry
+            "moorage_http_threads", "Requests that can be handled at the same time.", registry=self.registry
         )
         self.hint_losses = Counter(
             "moorage_hints_interruptions",
-            "Connections for hints that broke or did not come about: what is sent meanwhile costs a poll period.",
+            "Failed connections for hints; a hint lost meanwhile delays its receiver by at most one poll period.",
             ["role"],
             registry=self.registry,
         )
@@ -89,7 +88,7 @@ class Metrics:
             self.hint_losses.labels(role)
         self.trail_losses = Counter(
             "moorage_trail_lost_entries",
-            "Entries of the audit trail that a file or a syslog daemon did not take.",
+            "Entries of the audit trail that could not be written to a file or a syslog daemon.",
             ["sink"],
             registry=self.registry,
         )
@@ -102,7 +101,7 @@ class Metrics:
         return self._requests.setdefault(service, RequestMeter())
 
     def watch_engine(self, service: str, engine: Engine) -> None:
-        """Count its errors, and show its connections."""
+        """Count the errors of `engine` and export the number of its connections."""
         self._engines[service] = engine
         for kind in ("retryable", "unavailable", "other"):  # a rate needs a zero to begin with
             self._database_errors.labels(service, kind)
@@ -117,7 +116,7 @@ class Metrics:
     def count_task_run(
         self, task: str, now: float, *, succeeded: bool, took_s: float = 0.0, due: float = math.inf
     ) -> None:
-        """A task did its round at `now` (seconds since 1970); `due` is its next one, infinity: when woken."""
+        """Count a run that ended at `now` (seconds since 1970). `due` is the time of the next run; infinity: when woken."""
         self._rounds.labels(task).inc()
         self._busy.labels(task).inc(took_s)
         self._due.labels(task).set(due)
@@ -132,11 +131,11 @@ class Metrics:
     def _families(self) -> Iterator[HistogramMetricFamily | GaugeMetricFamily]:
         durations = HistogramMetricFamily(
             "moorage_http_request_duration_seconds",
-            "From the first byte of a request to its answer; of a stream, to its beginning.",
+            "From the first byte of a request to its response; for a stream, to the beginning of the response.",
             labels=["service", "method", "route", "status"],
         )
         in_flight = GaugeMetricFamily(
-            "moorage_http_requests_in_flight", "Requests that are worked on.", labels=["service"]
+            "moorage_http_requests_in_flight", "Requests that are being handled.", labels=["service"]
         )
         for service, meter in sorted(self._requests.items()):
             in_flight.add_metric([service], meter.in_flight)
@@ -145,10 +144,12 @@ class Metrics:
         yield durations
         yield in_flight
         used = GaugeMetricFamily(
-            "moorage_database_connections_in_use", "Connections that a transaction has.", labels=["service"]
+            "moorage_database_connections_in_use", "Connections that are used by a transaction.", labels=["service"]
         )
         most = GaugeMetricFamily(
-            "moorage_database_connections_max", "Connections there may be; beyond, requests wait.", labels=["service"]
+            "moorage_database_connections_max",
+            "Maximum number of connections; further requests wait.",
+            labels=["service"],
         )
         for service, engine in sorted(self._engines.items()):
             if isinstance(engine.pool, QueuePool):
@@ -159,7 +160,7 @@ class Metrics:
 
 
 class JobMeter:
-    """Jobs that an agent worked on. `ended` is given to its `JobsTask`."""
+    """Durations of an agent's jobs. `record_job` is passed to its `JobsTask`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Histogram(
@@ -175,7 +176,7 @@ class JobMeter:
 
 
 class _CollectedAtScrape(Collector):
-    """Families that are made when somebody asks."""
+    """Metric families that are computed at each scrape."""
 
     def __init__(self, families: Callable[[], Iterator[HistogramMetricFamily | GaugeMetricFamily]]) -> None:
         self._families = families
@@ -185,7 +186,7 @@ class _CollectedAtScrape(Collector):
 
 
 def _cumulative(counts: list[float]) -> list[tuple[str, float]]:
-    """[(upper bound, how many took at most so long)], as Prometheus wants it."""
+    """[(upper bound, cumulative count)], the form that Prometheus requires."""
     bounds = [*(str(bound) for bound in DURATIONS_S), "+Inf"]
     total = 0.0
     cumulated = []
@@ -207,7 +208,11 @@ class GaugeFamily:
 
 
 class DatabaseGauges(Collector):
-    """`families` of one service, filled by `samples`, which runs in a transaction that only reads."""
+    """Gauges of one service, read from its database at each scrape, in one short read transaction.
+
+    While the database does not answer there are no samples, since an old number would be believed. The families are
+    described even then, so that the documentation can be compared with them.
+    """
 
     def __init__(
         self,
@@ -222,7 +227,7 @@ class DatabaseGauges(Collector):
         registry.register(self)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Without asking the database, which may be away when a process starts."""
+        """Does not query the database, which may be down when a process starts."""
         return iter(self._described().values())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -1,6 +1,6 @@
-"""Spans by OpenTelemetry, exported by OTLP over HTTP. The only module that imports it, and only where it is switched on.
+"""Records spans with OpenTelemetry and exports them with OTLP over HTTP. Imported only if tracing is on.
 
-Exporting has a thread of its own and a bounded queue: a collector that is away costs spans, never a request.
+A separate thread exports them from a bounded queue: if the collector is down, spans are lost, but no request waits.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 class OtlpTracer:
-    """`endpoint`: URL of a receiver, without ``/v1/traces``. `sample`: the part of all traces that is kept."""
+    """`endpoint`: URL of a receiver, without ``/v1/traces``. `sample`: the fraction of traces to record, 0 to 1."""
 
     def __init__(
         self, endpoint: str, *, service: str, instance: str, sample: float = 1.0, timeout_s: float = 5.0
@@ -58,7 +58,7 @@ class OtlpTracer:
         return f"{context.trace_id:032x}" if context.is_valid else None
 
     def close(self) -> None:
-        """What is not exported yet is, for some seconds."""
+        """Export the queued spans, for some seconds at most."""
         self._provider.shutdown()
 
 

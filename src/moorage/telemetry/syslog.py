@@ -1,4 +1,4 @@
-"""Lines to a syslog daemon as datagrams: to the Unix socket of this machine, or over UDP. Nothing waits for the daemon."""
+"""Sends audit entries to a syslog daemon, as datagrams to a Unix socket or over UDP. It never waits for the daemon."""
 
 import errno
 import os
@@ -13,16 +13,16 @@ from moorage.core.errors import StartError
 #: Facility authpriv (10), severity notice (5).
 PRIORITY = 10 * 8 + 5
 
-#: After a failure a new socket is opened no sooner.
+#: Minimum time between a failure and the next attempt to open a socket.
 RETRY_S = 1.0
 
 _TAG = "moorage-trail"
 
 
 class SyslogSink:
-    """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` for another one.
+    """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` for anything else.
 
-    A Unix socket gets the old form (RFC 3164), which all daemons read there; UDP that of RFC 5424.
+    Messages to a Unix socket have the old format (RFC 3164), which all daemons accept there; over UDP, that of RFC 5424.
     """
 
     name = "syslog"
@@ -39,18 +39,18 @@ class SyslogSink:
         scheme, _, place = address.partition("://")
         host, _, port = place.rpartition(":")
         if scheme != "udp" or not host or not port.isdecimal():
-            raise StartError(f"[trail] syslog is {address!r}; it takes /dev/log or udp://host:514")
-        try:  # once: a request must not wait for a name to be resolved
+            raise StartError(f"[trail] syslog is {address!r}; use /dev/log or udp://host:514")
+        try:  # resolve once: no request must wait for DNS
             family, _, _, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
         except OSError as error:
-            raise StartError(f"[trail] syslog: {host} has no address: {error.strerror}") from error
+            raise StartError(f"[trail] syslog: {host} cannot be resolved: {error.strerror}") from error
         self._target, self._family = target, family
 
     def start(self) -> None:
-        """A daemon that is away may come later."""
+        """Does nothing: the daemon may start later."""
 
     def write(self, line: bytes) -> None:
-        """Raises `OSError` where the daemon is away, or does not keep up."""
+        """Raises `OSError` if the daemon is down or does not keep up."""
         if self._socket is None:
             if monotonic() < self._retry_at:
                 raise OSError(errno.ECONNREFUSED, "the daemon is away", str(self._target))

@@ -1,10 +1,10 @@
-"""Traces: which work belongs to which request, through processes and jobs. Nothing is imported for it while it is off.
+"""Traces, which connect the work for one request across processes and jobs. While tracing is off, it imports nothing.
 
-A request of a user begins a trace; what a service asks of others, the jobs that it writes, and what hosts do and report
-for those belong to it. Background work of which no request is the cause (polls, heartbeats) makes none.
+A user's request begins a trace. The trace includes the requests that a service sends to others, the jobs that it writes,
+and the work and reports of hosts for those jobs. Background work without a request (polls, heartbeats) has no trace.
 
-What exports spans is `moorage.telemetry.otel`, which `[tracing] endpoint` switches on. This module knows what crosses
-processes: a W3C `traceparent`, as a header and as an entry of a job's payload.
+`moorage.telemetry.otel` exports spans; `[tracing] endpoint` switches it on. This module only handles the W3C `traceparent`
+that crosses processes, as a header and as an entry of a job's payload.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, Protocol
 
 HEADER = "traceparent"
-#: The entry of a job's payload.
+#: Key of the traceparent in a job's payload.
 PAYLOAD_KEY = "traceparent"
 
 Kind = Literal["server", "client", "consumer", "internal"]
@@ -20,7 +20,7 @@ Kind = Literal["server", "client", "consumer", "internal"]
 
 class Span(Protocol):
     def set_attributes(self, **attributes: str | int) -> None:
-        """More about it, while it is open."""
+        """Add attributes to the open span; ``__`` in a name stands for ``.``."""
         ...
 
     def set_error(self, why: str) -> None: ...
@@ -30,11 +30,11 @@ class Tracer(Protocol):
     def span(
         self, name: str, kind: Kind, parent: str | None, attributes: Mapping[str, str | int]
     ) -> contextlib.AbstractContextManager[Span]:
-        """Below `parent` (a traceparent), else below the open span of this thread, else the beginning of a trace."""
+        """A span whose parent is `parent` (a traceparent), else this thread's open span; without either, a new trace."""
         ...
 
     def traceparent(self) -> str | None:
-        """Of the open span of this thread; None outside of any."""
+        """The traceparent of this thread's open span; None if there is none."""
         ...
 
     def trace_id(self) -> str | None: ...
@@ -54,7 +54,7 @@ _NO_SPAN = _NoSpan()
 
 
 class _Switch:
-    """Of this process: what is None costs one look."""
+    """Holds this process's tracer; while it is None, tracing costs one attribute access."""
 
     tracer: Tracer | None = None
 
@@ -69,7 +69,7 @@ def current_tracer() -> Tracer | None:
 
 @contextlib.contextmanager
 def span(name: str, kind: Kind = "internal", **attributes: str | int) -> Iterator[Span]:
-    """A part of the trace that this thread works for; nothing outside of any."""
+    """A span in this thread's trace; does nothing if the thread has no open span."""
     active = _Switch.tracer
     if active is None or active.traceparent() is None:
         yield _NO_SPAN
@@ -80,7 +80,7 @@ def span(name: str, kind: Kind = "internal", **attributes: str | int) -> Iterato
 
 @contextlib.contextmanager
 def job_span(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> Iterator[Span]:
-    """Work on a job, in the trace of the request that it was written for."""
+    """A span around work on a job, in the trace of the request that wrote the job."""
     active, parent = _Switch.tracer, payload.get(PAYLOAD_KEY)
     if active is None or not isinstance(parent, str):
         yield _NO_SPAN
@@ -90,7 +90,7 @@ def job_span(kind: str, payload: Mapping[str, Any], **attributes: str | int) -> 
 
 
 def with_trace(payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload of a job that is written now, with the trace that it belongs to; one that it has already stays."""
+    """The payload of a new job with the current traceparent; an existing traceparent is kept."""
     active = _Switch.tracer
     if active is None or PAYLOAD_KEY in payload or (parent := active.traceparent()) is None:
         return payload
@@ -98,6 +98,6 @@ def with_trace(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def trace_id() -> str | None:
-    """For the log."""
+    """The id of the current trace, for log lines; None if there is none."""
     active = _Switch.tracer
     return None if active is None else active.trace_id()

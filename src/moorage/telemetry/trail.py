@@ -1,9 +1,10 @@
-"""The audit trail: one JSON line per change that somebody asked for over an API, and where those lines go.
+"""The audit trail: a JSON line for each change that was requested over an API, and the sinks that store the lines.
 
-`Trail` gives an entry its time and its id, keeps it below `MAX_ENTRY_BYTES`, and writes it to each sink. A sink that fails costs
-the entry there, never the request: it is counted and logged. `TrailFile` is a file that several processes append to and
-rotate. What an entry says about a request is `moorage.wire.audit_entries`; reading is `moorage.telemetry.trail_reading`; the other
-sink is `moorage.telemetry.syslog`.
+`Trail` adds time and id to an entry, keeps it below `MAX_ENTRY_BYTES`, and writes it to each sink. If a sink fails, the
+entry is lost there, counted and logged, but the request goes on. `TrailFile` is a file that several processes append to and
+rotate; `moorage.telemetry.syslog` is the other sink.
+
+Not here: the content of an entry (`moorage.wire.audit_entries`), and reading (`moorage.telemetry.trail_reading`).
 """
 
 import contextlib
@@ -27,17 +28,17 @@ from moorage.core.errors import StartError, Unavailable
 
 log = logging.getLogger(__name__)
 
-#: An entry with its newline. What one call appends to a file of a local disk is not mixed with what others append.
+#: Bound of an entry with its newline. Appending it with one call keeps it from mixing with other processes' entries.
 MAX_ENTRY_BYTES = 4096
 
-#: Every line begins with it: behind a line that a full disk cut off a reader finds the next entry by it.
+#: The beginning of every line. By it, a reader finds the next entry after a line that a full disk truncated.
 ENTRY_PREFIX = b'{"eventTime":"'
 
-#: What CADF calls its events.
+#: The type of events in CADF.
 TYPE_URI = "http://schemas.dmtf.org/cloud/audit/1.0/event"
 
-#: Longest text, and longest list, in an entry; tried one after the other until the line is short enough: of what it was
-#: about, which the caller chose, and only then of all.
+#: Bounds of texts and lists in an entry, tried one after the other until the line is short enough: first in the target,
+#: which the caller chose, then in the whole entry.
 _LENGTH_LIMITS = (255, 60, 12)
 
 Entry = Mapping[str, Any]
@@ -47,23 +48,23 @@ class TrailSink(Protocol):
     name: str
 
     def start(self) -> None:
-        """Raises `StartError` for a place that cannot be used."""
+        """Raises `StartError` if the sink cannot be used."""
         ...
 
     def write(self, line: bytes) -> None:
-        """`line` ends with a newline. Raises `OSError` where it could not be written."""
+        """`line` ends with a newline. Raises `OSError` if it cannot be written."""
         ...
 
     def close(self) -> None: ...
 
 
 class Trail:
-    """Entries of one process. Thread-safe, and usable in a process that was forked from the one that made it.
+    """The audit trail of one process. Thread-safe, and usable in processes forked from the one that created it.
 
-    `required`: the kernel writes an entry before each change, and refuses the change where that is impossible.
-    `agents`: what the agents of hosts do all the time has entries too. `knows_services`: whether the roles of callers tell
-    services from users; with [identity] mode none everybody has all of them. `lost` is called with the name of the sink for
-    each entry that a sink did not take.
+    `required`: the kernel writes an entry before each change, and rejects the change if that fails.
+    `agents`: regular requests of host agents get entries too. `knows_services`: whether roles distinguish services from
+    users; with [identity] mode none, every caller has all roles. `lost` is called with the name of the sink for each entry
+    that a sink could not write.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Trail:
         self._failing: set[str] = set()
 
     def write(self, entry: Entry) -> bool:
-        """Whether every sink took it."""
+        """Write the entry to all sinks; returns whether all of them succeeded."""
         line = self._line(entry)
         is_kept = True
         for sink in self._sinks:
@@ -106,16 +107,16 @@ class Trail:
         return is_kept
 
     def write_before_change(self, entry: Entry) -> None:
-        """Before a change, where `required`. Raises `Unavailable`: then the change must not be made."""
+        """Write the entry before a change, if `required`. If it raises `Unavailable`, the change must not be made."""
         if not self.write(entry):
             raise Unavailable(
-                "nothing can be changed while the audit trail cannot be written ([trail] required); the log of this "
-                "service says why",
+                "nothing can be changed while the audit trail cannot be written ([trail] required); see the log of this "
+                "service for the reason",
                 code="moorage.trail",
             )
 
     def start(self) -> None:
-        """Raises `StartError` for a place that cannot be used: later it would cost entries."""
+        """Check all sinks. Raises `StartError` for one that cannot be used, which would later lose entries."""
         for sink in self._sinks:
             sink.start()
 
@@ -152,7 +153,9 @@ class Trail:
 
 
 def _shortened(entry: Entry) -> Iterator[Entry]:
-    """Who did what stays whole for as long as it can, whatever the caller writes into a path or a query."""
+    """Shorter and shorter versions of the entry. Initiator and action are cut last, since a caller can only make the target
+    long.
+    """
     for most in _LENGTH_LIMITS:
         yield {**entry, **({"target": _cut(entry["target"], most)} if "target" in entry else {})}
     for most in _LENGTH_LIMITS:
@@ -160,7 +163,7 @@ def _shortened(entry: Entry) -> Iterator[Entry]:
 
 
 def _encoded(entry: Entry) -> bytes:
-    """Empty where it has half a character: of a path that is no UTF-8."""
+    """The line; empty if a text contains half a character, from a path that is not UTF-8."""
     try:
         return orjson.dumps(entry, option=orjson.OPT_UTC_Z | orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
@@ -168,7 +171,7 @@ def _encoded(entry: Entry) -> bytes:
 
 
 def _cut(value: Any, most: int) -> Any:
-    """`value` with each text at most so long, and without what is no character."""
+    """`value` with texts and lists cut to `most` characters or items, and without invalid characters."""
     match value:
         case str():
             return value[:most].encode("utf-8", "replace").decode()
@@ -180,18 +183,18 @@ def _cut(value: Any, most: int) -> Any:
 
 
 class TrailFile:
-    """A file that processes of one machine append to, each entry by one call (`O_APPEND`), mode 0600.
+    """A file that several processes of one machine append to, each entry with one call (`O_APPEND`); mode 0600.
 
-    It is rotated when it is larger than `rotate_bytes`: ``trail.jsonl`` becomes ``trail.jsonl.1``, and so on up to `keep`
-    of them. One process does it, under a lock on ``trail.jsonl.lock``; the others see it within `LOOK_S`, and what they
-    write until then is in ``trail.jsonl.1``. So the file may become larger by what is written in that time.
+    A file larger than `rotate_bytes` is rotated: ``trail.jsonl`` becomes ``trail.jsonl.1``, and so on, up to `keep` files.
+    One process rotates, under a lock on ``trail.jsonl.lock``. The others notice within `LOOK_S` and write to
+    ``trail.jsonl.1`` until then, so that file may exceed the limit by these entries.
 
-    Not on a network file system: appending is not one step there.
+    Not for network file systems, where appending is not atomic.
     """
 
     name = "file"
     LOOK_S = 1.0
-    #: So much this process writes at most before it looks again.
+    #: Bytes that this process writes at most before it checks the file again.
     _LOOK_BYTES = 1 << 20
 
     def __init__(self, path: Path, *, rotate_bytes: int, keep: int) -> None:
@@ -204,19 +207,19 @@ class TrailFile:
         self._identity = (0, 0)
         self._look_at = 0.0
         self._unseen_bytes = 0
-        # A plane that is dropped without its end, as tests do it, leaves no descriptor behind.
+        # Closes the descriptor of a plane that is dropped without `close`, as tests do.
         self._finalizer = weakref.finalize(self, _close, self._opened)
 
     def start(self) -> None:
-        """The directory is made where there is none."""
+        """Creates the directory if necessary."""
         directory = self.path.parent
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StartError(f"[trail] path: {directory} cannot be made: {error.strerror}") from error
+            raise StartError(f"[trail] path: {directory} cannot be created: {error.strerror}") from error
         if not os.access(directory, os.W_OK | os.X_OK) or (self.path.exists() and not self.path.is_file()):
             raise StartError(
-                f"[trail] path: {self.path} cannot be written: choose another one, or give this user the right"
+                f"[trail] path: {self.path} cannot be written: choose another path, or let this user write it"
             )
 
     def write(self, line: bytes) -> None:
@@ -226,7 +229,7 @@ class TrailFile:
                 if not self._opened or self._unseen_bytes > self._look_bytes or monotonic() >= self._look_at:
                     self._look()
                 if os.write(self._opened[0], line) != len(line):
-                    raise OSError(errno.ENOSPC, "the disk is full: an entry was cut off", str(self.path))
+                    raise OSError(errno.ENOSPC, "the disk is full: an entry was truncated", str(self.path))
             except OSError:
                 _close(self._opened)
                 raise
@@ -236,7 +239,7 @@ class TrailFile:
             _close(self._opened)
 
     def _look(self) -> None:
-        """Whether the file at the path is still the open one, and whether it is too large."""
+        """Rotate the file if it is too large, and reopen it if the path has another file now."""
         found = self._stat()
         if found is not None and found.st_size >= self._rotate_bytes:
             self._rotate()
@@ -247,7 +250,7 @@ class TrailFile:
             self._opened.append(os.open(self.path, flags, 0o600))
             mine = os.fstat(self._opened[0])
             if not stat.S_ISREG(mine.st_mode):
-                raise OSError(errno.EINVAL, "is no file", str(self.path))
+                raise OSError(errno.EINVAL, "is not a regular file", str(self.path))
             self._identity = mine.st_dev, mine.st_ino
         self._look_at = monotonic() + self.LOOK_S
         self._unseen_bytes = 0

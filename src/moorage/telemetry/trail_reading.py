@@ -1,6 +1,6 @@
-"""Reading the audit trail: the file and those that it was rotated into, oldest first, and what is appended meanwhile.
+"""Reads the audit trail: rotated files, oldest first, then the current file, and optionally new entries as they come.
 
-Nothing is written here, and nothing locked. Entries that a full disk cut off are skipped; `Reading.damaged` counts them.
+Reading writes and locks nothing. Entries that a full disk truncated are skipped; `TrailReader.damaged` counts them.
 """
 
 import fnmatch
@@ -17,20 +17,20 @@ import orjson
 
 from moorage.telemetry.trail import ENTRY_PREFIX
 
-#: How often a reader that follows looks, at rotated files too: other processes may still append to them.
+#: How often `follow` polls, including rotated files, since other processes may still append to them.
 POLL_S = 0.25
 
 
 @dataclass(frozen=True)
 class TrailFilter:
-    """Which entries; what is None or empty asks for nothing. `since` <= time < `until`."""
+    """Selects entries. Fields that are None or empty match all; `since` <= time < `until`."""
 
     user: str | None = None  #: id or name
     project: str | None = None  #: id or name
-    resource: str | None = None  #: an id, or the type or the beginning of it: ``compute/servers``
-    action: str | None = None  #: a part of it; with ``*`` all of it
+    resource: str | None = None  #: an id, a type (``compute/servers``) or the beginning of a type
+    action: str | None = None  #: a substring; with ``*``, a pattern of the whole action
     outcome: str | None = None
-    request_id: str | None = None  #: of the request, or the one that it was sent with
+    request_id: str | None = None  #: the request's id, or the id that its client sent
     since: datetime | None = None
     until: datetime | None = None
 
@@ -71,7 +71,7 @@ def _is_about(target: Mapping[str, Any], resource: str) -> bool:
 
 
 class TrailReader:
-    """Of the trail at `path`."""
+    """Reads the entries of the trail at `path` that match a filter."""
 
     def __init__(self, path: Path, wanted: TrailFilter) -> None:
         self._path = path
@@ -79,19 +79,19 @@ class TrailReader:
         self.damaged = 0
 
     def read_entries(self) -> Iterator[dict[str, Any]]:
-        """What there is at this moment. Raises `FileNotFoundError` where there is none of it."""
+        """The entries that exist now. Raises `FileNotFoundError` if there is no file of the trail."""
         with ExitStack() as stack:
             opened = self._open(stack)
             if not opened:
                 raise FileNotFoundError(str(self._path))
             for file in opened:
                 if self._wanted.since is not None and os.fstat(file.fileno()).st_mtime < self._wanted.since.timestamp():
-                    continue  # written last before that time
+                    continue  # last written before that time
                 for line in file:
                     yield from self._entries(line)
 
     def follow(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Any]]:
-        """Without end: what there is (not `from_now`), then what is appended."""
+        """Never ends: yields the existing entries (unless `from_now`), then new ones."""
         tails: dict[tuple[int, int], _Tail] = {}
         is_first = True
         while True:
@@ -109,14 +109,14 @@ class TrailReader:
             sleep(POLL_S)
 
     def _new_tails(self, known: Mapping[tuple[int, int], "_Tail"]) -> "list[_Tail]":
-        """Of files that were not there at the last look, oldest first."""
+        """Files that did not exist at the last poll, oldest first."""
         found: list[_Tail] = []
         for path in self._paths():
             try:
                 tail = _Tail(path)
             except FileNotFoundError:
                 if path == self._path:
-                    continue  # rotated a moment ago, and nothing written since
+                    continue  # was just rotated, and nothing has been written since
                 break
             if tail.identity in known:
                 tail.close()
@@ -125,7 +125,9 @@ class TrailReader:
         return found[::-1]
 
     def _open(self, stack: ExitStack) -> list[IO[bytes]]:
-        """Oldest first. Opened newest first: what is rotated meanwhile is then found twice, and not missed."""
+        """All files, oldest first. They are opened newest first: a file that is rotated meanwhile is then found twice, instead
+        of missed.
+        """
         found: dict[tuple[int, int], IO[bytes]] = {}
         for path in self._paths():
             try:
@@ -145,14 +147,14 @@ class TrailReader:
         entry = _decoded(line)
         if entry is None:
             self.damaged += 1
-            # Behind what was cut off is what was written next.
+            # The next entry follows the truncated one on the same line.
             entry = _decoded(line[line.rfind(ENTRY_PREFIX) :]) if line.rfind(ENTRY_PREFIX) > 0 else None
         if entry is not None and self._wanted.matches(entry):
             yield entry
 
 
 class _Tail:
-    """One file, read up to where it ends now."""
+    """One file, read up to its present end."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("rb")
@@ -163,14 +165,14 @@ class _Tail:
         self._file.seek(0, os.SEEK_END)
 
     def lines(self) -> Iterator[bytes]:
-        """Whole ones."""
+        """The complete lines that were appended since the last call."""
         while piece := self._file.read(1 << 16):
             *whole, self._part = (self._part + piece).split(b"\n")
             yield from whole
 
     @property
     def is_deleted(self) -> bool:
-        """Under every name. Until then it stays open: another file would get its number, and be taken for it."""
+        """Whether the file has no name any more. Until then it stays open, so that no new file gets its inode number."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:

@@ -35,8 +35,8 @@ _STATUSES: list[tuple[type[e.MoorageError], int]] = [
 _DISK_ERRORS = {
     errno.ENOSPC: "is full: make room there",
     errno.EDQUOT: "has no more room for this user: raise the quota or make room",
-    errno.EROFS: "only reads now: look why it was mounted so",
-    errno.EIO: "fails: look what the machine's log says of it",
+    errno.EROFS: "is read-only: check why it was mounted so",
+    errno.EIO: "fails: see the machine's log for the reason",
 }
 
 
@@ -87,7 +87,7 @@ def problem_of(
 def disk_error(error: BaseException) -> e.Unavailable | None:
     """`Unavailable`, if `error` means that this service cannot write its own files. The log names the file."""
     if isinstance(error, OSError) and (what := _DISK_ERRORS.get(error.errno or 0)):
-        return e.Unavailable(f"the disk of this service {what}; the request can be repeated then", code="moorage.disk")
+        return e.Unavailable(f"the disk of this service {what}, then repeat the request", code="moorage.disk")
     return None
 
 

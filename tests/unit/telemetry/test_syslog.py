@@ -78,5 +78,5 @@ def test_an_address_that_cannot_be_meant_is_refused_at_the_start(address):
 
 
 def test_a_name_without_an_address_is_refused_at_the_start():
-    with pytest.raises(StartError, match="has no address"):
+    with pytest.raises(StartError, match="cannot be resolved"):
         SyslogSink("udp://nowhere.invalid:514", CLOCK)

@@ -210,7 +210,7 @@ def test_a_body_that_ends_early_is_an_error_of_the_client(decoder, raw):
 
 
 def test_a_body_that_is_not_read_says_why():
-    with pytest.raises(TooLarge, match="7 bytes at most"):
+    with pytest.raises(TooLarge, match="at most 7 bytes"):
         RefusedBody(BodyIntake(7)).read()
     with pytest.raises(Unauthorized):
         RefusedBody(BodyIntake(refusal=Unauthorized("who?"))).read()

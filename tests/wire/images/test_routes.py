@@ -16,7 +16,7 @@ OTHER = {"who": "bob:blue", "roles": "member"}
 
 
 @pytest.mark.parametrize(
-    ("number", "said"), [(errno.ENOSPC, "is full: make room"), (errno.EIO, "fails"), (errno.EROFS, "only reads now")]
+    ("number", "said"), [(errno.ENOSPC, "is full: make room"), (errno.EIO, "fails"), (errno.EROFS, "is read-only")]
 )
 def test_a_disk_that_takes_no_more_is_503_and_the_image_can_be_filled_later(wire, monkeypatch, caplog, number, said):
     image = wire.create()

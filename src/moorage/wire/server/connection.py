@@ -1,6 +1,6 @@
-"""One connection of the server: what came and is not a request yet, what was answered and is not sent yet.
+"""A connection of the server: collects bytes until a request is complete, and keeps response bytes until they are sent.
 
-One thread at a time uses it; which one, `moorage.wire.server.http_server` decides. Its socket does not block.
+One thread at a time uses a connection; `moorage.wire.server.http_server` decides which. Its socket does not block.
 """
 
 import io
@@ -28,10 +28,10 @@ from moorage.wire.server.request_body import (
     StreamedBody,
 )
 
-#: What a client still sends that was refused is read for so long: else it might not get to read the answer.
+#: How long the rest of a rejected request is read and discarded. Without this, the client might not see the response.
 LINGER_S = 2.0
 
-#: A body up to here is there before anybody asks who sends it.
+#: A body up to this size is collected before the client is authenticated.
 EAGER_BYTES = 64 * 1024
 _NEVER = float("inf")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -39,21 +39,21 @@ _SMALL = BodyIntake(EAGER_BYTES)
 
 
 class ClientGone(Exception):
-    """The client has closed the connection, or does not take its answer."""
+    """The client has closed the connection or does not take its response."""
 
 
 class StreamedResponse(Protocol):
-    """An answer that is made while it is sent."""
+    """A response that is produced while it is sent."""
 
     def go_on(self) -> None:
-        """As much as the client takes now, within bounds. Raises `ClientGone`."""
+        """Send as much as the client takes now, up to a bound per turn. Raises `ClientGone`."""
         ...
 
     def close(self) -> None: ...
 
 
 class ReadyRequest:
-    """A request whose turn has come: its body is there, or is read while it comes (`intake.streams`)."""
+    """A request that can be handled: its body is complete, or will be read while it arrives (`intake.streams`)."""
 
     __slots__ = ("body", "intake", "request")
 
@@ -64,7 +64,7 @@ class ReadyRequest:
 
 
 class _PartialBody:
-    """A body that is kept until it is whole."""
+    """A body that is collected until it is complete."""
 
     __slots__ = ("content", "decoder", "intake", "request")
 
@@ -79,23 +79,23 @@ class HttpConnection:
     def __init__(
         self, sock: socket.socket, environ: Mapping[str, object], limits: ServerLimits, admission: BodyAdmission
     ) -> None:
-        """`environ`: what all its requests have in common."""
+        """`environ`: the WSGI environment that all its requests share."""
         self.environ = environ
         self.descriptor = sock.fileno()
-        #: On the monotonic clock; whoever looks after connections ends it then.
+        #: Monotonic time at which the server ends the connection.
         self.deadline = time.monotonic() + limits.head_timeout_s
-        #: When it began to wait for what it waits for now, and how many requests were answered on it.
+        #: When the present wait for the client began, and the number of requests answered so far.
         self.waits_since = time.monotonic()
         self.answers = 0
-        #: No request is read behind the answer that is being sent.
+        #: Whether the connection closes after the present response.
         self.closes = False
-        #: Only read until its end from now on.
+        #: Whether everything that still arrives is discarded.
         self.lingers = False
-        #: The client of the answer that is being given has shown who it is.
+        #: Whether the client of the present response is authenticated.
         self.is_known = False
-        #: An answer that is not made to its end.
+        #: A streamed response in progress.
         self.streaming: StreamedResponse | None = None
-        #: A request that waits for a thread that it may use.
+        #: A request that waits for a thread slot.
         self.arrived: ReadyRequest | None = None
         self._socket = sock
         self._limits = limits
@@ -114,7 +114,7 @@ class HttpConnection:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def take(self) -> None:
-        """What there is at this moment. Raises `ClientGone` at the end."""
+        """Read the bytes that are available now. Raises `ClientGone` if the connection has ended."""
         try:
             piece = self._socket.recv(READ_BYTES)
         except BlockingIOError:
@@ -132,7 +132,7 @@ class HttpConnection:
         self._came = self._came + piece if self._came else piece
 
     def next_request(self) -> ReadyRequest | None:
-        """None where more must come first. Raises `moorage.wire.server.http1.BadRequestHead`."""
+        """The next request; None if more bytes are needed. Raises `moorage.wire.server.http1.BadRequestHead`."""
         if self.arrived is not None:
             arrived, self.arrived = self.arrived, None
             return arrived
@@ -160,7 +160,7 @@ class HttpConnection:
         return http1.parse_head(head)
 
     def _large(self, request: RequestHead) -> ReadyRequest | None:
-        """Who sends it decides what becomes of the body."""
+        """Ask the admission, which authenticates the client, how to read a large body."""
         fields = request.fields
         intake = self._admission(request.environ(self.environ))
         if (not intake.streams and (fields.length or 0) > intake.most_bytes) or intake.refusal is not None:
@@ -196,12 +196,12 @@ class HttpConnection:
         return ReadyRequest(gathering.request, io.BytesIO(gathering.content), gathering.intake)
 
     def _unread(self, request: RequestHead, intake: BodyIntake) -> ReadyRequest:
-        """The connection ends with the answer: nobody waits for what is left of the body."""
+        """A request whose body is not read. The connection closes after the response."""
         self._is_unread, self._came = True, b""
         return ReadyRequest(request, io.BufferedReader(RefusedBody(intake)), intake)
 
     def _continued(self, pace: Pace) -> bytes:
-        """The client sends its body when it is told that somebody reads it."""
+        """Send ``100 Continue``, which the client awaits, and wait for the body."""
         if self._coming is not None:
             self._coming.receive = partial(self._wait_for, pace)
         try:
@@ -211,7 +211,7 @@ class HttpConnection:
         return self._wait_for(pace)
 
     def _wait_for(self, pace: Pace) -> bytes:
-        """In a thread that has nothing else to do meanwhile."""
+        """Wait for the next bytes; blocks the thread. Empty at the end."""
         while True:
             try:
                 piece = self._socket.recv(READ_BYTES)
@@ -219,7 +219,7 @@ class HttpConnection:
                 now = time.monotonic()
                 if not self._is_ready(select.POLLIN, pace.start_waiting(now) - now):
                     raise Invalid(
-                        f"the body comes at less than {self._limits.min_rate_bytes_s} bytes a second; send it again"
+                        f"the body arrives at less than {self._limits.min_rate_bytes_s} bytes per second; send it again"
                     ) from None
             except OSError:
                 return b""
@@ -229,11 +229,11 @@ class HttpConnection:
 
     @property
     def was_read(self) -> bool:
-        """All of the body: the next request can be read behind it."""
+        """Whether the body was read to its end, so that the next request can follow."""
         return not self._is_unread and (self._coming is None or self._coming.decoder.is_complete)
 
     def answered(self) -> None:
-        """The next request may come."""
+        """Record the end of a response; the next request may follow."""
         self.answers += 1
         if self._coming is not None:
             self._came, self._coming = self._coming.decoder.remainder, None
@@ -246,11 +246,11 @@ class HttpConnection:
 
     @property
     def has_more(self) -> bool:
-        """Whether something of the client is there already that is not looked at."""
+        """Whether there are unread bytes of the client, or a streamed response in progress."""
         return bool(self._came) or self.streaming is not None
 
     def send(self, *parts: bytes) -> None:
-        """What the client does not take at once stays here, for `send_more`. Raises `ClientGone`."""
+        """Send bytes; the part that the client does not take at once is kept for `send_more`. Raises `ClientGone`."""
         if self._unsent:
             self._unsent = memoryview(b"".join([self._unsent, *parts]))
             self.send_more()
@@ -263,7 +263,7 @@ class HttpConnection:
             raise ClientGone from error
         for index, part in enumerate(parts):
             if sent < len(part):
-                # A large answer is not copied: its last part is all that is left of it nearly always.
+                # Avoids copying a large response: almost always, only its last part is left.
                 rest = memoryview(part)[sent:]
                 behind = parts[index + 1 :]
                 self._unsent = memoryview(b"".join([rest, *behind])) if behind else rest
@@ -271,7 +271,7 @@ class HttpConnection:
             sent -= len(part)
 
     def send_more(self) -> None:
-        """Of what is left; as much as is taken at this moment. Raises `ClientGone`."""
+        """Send as much of the kept bytes as the client takes now. Raises `ClientGone`."""
         try:
             sent = self._socket.send(self._unsent)
         except BlockingIOError:
@@ -286,7 +286,7 @@ class HttpConnection:
                 self._answer_pace = None
 
     def finish(self, give_up: float) -> None:
-        """What is being answered, until that moment. Raises `ClientGone`."""
+        """Send the rest of the response, until the monotonic time `give_up`. Raises `ClientGone`."""
         while self._unsent or self.streaming is not None:
             if self._unsent:
                 if not self._is_ready(select.POLLOUT, give_up - time.monotonic()):
@@ -310,22 +310,22 @@ class HttpConnection:
         return Pace(limits.stall_s if is_known else limits.public_stall_s, limits.min_rate_bytes_s)
 
     def works(self) -> None:
-        """A request is being answered, however long that takes."""
+        """A request is being handled, which has no deadline."""
         self.deadline = _NEVER
 
     @property
     def is_resting(self) -> bool:
-        """Its client has the next move."""
+        """Whether the connection waits for its client."""
         return self.deadline != _NEVER
 
     @property
     def held_bytes(self) -> int:
-        """What is kept for its client."""
+        """Bytes kept for the client."""
         gathered = 0 if self._gathering is None else len(self._gathering.content)
         return len(self._came) + gathered + len(self._unsent)
 
     def rests(self) -> int:
-        """It is the client's turn, and for so long it may take it. Returns the bytes that are kept for it meanwhile."""
+        """Set the deadline for the client's next step. Returns the bytes kept for the client meanwhile."""
         now, before = time.monotonic(), self.deadline
         if before == _NEVER:
             self.waits_since = now
@@ -338,7 +338,7 @@ class HttpConnection:
             self.deadline = self._answer_pace.start_waiting(now)
         elif self.streaming is not None:
             self.deadline = _NEVER
-        elif self.arrived is not None:  # an upload may have to wait for long ones
+        elif self.arrived is not None:  # an upload may have to wait for other long uploads
             self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
         elif self._gathering is not None and self._body_pace is not None:
             self.deadline = self._body_pace.start_waiting(now)
@@ -347,7 +347,7 @@ class HttpConnection:
         return self.held_bytes
 
     def linger(self) -> None:
-        """No more answers; what still comes is thrown away for a moment."""
+        """Close the sending side and discard everything that arrives for `LINGER_S`."""
         self.lingers = True
         self._came, self._waiting, self._gathering = b"", None, None
         self.deadline = time.monotonic() + LINGER_S
@@ -357,14 +357,14 @@ class HttpConnection:
             raise ClientGone from error
 
     def end(self) -> None:
-        """From any thread: whoever has it, or waits for it, finds it at its end."""
+        """Shut the socket down, from any thread. The thread that uses the connection then gets `ClientGone`."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
             return  # it is closed already
 
     def end_late(self) -> None:
-        """As `end`; a client that is in the middle of its request is told why, by `say_late`."""
+        """Like `end`, but `say_late` can still tell the reason to a client in the middle of its request."""
         self.deadline = _NEVER
         self._is_late = not self._unsent and self.streaming is None and bool(self.held_bytes or self._waiting)
         try:
@@ -373,10 +373,10 @@ class HttpConnection:
             return  # it is closed already
 
     def say_late(self) -> None:
-        """As much as is taken at once."""
+        """Send a 408, if the request was too slow; without waiting."""
         if self._is_late:
             with suppress(OSError):
-                self._socket.send(http1.error_response(BadRequestHead(408, "the request came too slowly")))
+                self._socket.send(http1.error_response(BadRequestHead(408, "the request arrived too slowly")))
 
     def close(self) -> None:
         self._socket.close()

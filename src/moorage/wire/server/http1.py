@@ -1,7 +1,7 @@
-"""HTTP/1.1 as bytes: what the head of a request says, and the head of an answer. No I/O; `moorage.wire.server.http_server` has it.
+"""Parses the heads of HTTP/1.1 requests and formats the heads of responses. No I/O (see `moorage.wire.server.http_server`).
 
-Strict where two readers could understand the same bytes differently, and a request could be smuggled past a proxy: what h11
-or gunicorn refuses is refused here (`tests/fuzz/http_parsers.py` compares).
+The parser is strict wherever two readers could interpret the same bytes differently, so that no request can be smuggled past
+a proxy: it rejects everything that h11 or gunicorn rejects (`tests/fuzz/http_parsers.py` compares).
 Source: RFC 9112 (messages), RFC 9110 (fields), PEP 3333 (the environment).
 """
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
 
-#: Of a head in bytes, and in lines: what comes is kept until it is whole.
+#: Bounds of a head, in bytes and in lines, since it is kept in memory until it is complete.
 MAX_HEAD_BYTES = 256 * 1024
 MAX_FIELDS = 128
 
@@ -20,14 +20,14 @@ _NAME = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _REQUEST_LINE = re.compile(rb"(%s) ([\x21-\x7e]+) HTTP/1\.([01])\Z" % _NAME)
 _FIELD = re.compile(rb"(%s):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)\Z" % _NAME)
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)", re.IGNORECASE)
-#: What no request begins with: a greeting of TLS, say, whose rest nobody need wait for.
+#: Bytes that a request can begin with. Others, such as a TLS greeting, are rejected at once.
 _FIRST_BYTES = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
-#: Longer ones are not worth remembering.
+#: Longer header blocks are not cached.
 _REMEMBERED_BYTES = 2048
 
 
 class BadRequestHead(Exception):
-    """No request that can be answered by an application; the connection ends with the answer."""
+    """The head is invalid, so no application can handle the request; the connection closes after the response."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -37,13 +37,13 @@ class BadRequestHead(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HeaderFields:
-    """The lines of a head below the first one."""
+    """The header fields of a request."""
 
     environ: Mapping[str, str]
-    length: int | None  #: of the body, where it is told
+    length: int | None  #: Content-Length; None if absent
     is_chunked: bool
     expects_continue: bool
-    ends: bool  #: the client wants no other answer on this connection
+    ends: bool  #: ``Connection: close``
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class RequestHead:
 
     @property
     def may_stay(self) -> bool:
-        """Whether there may be another request on this connection."""
+        """Whether another request may follow on this connection."""
         return not (self.is_old or self.fields.ends)
 
     def environ(self, base: Mapping[str, object]) -> dict[str, object]:
-        """`base`: what is the same for all requests of a connection."""
+        """The WSGI environment. `base` is the part that all requests of a connection share."""
         authority, path, query = _parts(self.target)
         environ = {**base, **self.fields.environ}
         environ["REQUEST_METHOD"] = self.method
@@ -76,7 +76,7 @@ class RequestHead:
 
 
 def _parts(target: str) -> tuple[str, str, str]:
-    """(authority, path, query); the first only where the target is a whole URL, as proxies send it."""
+    """(authority, path, query). The authority is set only if the target is a full URL, as proxies send it."""
     authority = ""
     if not target.startswith("/") and (found := _ABSOLUTE.match(target)):
         authority, target = found[1], target[found.end() :]
@@ -85,15 +85,15 @@ def _parts(target: str) -> tuple[str, str, str]:
 
 
 def find_head_end(buffer: bytes | bytearray, searched: int = 0) -> int:
-    """Where the head ends that `buffer` begins with, behind its empty line; 0 where it is not whole yet.
+    """The index behind the head at the beginning of `buffer`, including its empty line; 0 if it is incomplete.
 
-    The first `searched` bytes had no end in them. Raises `BadRequestHead` for what cannot become one.
+    The first `searched` bytes are known to contain no end. Raises `BadRequestHead` for bytes that cannot become a head.
     """
     if buffer and buffer[0] not in _FIRST_BYTES:
-        raise BadRequestHead(400, "this is not HTTP/1.1")
+        raise BadRequestHead(400, "not an HTTP/1.1 request")
     end = buffer.find(b"\r\n\r\n", max(0, searched - 3))
     if max(end, len(buffer) if end < 0 else 0) > MAX_HEAD_BYTES:
-        raise BadRequestHead(431, f"the head of a request has {MAX_HEAD_BYTES} bytes at most here")
+        raise BadRequestHead(431, f"the head of a request may have at most {MAX_HEAD_BYTES} bytes")
     return end + 4 if end >= 0 else 0
 
 
@@ -109,24 +109,24 @@ def parse_head(head: bytes) -> RequestHead:
     if request.is_old and fields.is_chunked:
         raise BadRequestHead(400, "HTTP/1.0 has no transfer codings")
     if not request.is_old and "HTTP_HOST" not in fields.environ:
-        raise BadRequestHead(400, "there is no Host")
+        raise BadRequestHead(400, "the Host header is missing")
     if not request.target.startswith("/") and not _ABSOLUTE.match(request.target) and request.target != "*":
         raise BadRequestHead(400, "the target is neither a path nor a URL")
     return request
 
 
 def _fields(block: bytes) -> HeaderFields:
-    """`block`: the lines, each with its end, and the empty one."""
+    """`block`: the header lines with their line ends, including the empty line."""
     lines = block[:-2].split(b"\r\n")[:-1]
     if len(lines) > MAX_FIELDS:
-        raise BadRequestHead(431, f"a request has {MAX_FIELDS} header fields at most here")
+        raise BadRequestHead(431, f"a request may have at most {MAX_FIELDS} header fields")
     values: dict[str, str] = {}
     for line in lines:
         found = _FIELD.match(line)
         if found is None:
             raise BadRequestHead(400, "a line of the head is not NAME: VALUE")
         name, value = found[1].decode("ascii").upper(), found[2].decode("latin-1").rstrip(" \t")
-        # To an application "X_Auth" would be the same as "X-Auth"; a proxy that removes the one lets the other pass.
+        # In WSGI, "X_Auth" and "X-Auth" have the same key. A proxy that removes one of them would let the other pass.
         if "_" in name:
             continue
         if name in values:
@@ -137,10 +137,10 @@ def _fields(block: bytes) -> HeaderFields:
     return _interpret_fields(values)
 
 
-#: Requests with the same lines come again and again.
+#: Clients send the same header lines again and again.
 _cached_fields = lru_cache(maxsize=512)(_fields)
 
-#: Of two values nobody knows which one another reader takes.
+#: Headers that may appear only once: different readers would use different values.
 _ONCE = frozenset({"HOST", "CONTENT-LENGTH", "TRANSFER-ENCODING", "CONTENT-TYPE"})
 _BARE = {"CONTENT-TYPE": "CONTENT_TYPE", "CONTENT-LENGTH": "CONTENT_LENGTH"}
 
@@ -150,12 +150,12 @@ def _interpret_fields(values: dict[str, str]) -> HeaderFields:
     if length_text is not None and not (length_text.isascii() and length_text.isdigit() and len(length_text) < 19):
         raise BadRequestHead(400, "Content-Length is not a number of bytes")
     if coding is not None and coding.lower() != "chunked":
-        raise BadRequestHead(400, "the only transfer coding here is chunked")
+        raise BadRequestHead(400, "the only supported transfer coding is chunked")
     if coding is not None and length_text is not None:
-        raise BadRequestHead(400, "a body has a Content-Length or is chunked, not both")
+        raise BadRequestHead(400, "a body must have either a Content-Length or be chunked, not both")
     expected = values.get("EXPECT", "").lower()
     if expected not in ("", "100-continue"):
-        raise BadRequestHead(417, "nothing but 100-continue can be expected")
+        raise BadRequestHead(417, "the only supported expectation is 100-continue")
     words = [word.strip() for word in values.get("CONNECTION", "").lower().split(",")]
     return HeaderFields(
         environ={_BARE.get(name) or "HTTP_" + name.replace("-", "_"): value for name, value in values.items()},
@@ -170,20 +170,20 @@ def _interpret_fields(values: dict[str, str]) -> HeaderFields:
 
 
 def has_no_body(status: str) -> bool:
-    """Nor is anything said about its length."""
+    """Whether responses with this status have neither a body nor a Content-Length."""
     return status.startswith(("1", "204", "304"))
 
 
 def response_head(status: str, headers: Iterable[tuple[str, str]], more: Iterable[str]) -> bytes:
-    """`more`: whole lines. Raises `ValueError` where a value would begin a line of its own."""
+    """`more`: complete header lines. Raises `ValueError` if a value contains a line end."""
     lines = [f"HTTP/1.1 {status}", *[f"{name}: {value}" for name, value in headers], *more]
     text = "\r\n".join(lines)
     if text.count("\n") != len(lines) - 1 or text.count("\r") != len(lines) - 1 or "\0" in text:
-        raise ValueError(f"a status or a header of an answer holds a line end: {lines!r}")
+        raise ValueError(f"a status or header of a response contains a line end: {lines!r}")
     return f"{text}\r\n\r\n".encode("latin-1")
 
 
 def error_response(refused: BadRequestHead) -> bytes:
-    """Without a body: this is no answer of the application, whose errors have a form of their own."""
+    """A response without a body, since only the application knows the shape of its error bodies."""
     status = f"{refused.status} {HTTPStatus(refused.status).phrase}: {refused.why}"
     return response_head(status, [("content-length", "0"), ("connection", "close")], ())

@@ -1,15 +1,15 @@
-"""The HTTP server: a WSGI application behind one listening socket, with as many requests at once as it has threads.
+"""The HTTP server: serves a WSGI application on one listening socket, with one request per thread at a time.
 
-One thread has the wheel (`moorage.wire.server.leader_followers`): it waits on the epoll for a connection that has something, reads the
-request, answers it, and sends the answer itself; no request changes threads. Who has to wait for it gives the wheel to
-another thread. Who sends slowly, reads slowly or asks nothing holds none of them: a body is collected here until it is
-whole, and a streamed answer is asked for as it is taken. Only what an application must read while it comes (images) is
-read by a thread that waits, and of those there are a few (`thread_slots`).
+One thread is the leader (`moorage.wire.server.leader_followers`): it waits on the epoll for a ready connection, reads the
+request, handles it and sends the response itself; no request changes threads. Before it blocks, it gives the leadership to
+another thread. Slow and idle clients hold no thread: a body is collected here until it is complete, and a streamed response
+is produced as the client takes it. Only bodies that an application must read while they arrive (images) occupy a thread
+that waits, and `thread_slots` limits their number.
 
-What is scarce is taken from the client that has had it longest: connections, and memory for what came or goes slowly.
+When connections or memory for slow clients run out, the client that has held them longest is dropped.
 
-Nothing here decides how long a connection may rest (`moorage.wire.server.connection`) or how much of a body is taken
-(`moorage.wire.admission`). Why not somebody else's server: docs/evidence/decisions/0014.
+Not here: how long a connection may stay idle (`moorage.wire.server.connection`), and how much of a body is read
+(`moorage.wire.admission`). docs/evidence/decisions/0014 explains why we do not use another server.
 """
 
 import logging
@@ -37,26 +37,26 @@ from moorage.wire.server.wsgi_response import run_application
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-#: How often connections are looked at whose time may be over.
+#: How often the server checks for connections past their deadline.
 LOOK_S = 1.0
-#: So many are ended at one look: each is an event for the thread at the wheel, which has others waiting.
+#: Connections that one check ends at most, since each becomes an event that the leader must handle among others.
 _ENDED_AT_ONCE = 64
-#: So many are accepted before it is somebody else's turn.
+#: Connections accepted before other connections get their turn.
 _ACCEPTED_AT_ONCE = 16
-#: Where there is no descriptor left for another connection, and nobody to take one from.
+#: Pause if there is no descriptor left for another connection, and no idle connection to drop.
 NO_ROOM_S = 0.1
-#: Of an answer so much lies in the kernel beyond what is on its way: thousands of slow readers must not fill its memory.
+#: Unsent bytes of a response that the kernel buffers, so that thousands of slow readers cannot fill its memory.
 _KERNEL_BYTES = 256 * 1024
-#: Descriptors that are left to databases, files and other services.
+#: Descriptors reserved for databases, files and other services.
 _OTHER_DESCRIPTORS = 256
 
-#: One thread is told of an event, and nobody of another one before it says so.
+#: One-shot: an event goes to one thread, and there is no other event until the connection is armed again.
 _READABLE = select.EPOLLIN | select.EPOLLONESHOT
 _WRITABLE = select.EPOLLOUT | select.EPOLLONESHOT
 
 
 class StreamEverything:
-    """An `BodyAdmission` for applications that nothing else is known of: they read large bodies as they come."""
+    """The default `BodyAdmission`: the application reads large bodies while they arrive."""
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
         return BodyIntake(streams=True)
@@ -66,7 +66,7 @@ class StreamEverything:
 
 
 class HttpServer:
-    """`listener`: a bound socket of TCP, which is closed with the server."""
+    """`listener`: a bound TCP socket; `stop` closes it."""
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class HttpServer:
         self._admission = admission or StreamEverything()
         self._places = ThreadSlots(threads, self._limits.uploads)
         self._most_connections = _connections(self._limits.connections)
-        #: Bytes kept for clients, by connection and in all; counted when a connection comes to rest.
+        #: Bytes kept for clients, per connection and in total; counted when a connection starts to wait for its client.
         self._held: dict[int, int] = {}
         self._held_bytes = 0
         self._scale = threading.Lock()
-        #: Connections that were ended, by the reason: for tests, which count work and no seconds.
+        #: Ended connections by reason, for tests, which count work instead of seconds.
         self.ended = Counter[str]()
         self._listener = listener
         self._epoll = select.epoll()
         self._connections: dict[int, HttpConnection] = {}
-        # Who is the only client waits for the answer before asking again; should another one come, the deputy looks.
+        # A single client waits for its response before the next request. If another client connects, the deputy notices.
         self._wheel = LeaderFollowers(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
         self._retires = threading.Event()
@@ -103,8 +103,8 @@ class HttpServer:
         self._environ = _environ(self.address)
 
     def start(self) -> None:
-        """Until here nobody is let in."""
-        # What is accepted inherits it.
+        """Listen and start the threads. No connection is accepted before."""
+        # Accepted sockets inherit these options.
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_BYTES)
         self._listener.listen(BACKLOG)
@@ -116,14 +116,14 @@ class HttpServer:
         threading.Thread(target=self._look_after, name="http-idle", daemon=True).start()
 
     def retire(self) -> None:
-        """From now on each answer is the last one on its connection: whoever comes again may come to another process."""
+        """Close each connection after its next response, so that clients reconnect, perhaps to another process."""
         self._retires.set()
 
     def stop(self, timeout_s: float) -> None:
-        """Answer what has come by now, and take no more; wait for answers so long."""
+        """Answer the requests that have arrived and accept no more; wait at most `timeout_s` for the responses."""
         give_up = time.monotonic() + timeout_s
         self._ends.set()
-        # Who stands in the kernel's queue of connections has mostly sent its request already.
+        # Connections in the kernel's queue have usually sent their request already.
         self._accept()
         for connection in self._places.release_all():
             self._wake_up(connection)
@@ -144,7 +144,7 @@ class HttpServer:
                 pass
 
     def _end_late(self, most: int) -> int:
-        """Those whose time is over, `most` at once; how many it were."""
+        """End connections past their deadline, at most `most`; returns the number ended."""
         now = time.monotonic()
         late = [one for one in list(self._connections.values()) if one.deadline < now][:most]
         for connection in late:
@@ -152,13 +152,13 @@ class HttpServer:
         return len(late)
 
     def _end(self, connection: HttpConnection, why: str) -> None:
-        """Not `_forget`: it belongs to whoever is told of its event, and finds it at its end."""
+        """Shut the connection down. The thread that receives its event then calls `_forget`."""
         self.ended[why] += 1
         connection.end_late()
 
     def _end_oldest(self) -> bool:
-        """The one that waits longest for its client, first of all one whose client never asked anything; False where all are
-        being answered.
+        """End the connection that has waited longest for its client, preferring one without any request so far. Returns False
+        if all connections have a request in progress.
         """
         resting = (one for one in list(self._connections.values()) if one.is_resting)
         oldest = min(resting, key=_seniority, default=None)
@@ -171,17 +171,17 @@ class HttpServer:
 
     @property
     def kept_bytes(self) -> int:
-        """Of requests that come and answers that go slowly."""
+        """Bytes kept for requests that arrive slowly and responses that are taken slowly."""
         return self._held_bytes
 
     @property
     def at_work(self) -> int:
-        """Threads that answer a request."""
+        """Threads that are handling a request."""
         return self._places.at_work
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for a thread that they may use."""
+        """Requests that wait for a thread slot."""
         return self._places.waiting
 
     # --- a thread -----------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class HttpServer:
             self._drive(drive)
 
     def _drive(self, drive: Leadership) -> None:
-        """Until it is over, or the server ends and nothing has come that is not answered."""
+        """Lead until the leadership ends, or until the server ends and all arrived requests are answered."""
         poll, listener = self._epoll.poll, self._listener.fileno()
         while not drive.is_over:
             events = poll(0 if self._ends.is_set() else -1, 1)
@@ -229,7 +229,7 @@ class HttpServer:
             self._epoll.modify(self._listener.fileno(), _READABLE)
 
     def _turn(self, connection: HttpConnection) -> None:
-        """All that can be done for it now; then somebody is told when there is more."""
+        """Do everything that is possible for the connection now, then arm it for its next event."""
         try:
             if connection.has_unsent:
                 connection.send_more()
@@ -245,11 +245,11 @@ class HttpServer:
             connection.say_late()
             self._forget(connection)
         except Exception:  # the top of a thread, which must serve the next connection
-            log.exception("a connection ends by a mistake of the server")
+            log.exception("a connection is closed after an unexpected error in the server")
             self._forget(connection)
 
     def _arm(self, connection: HttpConnection) -> None:
-        """The last thing of a turn: from here on the connection is another thread's."""
+        """Arm the next event. Must be the last step of a turn: another thread may then use the connection."""
         arrived = connection.arrived
         if arrived is not None and self._places.enqueue(connection, arrived.intake):
             return
@@ -257,7 +257,7 @@ class HttpServer:
         self._epoll.modify(connection.descriptor, _WRITABLE if has_more else _READABLE)
 
     def _go_on(self, connection: HttpConnection) -> bool:
-        """The rest of an answer, or the next request; False where there is nothing that could be done now."""
+        """Continue a response or handle the next request; returns False if nothing can be done now."""
         if connection.has_unsent or (connection.closes and connection.streaming is None):
             return False
         if connection.streaming is not None:
@@ -287,11 +287,13 @@ class HttpServer:
         return is_urgent and self._places.acquire(arrived.intake, is_urgent=True)
 
     def _wake_up(self, connection: HttpConnection) -> None:
-        """It can be written to at once: somebody is told."""
+        """Arm the connection for writing, which causes an event at once."""
         self._epoll.modify(connection.descriptor, _WRITABLE)
 
     def _weigh(self, connection: HttpConnection, size: int) -> None:
-        """Where too much is kept, the one that has kept it longest is ended. `size`: what this one keeps, in bytes."""
+        """Record the `size` in bytes kept for this connection. If the total is too large, end the connection that has waited
+        longest.
+        """
         descriptor = connection.descriptor
         if not size and descriptor not in self._held:
             return
@@ -314,7 +316,7 @@ class HttpServer:
             with self._scale:
                 self._held_bytes -= self._held.pop(connection.descriptor)
         connection.close()
-        for waiting in self._places.next_waiting():  # it may have been told of a place, and not lived to take it
+        for waiting in self._places.next_waiting():  # it may have been offered a slot that it did not take
             self._wake_up(waiting)
 
 
@@ -323,7 +325,7 @@ def _seniority(connection: HttpConnection) -> tuple[bool, float]:
 
 
 def _connections(wanted: int) -> int:
-    """As many as the process may open."""
+    """`wanted`, or as many connections as the process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     room = wanted if soft == resource.RLIM_INFINITY else max(16, soft - _OTHER_DESCRIPTORS)
     return min(wanted, room)

@@ -1,10 +1,10 @@
-"""Which thread of the server takes requests up: one at a time, as long as it need not wait.
+"""Chooses the thread of the server that takes up requests: one at a time, as long as it does not block.
 
-Many threads that are all told of requests fight for the lock of the interpreter, which each of them gives up at every call
-of the kernel: eight clients cost twice what one does (docs/evidence/decisions/0014). So one of them has the wheel: it takes up one
-request after the other, and answers it. When it is going to wait (`moorage.core.blocking_hook`) it gives the wheel up, and the
-deputy takes it. Where it stays in one request without a word, because that one computes long or waits for something that
-does not say so, the deputy takes the wheel away.
+If all threads received requests, they would compete for the interpreter's lock, which each of them releases at every system
+call: eight clients then cost twice as much as one (docs/evidence/decisions/0014). So one thread is the leader: it takes up
+one request after the other and answers it. Before it blocks (`moorage.core.blocking_hook`), it gives the leadership up and
+the deputy, the first of the followers, takes over. If the leader stays in one request without calling the hook, because it
+computes or blocks unnoticed, the deputy takes the leadership away.
 """
 
 import threading
@@ -12,25 +12,25 @@ from collections.abc import Callable
 
 from moorage.core import blocking_hook
 
-#: The deputy looks so often, and takes the wheel away from who is in the same turn as at the last look.
+#: How often the deputy checks the leader. It replaces a leader that is in the same turn as at the previous check.
 CHECK_PERIOD_S = 0.005
-#: After so many looks at which nothing was done the deputy sleeps until there is something.
+#: After this many checks without activity, the deputy sleeps until the next turn.
 IDLE_CHECKS = 20
 
 
 class Leadership:
-    """One thread's time at the wheel."""
+    """One thread's period as the leader."""
 
     __slots__ = ("is_over", "steps")
 
     def __init__(self) -> None:
         self.is_over = False
-        #: Odd while it is in a turn.
+        #: Odd during a turn.
         self.steps = 0
 
 
 class LeaderFollowers:
-    """`is_wanted`: whether anybody could have use of another thread. If not, nobody is called where one waits."""
+    """`is_wanted`: whether another thread would have work. If not, a leader that blocks stays the leader."""
 
     def __init__(self, is_wanted: Callable[[], bool]) -> None:
         self._is_wanted = is_wanted
@@ -38,13 +38,13 @@ class LeaderFollowers:
         self._drive: Leadership | None = None
         self._is_closed = False
         self._deputy = threading.Lock()
-        #: Released to call the deputy. Not released twice: whoever does has the mutex.
+        #: Released to wake the deputy. Releasing it requires the mutex, so it is never released twice.
         self._call = threading.Lock()
         self._call.acquire()
         self._sleeps = False
 
     def wait_to_lead(self) -> Leadership | None:
-        """Wait for the wheel; None at the end."""
+        """Wait until this thread becomes the leader; returns None when the server ends."""
         with self._deputy:
             seen, quiet = -1, 0
             while not self._is_closed:
@@ -55,7 +55,7 @@ class LeaderFollowers:
                     quiet = quiet + 1 if before.steps == seen else 0
                     seen = before.steps
                 self._sleeps = quiet >= IDLE_CHECKS
-                # Whoever began a turn before it could see that we sleep has moved on from what we have seen.
+                # A turn that began before the leader could see `_sleeps` has changed `steps`, which is checked here.
                 self._call.acquire(timeout=-1 if self._sleeps and before.steps == seen else CHECK_PERIOD_S)
                 self._sleeps = False
         return None
@@ -74,7 +74,7 @@ class LeaderFollowers:
                 self._call_deputy()
 
     def end_turn(self, drive: Leadership) -> None:
-        """Whether it goes on is in `drive.is_over`."""
+        """End a turn. `drive.is_over` then tells whether the thread is still the leader."""
         drive.steps += 1
 
     def _give_up(self, drive: Leadership) -> None:
@@ -86,7 +86,7 @@ class LeaderFollowers:
                 self._call_deputy()
 
     def close(self) -> None:
-        """Whoever waits for the wheel is told that there is none any more."""
+        """End all waits in `wait_to_lead`; they return None."""
         with self._mutex:
             self._is_closed = True
             self._call_deputy()

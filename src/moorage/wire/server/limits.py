@@ -1,6 +1,6 @@
-"""How long the server waits for its clients, and how much it keeps for them: plain values, and what follows from them.
+"""The server's limits: timeouts for clients, the minimum data rate, and bounds of memory and connections.
 
-No I/O and no clock: moments are arguments, seconds of the monotonic clock.
+No I/O and no clock: times are arguments, in seconds of the monotonic clock.
 """
 
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """[server] options of the same names."""
+    """The limits; the [server] options have the same names."""
 
-    #: A head must be there so long after its first byte, and the first byte after the connection.
+    #: Bound from the connection to the first byte, and from the first byte to the end of a request's head.
     head_timeout_s: float = 10.0
-    #: Without a request for so long a connection ends.
+    #: A connection without a request for this time is closed.
     idle_timeout_s: float = 120.0
-    #: A body must come, and an answer be taken, at this rate at least ...
+    #: Minimum rate at which a client must send a body and read a response ...
     min_rate_bytes_s: int = 16 * 1024
-    #: ... but may fall behind it for so long, where the client is known;
+    #: ... but it may fall behind by this time if it is authenticated,
     stall_s: float = 20.0
-    #: where it is not.
+    #: or by this time if it is not.
     public_stall_s: float = 5.0
-    #: Of requests that come and answers that go, so much is kept for slow clients in all.
+    #: Bound of the memory for requests and responses of slow clients, over all connections.
     buffer_bytes: int = 256 << 20
-    #: Open connections at most.
+    #: Maximum number of open connections.
     connections: int = 8192
-    #: Bodies read by a thread while they come (images), at most, and by no more than half of the threads.
+    #: Maximum number of bodies that threads read while they arrive (images); at most half of the threads do so.
     uploads: int = 8
 
 
 class Pace:
-    """Whether the other side keeps up with the least rate: an allowance in seconds.
+    """Checks that a client keeps the minimum rate, by means of an allowance in seconds.
 
-    Waiting uses it up and bytes that move add to it, never above `stall_s`; so a client cannot earn a long rest by a quick
-    start, and the size of a body or an answer has no bound of its own.
+    Waiting uses the allowance up, and transferred bytes add to it, but never above `stall_s`. So a fast start does not earn
+    a long pause, and the size of a body or response has no bound of its own.
     """
 
     __slots__ = ("_left_s", "_rate", "_since", "_stall_s")
@@ -43,13 +43,13 @@ class Pace:
         self._since: float | None = None
 
     def start_waiting(self, now: float) -> float:
-        """We wait for the other side from now on, if not already; returns until when at most."""
+        """Start waiting for the client, unless already waiting. Returns the deadline."""
         if self._since is None:
             self._since = now
         return self._since + self._left_s
 
     def record_transfer(self, size_bytes: int, now: float) -> None:
-        """Bytes came or went; whether we go on waiting `waits` says."""
+        """Record transferred bytes, which ends the wait. Call `start_waiting` again to wait for more."""
         waited_s = 0.0 if self._since is None else now - self._since
         self._since = None
         self._left_s = min(self._stall_s, self._left_s - waited_s + size_bytes / self._rate)

@@ -1,6 +1,7 @@
-"""The body of a request, as its bytes come: with a length, or in chunks. And how the server is to take one.
+"""Decodes request bodies, with a length or chunked, and defines how the server reads them (`BodyIntake`).
 
-`SizedBody` and `ChunkedBody` do no I/O: they are fed. `StreamedBody` is the file that an application reads while the body comes.
+`SizedBody` and `ChunkedBody` do no I/O: `feed` passes bytes in. `StreamedBody` is the file from which an application reads a
+body while it arrives.
 """
 
 import io
@@ -11,11 +12,11 @@ from typing import Any, Protocol
 
 from moorage.core.errors import Invalid, MoorageError, TooLarge
 
-#: Bytes asked for at once.
+#: Bytes per read from a socket.
 READ_BYTES = 64 * 1024
 _MAX_LINE_BYTES = 4096
 _MAX_TRAILER_LINES = 64
-#: Extensions have no meaning here; what is in them must be text all the same.
+#: Chunk extensions are ignored, but must be text.
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\x00-\x08\x0a-\x1f\x7f]*)?\Z")
 _TRAILER = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[^\x00-\x08\x0a-\x1f\x7f]*\Z")
 _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
@@ -23,36 +24,36 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 @dataclass(frozen=True, slots=True)
 class BodyIntake:
-    """How the body of one request is taken, by what its head says."""
+    """How the server reads the body of a request; decided from its head."""
 
-    #: The body is kept until it is whole, and then the application is called; so much of it at most.
+    #: Bound of a body that is collected before the application is called.
     most_bytes: int = 0
-    #: The application reads it while it comes; `owner` is whose share of such bodies it counts to.
+    #: Whether the application reads the body while it arrives; `owner` is the project whose share of uploads it uses.
     streams: bool = False
     owner: str = ""
-    #: The client has shown who it is.
+    #: Whether the client is authenticated.
     is_known: bool = False
-    #: What the application is told when it reads a body that is longer than `most_bytes`.
+    #: The error that the application gets when it reads a rejected body; None: `TooLarge`.
     refusal: MoorageError | None = None
 
 
 class BodyAdmission(Protocol):
-    """Asked about bodies that are large, of unknown length or announced (``Expect``), when the head is there."""
+    """Decides about bodies that are large, of unknown length or announced (``Expect``), as soon as the head is complete."""
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake: ...
 
     def is_urgent(self, target: str) -> bool:
-        """Whether a request to this target may use the last threads: health, identity, agents."""
+        """Whether a request to this target may use the reserved threads: health, identity, agents."""
         ...
 
 
 class BodyDecoder(Protocol):
     is_complete: bool
-    #: What came behind the end.
+    #: Bytes behind the end of the body.
     remainder: bytes
 
     def feed(self, piece: bytes) -> bytes:
-        """What `piece` adds to the body. Raises `Invalid`."""
+        """The bytes that `piece` adds to the body. Raises `Invalid`."""
         ...
 
 
@@ -72,7 +73,7 @@ class SizedBody:
 
 
 class ChunkedBody:
-    """Raises `Invalid` for what is no chunk."""
+    """A chunked body (RFC 9112). `feed` raises `Invalid` for malformed chunks."""
 
     def __init__(self) -> None:
         self._ahead = b""
@@ -101,7 +102,7 @@ class ChunkedBody:
         return b"".join(parts)
 
     def _line(self) -> bytes | None:
-        """Without its end; None where that has not come."""
+        """The next line without its line end; None if it is incomplete."""
         end = self._ahead.find(b"\r\n", 0, _MAX_LINE_BYTES + 2)
         if end < 0:
             if len(self._ahead) > _MAX_LINE_BYTES:
@@ -128,16 +129,16 @@ class ChunkedBody:
             return
         self._trailers += 1
         if self._trailers > _MAX_TRAILER_LINES:
-            raise Invalid("there are too many lines behind the body")
+            raise Invalid("the body has too many trailer lines")
         found = _TRAILER.match(line)
         if found is None:
-            raise Invalid("a line behind the body is not NAME: VALUE")
+            raise Invalid("a trailer line of the body is not NAME: VALUE")
         if found[1].lower() in _FRAMING:
-            raise Invalid("a line behind the body cannot say how long the body is")
+            raise Invalid("a trailer line must not be Content-Length, Transfer-Encoding or Host")
 
 
 class StreamedBody(io.RawIOBase):
-    """`receive` waits for some bytes, none at the end. Raises `Invalid`."""
+    """`receive` waits for the next bytes and returns none at the end of the connection; it may raise `Invalid`."""
 
     def __init__(self, decoder: BodyDecoder, came: bytes, receive: Callable[[], bytes]) -> None:
         self.decoder = decoder
@@ -161,10 +162,10 @@ class StreamedBody(io.RawIOBase):
 
 
 class RefusedBody(io.RawIOBase):
-    """A body that is not waited for: whoever reads it is told why."""
+    """A body that is not read: an application that reads it gets the reason as an exception."""
 
     def __init__(self, intake: BodyIntake) -> None:
-        self._refusal = intake.refusal or TooLarge(f"a body has {intake.most_bytes} bytes at most here")
+        self._refusal = intake.refusal or TooLarge(f"the body may have at most {intake.most_bytes} bytes")
 
     def readable(self) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""Which requests may use the threads of a server when they become scarce; the others wait, and hold none meanwhile.
+"""Admits requests to the server's threads when these become scarce. A waiting request holds no thread.
 
-The last threads are kept for what must be answered at all times (health, identity, agents), and bodies that a thread reads
-while they come have a number of threads of their own, of which no project has more than half.
+The last threads are reserved for requests that must always be answered (health, identity, agents). Bodies that a thread
+reads while they arrive have their own limit, of which one project may use at most half.
 """
 
 import threading
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from moorage.wire.server.connection import HttpConnection
 from moorage.wire.server.request_body import BodyIntake
 
-#: Threads that are kept free, where there are some to spare.
+#: Threads reserved for urgent requests, if the server has enough threads.
 _KEPT_FREE = 2
 
 _NOBODY: Sequence[HttpConnection] = ()
@@ -23,7 +23,7 @@ class ThreadSlots:
         self._most_uploads = max(1, min(uploads, threads // 2))
         self._most_of_owner = max(1, self._most_uploads // 2)
         self._lock = threading.Lock()
-        #: Threads that answer a request.
+        #: Threads that are handling a request.
         self.at_work = 0
         self._uploads: Counter[str] = Counter()
         self._waiting: deque[tuple[HttpConnection, BodyIntake]] = deque()
@@ -34,7 +34,7 @@ class ThreadSlots:
         return len(self._waiting)
 
     def acquire(self, intake: BodyIntake, *, is_urgent: bool) -> bool:
-        """Whether there is a place; then `leave` gives it back."""
+        """Take a thread slot; returns whether one was free. `release` returns it."""
         with self._lock:
             if not intake.streams:
                 if self.at_work >= self._most and not (is_urgent or self._is_open):
@@ -47,7 +47,7 @@ class ThreadSlots:
             return True
 
     def release(self, intake: BodyIntake) -> Sequence[HttpConnection]:
-        """Those that were waiting and should try again."""
+        """Return a slot. Returns the waiting connections that should try again."""
         with self._lock:
             self.at_work -= 1
             if intake.streams:
@@ -56,14 +56,14 @@ class ThreadSlots:
             return self._next() if self._waiting else _NOBODY
 
     def next_waiting(self) -> list[HttpConnection]:
-        """As `leave`, where somebody went who had been told to try again."""
+        """Like `release`, after a connection that was told to try again has closed."""
         if not self._waiting:
             return []
         with self._lock:
             return self._next()
 
     def enqueue(self, connection: HttpConnection, intake: BodyIntake) -> bool:
-        """Whether it must wait; from then on it belongs to whoever calls `leave`."""
+        """Enqueue the connection unless a slot is free; returns whether it waits. A later `release` returns it."""
         with self._lock:
             if self._is_free(intake):
                 return False
@@ -71,7 +71,7 @@ class ThreadSlots:
             return True
 
     def release_all(self) -> list[HttpConnection]:
-        """Nobody waits from now on; returns those that did."""
+        """Admit everything from now on; returns the connections that were waiting."""
         with self._lock:
             self._is_open = True
             waiting, self._waiting = self._waiting, deque()
@@ -87,7 +87,7 @@ class ThreadSlots:
         return self._uploads.total() < self._most_uploads and self._uploads[intake.owner] < self._most_of_owner
 
     def _next(self) -> list[HttpConnection]:
-        """The one that has waited longest of those that may."""
+        """The connection that has waited longest among those that may proceed now; or none."""
         for index, (connection, intake) in enumerate(self._waiting):
             if self._is_free(intake):
                 del self._waiting[index]

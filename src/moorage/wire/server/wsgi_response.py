@@ -1,7 +1,7 @@
-"""One request of a connection through a WSGI application (PEP 3333), and its answer on the wire.
+"""Calls a WSGI application (PEP 3333) for a request of a connection, and sends its response.
 
-An answer that the application streams is asked for as its client takes it: between two pieces it holds no thread, and the
-next piece may be asked for in another one.
+A streamed response is produced as fast as the client takes it. Between two pieces it holds no thread, and another thread may
+produce the next piece.
 """
 
 import logging
@@ -19,17 +19,17 @@ from moorage.wire.server.connection import ClientGone, HttpConnection, ReadyRequ
 
 log = logging.getLogger(__name__)
 
-#: Longer ones are sent from where they lie.
+#: Longer bodies are sent without being copied behind the head.
 _COPIED_BYTES = 16 * 1024
 
-#: Of a streamed answer at one turn; then others have theirs.
+#: Bytes of a streamed response per turn; then other connections get theirs.
 _TURN_BYTES = 256 * 1024
 
 _FAILED = "500 Internal Server Error"
 
 
 def run_application(app: WsgiApp, connection: HttpConnection, arrived: ReadyRequest, *, is_last: bool) -> None:
-    """`is_last`: no other request is taken from this connection. Raises `moorage.wire.server.connection.ClientGone`."""
+    """`is_last`: the connection closes after the response. Raises `moorage.wire.server.connection.ClientGone`."""
     _ResponseWriter(connection, arrived, is_last=is_last).give(app, arrived.body)
 
 
@@ -57,7 +57,7 @@ class _ResponseWriter:
             else:
                 self._stream(result)
         except ValueError:
-            log.exception("the application answered what cannot be sent")
+            log.exception("the application's response is invalid")
             self._fail()
 
     def _start(self, status: str, headers: list[tuple[str, str]], _failure: object = None) -> Callable[[bytes], Any]:
@@ -73,7 +73,7 @@ class _ResponseWriter:
         return self._request.method != "HEAD" and not http1.has_no_body(self._status)
 
     def _length(self) -> int | None:
-        """What the application says."""
+        """The application's Content-Length; None if it sets none."""
         for name, value in self._headers:
             if name.lower() == "content-length":
                 return int(value)
@@ -86,13 +86,13 @@ class _ResponseWriter:
         return http1.response_head(self._status, self._headers, (*more, _date(), *last))
 
     def _whole(self, parts: list[bytes]) -> None:
-        """All of it is there."""
+        """Send a response that is already complete."""
         content = (parts[0] if len(parts) == 1 else b"".join(parts)) if self._shows_body else b""
         length = self._length()
         if length is None:
             head = self._head(f"content-length: {len(content)}") if self._shows_body else self._head()
         elif self._shows_body and length != len(content):
-            raise ValueError(f"an answer of {len(content)} bytes says that it has {length}")
+            raise ValueError(f"a response of {len(content)} bytes has Content-Length {length}")
         else:
             head = self._head()
         if len(content) > _COPIED_BYTES:
@@ -102,7 +102,7 @@ class _ResponseWriter:
         self._connection.answered()
 
     def _stream(self, result: Iterable[bytes]) -> None:
-        """The head, and of the rest as much as is taken now."""
+        """Send the head, and as much of the body as the client takes now."""
         blocking_hook.about_to_block()
         stream = _ResponseStream(self._connection, result)
         try:
@@ -123,13 +123,15 @@ class _ResponseWriter:
 
 
 class _ResponseStream:
-    """An answer whose pieces the application makes one by one. What fails ends the connection: the client must see it."""
+    """A response whose pieces the application produces one by one. A failure closes the connection, so that the client
+    notices it.
+    """
 
     def __init__(self, connection: HttpConnection, result: Iterable[bytes]) -> None:
         self._connection = connection
         self._close: Callable[[], object] | None = getattr(result, "close", None)
         self._pieces: Iterator[bytes] = iter(result)
-        #: Of the thread that began it: the ids for the log, the trace.
+        #: Context of the thread that began it: the ids for the log, and the trace.
         self._context: Context = copy_context()
         self._first: bytes | None = None
         self._length: int | None = None
@@ -144,14 +146,14 @@ class _ResponseStream:
         self._connection.streaming = self
 
     def go_on(self) -> None:
-        """Pieces until the client has some to take, or it is over. Raises `ClientGone`."""
+        """Send pieces until the client cannot take more or the response is complete. Raises `ClientGone`."""
         blocking_hook.about_to_block()
         connection, turn = self._connection, 0
         while turn < _TURN_BYTES and not connection.has_unsent:
             try:
                 piece = self._next()
-            except Exception as error:  # whatever the source of the answer raises: its head is sent already
-                log.exception("an answer is broken off")
+            except Exception as error:  # any error of the application: the head is already sent
+                log.exception("a streamed response is aborted")
                 raise ClientGone from error
             if piece is None:
                 self._finish()
@@ -169,7 +171,7 @@ class _ResponseStream:
 
     def _finish(self) -> None:
         if self._length is not None and self._sent != self._length:
-            log.error("an answer is broken off", extra={"sent": self._sent, "length": self._length})
+            log.error("a streamed response is aborted", extra={"sent": self._sent, "length": self._length})
             raise ClientGone
         if self._is_chunked:
             self._connection.send(b"0\r\n\r\n")
@@ -187,11 +189,11 @@ class _ResponseStream:
 
 
 def _write(_data: bytes) -> None:
-    raise NotImplementedError("an application here returns its answer; PEP 3333's write() is for older ones")
+    raise NotImplementedError("applications must return their response; PEP 3333's write() is not supported")
 
 
 def _date() -> str:
-    return _dated(int(time.time()))  # noqa: TID251 - what an answer says of itself; no state depends on it
+    return _dated(int(time.time()))  # noqa: TID251 - only for the Date header; no state depends on it
 
 
 @lru_cache(maxsize=2)
