@@ -26,7 +26,8 @@ from moorage.audit.model import (
     Owner,
 )
 from moorage.audit.rules import findings, leases, servers
-from moorage.compute.client.compute_client import ComputeClient, ServerState
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import ServerState
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, NotFound
 from moorage.core.names import reservation_class, reservation_provider

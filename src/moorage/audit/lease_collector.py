@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from moorage.audit.model import AuditedAggregate, Reservations, ReservedFlavor
-from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
 from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Aggregate as ComputeAggregate
 from moorage.core.ids import is_uuid
 from moorage.core.names import reservation_class, reservation_flavor
 from moorage.placement.client.placement_client import PlacementClient

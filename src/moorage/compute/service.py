@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sqlalchemy import Engine
 
 from moorage.compute.agents.agent_service import JOB_LEASE_S, AgentService
-from moorage.compute.agents.disk_image_service import DiskImageService, DiskImageWriter
+from moorage.compute.agents.disk_image_service import DiskImageService
 from moorage.compute.agents.domain_service import DomainService
 from moorage.compute.agents.provider_config_service import ProviderConfigService
 from moorage.compute.catalogue.baremetal_flavors import BareMetal
@@ -16,7 +16,7 @@ from moorage.compute.model.quota import DEFAULTS
 from moorage.compute.moves.move_service import MoveService
 from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.quota_service import QuotaService, UsageLookup
-from moorage.compute.requests.server_request import ImageFacts, ImageLookup, ImageWriter, PlacementNames, ProfileLookup
+from moorage.compute.requests.server_request import PlacementNames, ProfileLookup
 from moorage.compute.requests.server_service import ServerService, TagService
 from moorage.compute.scheduling.host_selection import HostSelector
 from moorage.compute.servers.create_service import CreateService
@@ -26,12 +26,11 @@ from moorage.compute.servers.operate_service import OperateService
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
 from moorage.images.base import ImageSource
+from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.for_hosts import HostImages
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.scheduler.options import SchedulerSettings
-
-__all__ = ["ComputeService", "ImageFacts", "ImageLookup", "ImageWriter"]
 
 
 class ComputeService:
@@ -46,7 +45,7 @@ class ComputeService:
         *,
         images: ImageLookup | None = None,
         image_writer: ImageWriter | None = None,
-        disk_images: DiskImageWriter | None = None,
+        disk_images: ImageWriter | None = None,
         image_source: ImageSource | None = None,
         reclaim_after_s: float = 0,
         quotas: Mapping[str, int] = DEFAULTS,

@@ -17,7 +17,7 @@ from moorage.audit.model import (
     ReservedFlavor,
 )
 from moorage.audit.rules.findings import all_findings
-from moorage.compute.client.compute_client import Aggregate as ComputeAggregate
+from moorage.compute.client.values import Aggregate as ComputeAggregate
 from moorage.core.inventories import Inventory
 from moorage.core.names import reservation_class
 

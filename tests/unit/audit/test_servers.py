@@ -18,7 +18,7 @@ from moorage.audit.model import (
 )
 from moorage.audit.rules.findings import all_findings
 from moorage.audit.rules.servers import doubtful_servers
-from moorage.compute.client.compute_client import Flavor, ServerState
+from moorage.compute.client.values import Flavor, ServerState
 from moorage.core.inventories import Inventory
 
 NOW = datetime(2026, 3, 1, 9, 30, tzinfo=UTC)

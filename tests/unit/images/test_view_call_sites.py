@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.compute.requests import server_request
 from moorage.images import base, cache, client, glance
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView
 
@@ -25,14 +24,14 @@ CALLS = {
     ("compute.requests.server_request", "_may_use"): {("get", "ProjectView(project_id)")},
     ("compute.servers.operate_service", "OperateService._announce"): {("announce", "view")},
     # Images of servers' disks that are no longer needed: of the server's project.
-    ("compute.moves.migration_worker", "MigrationTask._forget"): {("delete", "OwnerView(server.project_id)")},
+    ("compute.moves.migration_worker", "MigrationTask._delete_image"): {("delete", "OwnerView(server.project_id)")},
     # Disks that a host sends become images of the project of the server that the job is about.
-    ("compute.agents.disk_image_service", "DiskImageService.upload"): {
+    ("compute.agents.disk_image_service", "DiskImageService.upload_disk_image"): {
         ("upload", "view"),
         ("find", "view"),
         ("delete", "view"),
     },
-    ("compute.agents.disk_image_service", "DiskImageService.withdraw"): {
+    ("compute.agents.disk_image_service", "DiskImageService.withdraw_image"): {
         ("delete", "OwnerView(_server_of(job)['project_id'])")
     },
     # A host acts for the project of the server; its requests go through compute and the accelerator service, which hold
@@ -63,8 +62,6 @@ CLASSES = (
     client.ImageLookup,
     client.ImageWriter,
     glance.GlanceImages,
-    server_request.ImageLookup,
-    server_request.ImageWriter,
 )
 
 #: Names that images, or the way to them, go by where they are used.

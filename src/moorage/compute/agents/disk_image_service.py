@@ -5,7 +5,7 @@ The host sends a disk; whose image it becomes, and what it is called, says the j
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -14,7 +14,7 @@ from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.errors import NotFound
 from moorage.db.transactions import read
-from moorage.images.base import ImageRecord
+from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.model import Job, JobState
 
@@ -29,30 +29,10 @@ class ServerDisk:
     size_bytes: int
 
 
-class DiskImageWriter(Protocol):
-    """See `moorage.images.client.ImageWriter`."""
-
-    def upload(
-        self,
-        view: OwnerView,
-        image_id: str,
-        name: str,
-        properties: Mapping[str, str],
-        *,
-        disk_format: str,
-        size_bytes: int,
-        chunks: Iterator[bytes],
-    ) -> None: ...
-
-    def delete(self, view: OwnerView, image_id: str) -> None: ...
-
-    def find(self, view: OwnerView, properties: Mapping[str, str]) -> list[ImageRecord]: ...
-
-
 class DiskImageService:
     """`images` None: no image service is configured."""
 
-    def __init__(self, engine: Engine, images: DiskImageWriter | None) -> None:
+    def __init__(self, engine: Engine, images: ImageWriter | None) -> None:
         self._engine = engine
         self._writer = images
 
@@ -90,7 +70,7 @@ class DiskImageService:
         writer, job = self._writer_and_job(host, image_id)
         writer.delete(OwnerView(_server_of(job)["project_id"]), image_id)
 
-    def _writer_and_job(self, host: str, image_id: str) -> tuple[DiskImageWriter, Job]:
+    def _writer_and_job(self, host: str, image_id: str) -> tuple[ImageWriter, Job]:
         with read(self._engine) as connection:
             jobs = [job for job in _open_jobs(connection, host) if job.state is JobState.CLAIMED]
         for job in jobs:

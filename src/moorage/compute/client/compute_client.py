@@ -5,11 +5,26 @@ addresses the root of the service: paths begin with ``/v2.1``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
+from moorage.compute.client.values import (
+    Aggregate,
+    ComputeNode,
+    Flavor,
+    Hypervisor,
+    Migration,
+    Server,
+    ServerGroup,
+    ServerHere,
+    ServerState,
+    aggregate_of,
+    flavor_of,
+    hypervisor_of,
+    migration_of,
+    server_of,
+    server_state_of,
+)
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import ServiceClient, decode_body
@@ -27,99 +42,6 @@ _EVENTS = "2.82"
 #: From here on a group has one policy.
 _GROUPS = "2.64"
 _PAGE = 500
-_NODE = "OS-EXT-SRV-ATTR:hypervisor_hostname"
-
-
-@dataclass(frozen=True)
-class ServerGroup:
-    id: str
-    name: str
-    policy: str
-
-
-@dataclass(frozen=True)
-class Hypervisor:
-    id: str
-    hostname: str
-    vcpus: int
-    memory_mb: int
-    local_gb: int
-    type: str
-    version: int
-    cpu_info: str  #: Nova's object as text
-    service_host: str
-    state: str  #: up or down
-    status: str  #: enabled or disabled
-    running_servers: str  #: names of those that are on it, for messages; empty without any
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeNode:
-    """A hypervisor. Its uuid is that of its resource provider, too."""
-
-    uuid: str
-    is_up: bool
-
-
-@dataclass(frozen=True)
-class Flavor:
-    id: str
-    name: str
-    vcpus: int
-    ram_mb: int
-    disk_gb: int
-    ephemeral_gb: int
-    swap_mb: int
-    extra_specs: Mapping[str, str]
-    is_public: bool = True
-
-
-@dataclass(frozen=True)
-class Server:
-    id: str
-    name: str
-    project_id: str
-    status: str
-    host: str | None
-    flavor_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServerHere:
-    """A server as the agent of its host sees it."""
-
-    name: str
-    status: str  #: ``ACTIVE`` ...
-
-
-@dataclass(frozen=True, slots=True)
-class ServerState:
-    """What a server is, where, and of what flavor. `flavor` is what it was when the server got it (its id is not told)."""
-
-    id: str
-    status: str
-    task: str | None
-    node: str | None  #: hypervisor hostname
-    updated_at: datetime
-    flavor: Flavor
-    has_image: bool  #: False: it may boot from a volume
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    uuid: str
-    server_id: str
-    type: str
-    status: str
-    source_node: str | None
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    id: int
-    name: str
-    hosts: tuple[str, ...]
-    metadata: Mapping[str, str]
 
 
 class ComputeClient(HostJobsClient):
@@ -138,7 +60,7 @@ class ComputeClient(HostJobsClient):
             if error.status == 400:  # and this is how it says that none can
                 return None
             raise
-        return next((_hypervisor(row) for row in found if row["hypervisor_hostname"] == name), None)
+        return next((hypervisor_of(row) for row in found if row["hypervisor_hostname"] == name), None)
 
     def nodes(self) -> dict[str, ComputeNode]:
         """{hypervisor hostname: what it is} of all."""
@@ -157,13 +79,13 @@ class ComputeClient(HostJobsClient):
         """The flavor of this id, or else of exactly this name."""
         answer = self._http.request_raw("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
-            return _flavor(decode_body(answer)["flavor"])
+            return flavor_of(decode_body(answer)["flavor"])
         return next((one for one in self.flavors() if one.name == name_or_id), None)
 
     def flavors(self) -> Iterator[Flavor]:
         """All, also those that are not public."""
         rows = self._rows("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
-        return map(_flavor, rows)
+        return map(flavor_of, rows)
 
     def create_flavor(
         self,
@@ -231,27 +153,31 @@ class ComputeClient(HostJobsClient):
     def servers_of_flavor(self, flavor_id: str) -> list[Server]:
         """Of all projects."""
         wanted = {"flavor": flavor_id, "all_tenants": "true"}
-        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
+        return [
+            server_of(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)
+        ]
 
     def servers_of_host(self, host: str) -> list[Server]:
         """Of all projects, on the compute service of this name."""
         wanted = {"host": host, "all_tenants": "true"}
-        return [_server(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)]
+        return [
+            server_of(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)
+        ]
 
     def server_states(self) -> dict[str, ServerState | None]:
         """{server: its state} of all projects; None where its cell does not answer, or where we may not see its host and all of its flavor."""
         rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
-        return {row["id"]: _server_state(row) for row in rows}
+        return {row["id"]: server_state_of(row) for row in rows}
 
     def server(self, server_id: str) -> Server | None:
         """None where there is no such server."""
         row = self._server_row(server_id, _WITH_FLAVOR_ID)
-        return None if row is None else _server(row)
+        return None if row is None else server_of(row)
 
     def server_state(self, server_id: str) -> ServerState | None:
         """None also where there is no such server."""
         row = self._server_row(server_id)
-        return None if row is None else _server_state(row)
+        return None if row is None else server_state_of(row)
 
     def server_owner(self, server_id: str) -> tuple[str, str] | None:
         """(project, user); None where there is no such server."""
@@ -273,7 +199,7 @@ class ComputeClient(HostJobsClient):
         `wanted`: what the API can narrow the list to, as ``status``.
         """
         try:
-            return [_migration(row) for row in self._rows("/v2.1/os-migrations", "migrations", wanted)]
+            return [migration_of(row) for row in self._rows("/v2.1/os-migrations", "migrations", wanted)]
         except NotFound:
             return []
 
@@ -303,7 +229,7 @@ class ComputeClient(HostJobsClient):
 
     def aggregates(self) -> list[Aggregate]:
         rows = self._http.get("/v2.1/os-aggregates", version=_AGGREGATES)["aggregates"]
-        return [_aggregate(row) for row in rows]
+        return [aggregate_of(row) for row in rows]
 
     def aggregate_by_name(self, name: str) -> Aggregate | None:
         return next((each for each in self.aggregates() if each.name == name), None)
@@ -431,73 +357,6 @@ class ComputeClient(HostJobsClient):
         self._http.request_raw("DELETE", path, accept=(404,))
 
 
-def _quoted(text: str) -> str:
-    return quote(text, safe="")
-
-
-def _hypervisor(row: Mapping[str, Any]) -> Hypervisor:
-    return Hypervisor(
-        id=str(row["id"]),
-        hostname=row["hypervisor_hostname"],
-        vcpus=row["vcpus"],
-        memory_mb=row["memory_mb"],
-        local_gb=row["local_gb"],
-        type=row["hypervisor_type"],
-        version=row["hypervisor_version"],
-        cpu_info=str(row.get("cpu_info") or ""),
-        service_host=row["service"]["host"],
-        state=row["state"],
-        status=row["status"],
-        running_servers=", ".join(server["name"] for server in row.get("servers") or ()),
-    )
-
-
-def _flavor(row: Mapping[str, Any]) -> Flavor:
-    return Flavor(
-        id=row["id"],
-        name=row["name"],
-        vcpus=row["vcpus"],
-        ram_mb=row["ram"],
-        disk_gb=row["disk"],
-        ephemeral_gb=row["OS-FLV-EXT-DATA:ephemeral"],
-        swap_mb=int(row["swap"] or 0),
-        extra_specs=row["extra_specs"],
-        is_public=row["os-flavor-access:is_public"],
-    )
-
-
-def _server(row: Mapping[str, Any]) -> Server:
-    return Server(
-        row["id"], row["name"], row["tenant_id"], row["status"], row.get("OS-EXT-SRV-ATTR:host"), row["flavor"]["id"]
-    )
-
-
-def _server_state(row: Mapping[str, Any]) -> ServerState | None:
-    if _NODE not in row or "extra_specs" not in row.get("flavor", {}):
-        return None
-    # Embedded in its server a flavor has no id, and no word of its access.
-    flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
-    return ServerState(
-        row["id"],
-        row["status"],
-        row["OS-EXT-STS:task_state"],
-        row[_NODE],
-        datetime.fromisoformat(row["updated"] or row["created"]),
-        _flavor({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
-        bool(row["image"]),
-    )
-
-
-def _migration(row: Mapping[str, Any]) -> Migration:
-    return Migration(
-        str(row["uuid"]), row["instance_uuid"], row["migration_type"], row["status"], row.get("source_node")
-    )
-
-
-def _aggregate(row: Mapping[str, Any]) -> Aggregate:
-    return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])
-
-
 class ExplainClient:
     """`http` addresses the root of the compute service."""
 
@@ -513,3 +372,7 @@ class ExplainClient:
 
     def server(self, server_id: str) -> dict[str, Any]:
         return dict(self._http.get(f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation")["explanation"])
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")

@@ -29,7 +29,6 @@ from moorage.compute.requests.group_service import (
     recheck_placement,
     rechecks_exhausted,
 )
-from moorage.compute.requests.server_request import ImageWriter
 from moorage.compute.scheduling.build_job import last_paragraph
 from moorage.compute.scheduling.host_selection import HostSelector
 from moorage.compute.scheduling.job_worker import MAX_ATTEMPTS, JobWorker
@@ -39,6 +38,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, RemoteError, Unavailable
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
+from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.model import Job
 from moorage.jobs.wakeups import Hints

@@ -14,7 +14,9 @@ from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.names import is_custom
 from moorage.images.attributes import named_images
-from moorage.images.views import CallerView, OwnerView, ProjectView, View
+from moorage.images.base import ImageRecord
+from moorage.images.client import ImageLookup
+from moorage.images.views import CallerView, ProjectView
 from moorage.scheduler.extra_specs import device_profile_specs
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 
@@ -22,38 +24,6 @@ from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields
 SAVED_STATE_PROPERTY = "accel:saved_state"
 
 _NOT_IN_HOSTNAME = re.compile(r"[^a-z0-9.-]+")
-
-
-class ImageFacts(Protocol):
-    """The attributes of an image that matter here (see `moorage.images.base.ImageRecord`)."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def owner(self) -> str: ...
-    @property
-    def visibility(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def properties(self) -> Mapping[str, str]: ...
-    @property
-    def size_bytes(self) -> int | None: ...
-    @property
-    def min_disk_gb(self) -> int: ...
-    @property
-    def min_ram_mb(self) -> int: ...
-
-
-class ImageLookup(Protocol):
-    def get(self, view: View, image_id: str) -> ImageFacts | None: ...
-
-
-class ImageWriter(Protocol):
-    def announce(
-        self, view: CallerView, image_id: str, name: str, owner: str, properties: Mapping[str, str]
-    ) -> None: ...
-    def delete(self, view: OwnerView, image_id: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +50,7 @@ class NewServer:
     disk_config: str | None = None
 
 
-def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageFacts | None:
+def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageRecord | None:
     """The image for a server of the project; None if no image service is configured.
 
     Raises `Invalid` for an image that the caller or the project cannot use: the caller reads it now with its own rights,
@@ -105,7 +75,7 @@ def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, im
     return image
 
 
-def _may_use(images: ImageLookup, project_id: str, image: ImageFacts) -> bool:
+def _may_use(images: ImageLookup, project_id: str, image: ImageRecord) -> bool:
     """An administrator sees images that the project does not. If the record itself answers, the service is not asked."""
     if image.visibility in ("public", "community") or image.owner == project_id:
         return True
@@ -164,7 +134,7 @@ class ProfileLookup(Protocol):
         ...
 
 
-def check_image_fits_flavor(image: ImageFacts, flavor: Flavor) -> None:
+def check_image_fits_flavor(image: ImageRecord, flavor: Flavor) -> None:
     """Raises `Invalid` for a flavor that is too small for the image. A disk of 0 becomes as large as the image."""
     if flavor.ram_mb < image.min_ram_mb:
         raise Invalid(

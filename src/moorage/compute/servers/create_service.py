@@ -16,8 +16,6 @@ from moorage.compute.model.servers import BUILD_QUEUE, JOB_BUILD, Action, Flavor
 from moorage.compute.requests.group_service import GroupService
 from moorage.compute.requests.quota_service import QuotaService, flavor_amounts
 from moorage.compute.requests.server_request import (
-    ImageFacts,
-    ImageLookup,
     NewServer,
     PlacementNames,
     ProfileLookup,
@@ -36,6 +34,8 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
+from moorage.images.base import ImageRecord
+from moorage.images.client import ImageLookup
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
@@ -135,7 +135,7 @@ class CreateService:
 
     def _resolve_references(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
-    ) -> tuple[ImageFacts | None, Flavor, str | None, str | None, dict[str, str]]:
+    ) -> tuple[ImageRecord | None, Flavor, str | None, str | None, dict[str, str]]:
         """(image, flavor, zone, host, what the image asks of the host), all of which can be had."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
         needs = {} if image is None else scheduling_properties(image.properties)
@@ -152,7 +152,7 @@ class CreateService:
             self._names.check(*request.names)
         return image, flavor, zone, host, needs
 
-    def _image(self, caller: Caller, image_id: str | None) -> ImageFacts | None:
+    def _image(self, caller: Caller, image_id: str | None) -> ImageRecord | None:
         """Raises `Invalid` for one that the caller cannot use."""
         if image_id is None:
             raise Invalid("Invalid imageRef provided: a server starts from an image here, volumes are not offered.")

@@ -17,14 +17,7 @@ from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands
-from moorage.compute.requests.server_request import (
-    ImageFacts,
-    ImageLookup,
-    ImageWriter,
-    check_image_fits_flavor,
-    fields_of,
-    usable_image,
-)
+from moorage.compute.requests.server_request import check_image_fits_flavor, fields_of, usable_image
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
 from moorage.compute.store.scheduling_store import host_state
@@ -34,6 +27,8 @@ from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.images.attributes import refuse_base
+from moorage.images.base import ImageRecord
+from moorage.images.client import ImageLookup, ImageWriter
 from moorage.images.views import CallerView
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.filters import HostState, ServerRequirements, runs_the_image
@@ -155,7 +150,7 @@ class OperateService:
         with read(self._engine) as connection:
             return visible(server_store.server(connection, server_id), caller, server_id).project_id
 
-    def _check_fits(self, caller: Caller, server_id: str, image: ImageFacts) -> None:
+    def _check_fits(self, caller: Caller, server_id: str, image: ImageRecord) -> None:
         """Outside of any transaction, as Placement is asked."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)

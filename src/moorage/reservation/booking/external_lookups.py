@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from moorage.accelerator.client import NoBitstream, ProgramRequest
-from moorage.compute.client.compute_client import ComputeClient, Flavor
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Flavor
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.names import is_reservation_class

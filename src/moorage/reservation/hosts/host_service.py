@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
-from moorage.compute.client.compute_client import ComputeClient, Hypervisor
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Hypervisor
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.ids import Ids

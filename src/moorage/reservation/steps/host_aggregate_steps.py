@@ -1,6 +1,7 @@
 """The steps of host reservations in Nova: aggregates, and the servers on their hosts. Each may be repeated."""
 
-from moorage.compute.client.compute_client import Aggregate, ComputeClient, Server
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Aggregate, Server
 from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import reservation_zone
 from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting

@@ -10,7 +10,8 @@ Over the public APIs only. Everything may be repeated; what is begun here is don
 
 import logging
 
-from moorage.compute.client.compute_client import ComputeClient, Migration
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Migration
 from moorage.core.errors import NotFound, RemoteError
 from moorage.placement.client.placement_client import PlacementClient
 

@@ -8,7 +8,8 @@ Spec: docs/evidence/specs/instance-reservation.md
 
 from sqlalchemy import Engine
 
-from moorage.compute.client.compute_client import ComputeClient, ServerGroup
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import ServerGroup
 from moorage.db.transactions import in_transaction
 from moorage.reservation.model.steps import Actions, Step, StepKind
 from moorage.reservation.store import lease_store

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 from sqlalchemy import Engine
 
-from moorage.compute.client.compute_client import ComputeClient, Server
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Server
 from moorage.db.transactions import read
 from moorage.images.client import ImageLookup
 from moorage.images.views import OwnerView

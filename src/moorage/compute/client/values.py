@@ -1,0 +1,166 @@
+"""Values that `ComputeClient` returns, and their construction from rows of the Compute API.
+
+Not here: the values that compute itself works with (`moorage.compute.model.servers`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+_NODE = "OS-EXT-SRV-ATTR:hypervisor_hostname"
+
+
+@dataclass(frozen=True)
+class ServerGroup:
+    id: str
+    name: str
+    policy: str
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    id: str
+    hostname: str
+    vcpus: int
+    memory_mb: int
+    local_gb: int
+    type: str
+    version: int
+    cpu_info: str  #: Nova's object as text
+    service_host: str
+    state: str  #: up or down
+    status: str  #: enabled or disabled
+    running_servers: str  #: names of those that are on it, for messages; empty without any
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeNode:
+    """A hypervisor. Its uuid is that of its resource provider, too."""
+
+    uuid: str
+    is_up: bool
+
+
+@dataclass(frozen=True)
+class Flavor:
+    id: str
+    name: str
+    vcpus: int
+    ram_mb: int
+    disk_gb: int
+    ephemeral_gb: int
+    swap_mb: int
+    extra_specs: Mapping[str, str]
+    is_public: bool = True
+
+
+@dataclass(frozen=True)
+class Server:
+    id: str
+    name: str
+    project_id: str
+    status: str
+    host: str | None
+    flavor_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerHere:
+    """A server as the agent of its host sees it."""
+
+    name: str
+    status: str  #: ``ACTIVE`` ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """What a server is, where, and of what flavor. `flavor` is what it was when the server got it (its id is not told)."""
+
+    id: str
+    status: str
+    task: str | None
+    node: str | None  #: hypervisor hostname
+    updated_at: datetime
+    flavor: Flavor
+    has_image: bool  #: False: it may boot from a volume
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    uuid: str
+    server_id: str
+    type: str
+    status: str
+    source_node: str | None
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    id: int
+    name: str
+    hosts: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+def hypervisor_of(row: Mapping[str, Any]) -> Hypervisor:
+    return Hypervisor(
+        id=str(row["id"]),
+        hostname=row["hypervisor_hostname"],
+        vcpus=row["vcpus"],
+        memory_mb=row["memory_mb"],
+        local_gb=row["local_gb"],
+        type=row["hypervisor_type"],
+        version=row["hypervisor_version"],
+        cpu_info=str(row.get("cpu_info") or ""),
+        service_host=row["service"]["host"],
+        state=row["state"],
+        status=row["status"],
+        running_servers=", ".join(server["name"] for server in row.get("servers") or ()),
+    )
+
+
+def flavor_of(row: Mapping[str, Any]) -> Flavor:
+    return Flavor(
+        id=row["id"],
+        name=row["name"],
+        vcpus=row["vcpus"],
+        ram_mb=row["ram"],
+        disk_gb=row["disk"],
+        ephemeral_gb=row["OS-FLV-EXT-DATA:ephemeral"],
+        swap_mb=int(row["swap"] or 0),
+        extra_specs=row["extra_specs"],
+        is_public=row["os-flavor-access:is_public"],
+    )
+
+
+def server_of(row: Mapping[str, Any]) -> Server:
+    return Server(
+        row["id"], row["name"], row["tenant_id"], row["status"], row.get("OS-EXT-SRV-ATTR:host"), row["flavor"]["id"]
+    )
+
+
+def server_state_of(row: Mapping[str, Any]) -> ServerState | None:
+    if _NODE not in row or "extra_specs" not in row.get("flavor", {}):
+        return None
+    # Embedded in its server a flavor has no id, and no word of its access.
+    flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
+    return ServerState(
+        row["id"],
+        row["status"],
+        row["OS-EXT-STS:task_state"],
+        row[_NODE],
+        datetime.fromisoformat(row["updated"] or row["created"]),
+        flavor_of({"os-flavor-access:is_public": True, **row["flavor"], **flavor}),
+        bool(row["image"]),
+    )
+
+
+def migration_of(row: Mapping[str, Any]) -> Migration:
+    return Migration(
+        str(row["uuid"]), row["instance_uuid"], row["migration_type"], row["status"], row.get("source_node")
+    )
+
+
+def aggregate_of(row: Mapping[str, Any]) -> Aggregate:
+    return Aggregate(row["id"], row["name"], tuple(row["hosts"]), row["metadata"])
