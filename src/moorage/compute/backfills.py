@@ -1,4 +1,4 @@
-"""What older programs have left in another form, for `moorage db upgrade`: see `moorage.db.upgrades`."""
+"""Backfills of compute rows written by older versions, for `moorage db upgrade`: see `moorage.db.upgrades`."""
 
 from sqlalchemy import Engine, false, func, select
 
@@ -16,7 +16,7 @@ def _left(engine: Engine) -> int:
 
 
 def _some(engine: Engine) -> int:
-    """Of one project. Also servers that were changed just now: those count themselves at the project's next request."""
+    """Handles one project. Servers that were just changed are included; they would be counted at the project's next request."""
     before = _left(engine)
     with read(engine) as connection:
         project = connection.execute(
@@ -29,5 +29,5 @@ def _some(engine: Engine) -> int:
 
 
 BACKFILLS = (
-    Backfill("counted-servers", "What each server counts against its project's limits is kept with it.", _left, _some),
+    Backfill("counted-servers", "Stores with each server what it counts against its project's limits.", _left, _some),
 )

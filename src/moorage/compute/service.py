@@ -1,4 +1,4 @@
-"""The compute service: its use cases, grouped by what they are about."""
+"""The compute service: its use cases, constructed and connected."""
 
 from collections.abc import Mapping
 
@@ -34,7 +34,7 @@ from moorage.scheduler.options import SchedulerSettings
 
 
 class ComputeService:
-    """`images` None: image ids are taken as they come. `disk_images` and `image_source`: for hosts. The rest: see the services that they are passed to."""
+    """`images` None: image ids are not checked. `disk_images`, `image_source`: for hosts. The rest: see the services that get them."""
 
     def __init__(
         self,

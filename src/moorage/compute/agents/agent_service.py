@@ -1,4 +1,10 @@
-"""What host agents do: say that they live, fetch their jobs, report what became of them."""
+"""What host agents do: register, send heartbeats, claim jobs, and report on them.
+
+    report -> MigrationEngine.advance_move     for a step of a move
+           -> lifecycle.after_report           for an operation: new state of the server, then release, retry or offload
+
+Heartbeats are written in batches (`Heartbeats`), so that a thousand hosts cost a few statements per interval.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -35,7 +41,7 @@ from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import Provider
 
-#: Time that a host has for a job, or until it says that it is still at it.
+#: Lease of a job claimed by a host, which extends it by reporting the state ``running``.
 JOB_LEASE_S = 60.0
 MAX_JOBS_AT_ONCE = 100
 
@@ -45,8 +51,8 @@ class ProviderLookup(Protocol):
 
 
 class AgentService:
-    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `OperateService`; 0: a shelved server is offloaded at once.
-    `placement` None: what hosts say of their providers is believed.
+    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once. `placement`
+    None: the provider that a host reports is not verified.
     """
 
     def __init__(
@@ -73,11 +79,11 @@ class AgentService:
         self._migrations = MigrationEngine(clock, ids)
 
     def register_host(self, report: HostReport, *, by: str | None = None) -> bool:
-        """A heartbeat; True for a host that was not known. `by`: the host whose agent calls; None: a service.
+        """Registers a host or records its heartbeat; returns True for a new host. `by`: the calling agent's host; None: a service.
 
-        Raises `Conflict` for another host's provider, `Invalid` for a host that is called as a queue.
+        Raises `Conflict` for the provider of another host, `Invalid` for a host name that is the name of a queue.
 
-        A host that servers are evacuated from stays down until it has cleaned up what is left of them.
+        A host from which servers were evacuated stays down until it has cleaned up what is left of them.
         """
         check_not_queue_name(report.name)
         if self._awaits_cleanup(of_host=report.name):
@@ -94,22 +100,23 @@ class AgentService:
         return is_new
 
     def _check_provider(self, report: HostReport) -> None:
-        """Placement lets the agent of a host make the provider of its name alone; the provider of another host, even of one
-        that is not registered yet, would bring it that host's servers.
+        """Placement lets an agent create only the provider named like its host.
+
+        With the provider of another host, even of one not registered yet, a host would receive that host's servers.
         """
         if self._placement is None:
             return
         provider = self._placement.provider_by_name(report.name)
         if provider is None or provider.uuid != report.provider_uuid:
             raise Conflict(
-                f"provider {report.provider_uuid} is not that of host {report.name} in Placement; its agent makes that one "
-                "when it starts"
+                f"provider {report.provider_uuid} is not the provider of host {report.name} in Placement; the host's agent "
+                "creates that provider when it starts"
             )
 
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
-        """At most `limit` jobs for `host`, until the lease is over or they are reported on. Also a sign of life."""
+        """At most `limit` jobs for `host`, held until the lease ends or they are reported. Also counts as a heartbeat."""
         check_not_queue_name(host)
-        # What was evacuated from this host goes before anything else is done on it, and before it counts as up.
+        # A host first cleans up what was evacuated from it, before any other job and before it counts as up.
         is_left = self._awaits_cleanup(of_host=host)
         if not is_left and not self._heartbeats.record_heartbeat(host):
             self._heartbeats.remember_report(
@@ -124,7 +131,7 @@ class AgentService:
             queues.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                # Its worker died each time; nobody knows how far it came.
+                # The worker died at each attempt, so the job may have had effects.
                 result = {**(job.result or {}), "is_left": True}
                 queues.extend(self.apply_report(connection, job, JobReport("failed", job.epoch, result)))
 
@@ -144,7 +151,7 @@ class AgentService:
         return jobs
 
     def _first_heartbeat(self, connection: Connection, name: str) -> HostReport:
-        """The first sign of life that this process has of a host, and what it is."""
+        """The first heartbeat that this process records for a host; returns the stored report."""
         host = host_store.host(connection, name)
         if host is None:
             raise NotFound(f"Compute host {name} could not be found; an agent registers it first.")
@@ -152,9 +159,10 @@ class AgentService:
         return host.report
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
-        """Take note and lead the server to its next state, once however often it is reported.
+        """Records a report and leads the server to its next state; repeated reports have no further effect.
 
-        `host`: whose agent reports; None: a service does. Raises `NotFound` for the job of another one, and `Conflict` ``jobs.fenced`` when somebody else has the job by now.
+        `host`: the agent's host; None: a service reports. Raises `NotFound` for the job of another host, and `Conflict`
+        ``jobs.fenced`` if another worker holds the job by now.
         """
 
         def work(connection: Connection) -> list[str]:
@@ -171,7 +179,7 @@ class AgentService:
                 server_store.HOST_JOBS.release(connection, job_id, report.epoch, not_before)
                 return []
             final = JobState.DONE if report.state == "done" else JobState.FAILED
-            # The console is kept with the server; in the job it would only be carried around.
+            # The console is stored with the server, not in the job.
             result = {key: value for key, value in report.result.items() if key != "console"}
             if not server_store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
                 return []
@@ -181,11 +189,9 @@ class AgentService:
             self._hints.send(queue)
 
     def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
-        """What follows from a report on a job that is ended, in its transaction. Answers the queues to hint at after the
-        commit.
-        """
+        """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the commit."""
         if job.kind == PROVIDER_CONFIG:
-            return []  # who ordered it asks
+            return []  # the client polls for the result
         if "move_id" in job.payload:
             return self._apply_step_report(connection, job, report)
         return self._apply_operation_report(connection, job, report)
@@ -224,11 +230,11 @@ class AgentService:
         }
         release = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_RELEASE, server.id, payload)
         server_store.BUILD_JOBS.enqueue(connection, release, now)
-        # A deletion may come while a move settles: the mover's job is then before ours, and would wait for its next poll.
+        # During a deletion a move may still have a job before the release; wake its queue, which would wait for a poll.
         return [*queues, server_store.HOST_JOBS.next_queue(connection, server.id) or BUILD_QUEUE]
 
     def _offload(self, connection: Connection, server: Server, job: Job) -> str:
-        """A server that is shelved leaves its host at once: part of the same action."""
+        """A shelved server leaves its host at once, as part of the same action."""
         operation, now = lifecycle.SHELVE_OFFLOAD, self._clock.now()
         action_store.begin_event(connection, job.payload["action_id"], operation.event, job.queue, now)
         server_store.update_server(connection, server.id, now, task_state=operation.task)
@@ -250,20 +256,21 @@ class AgentService:
         return queues if waiting is None else [*queues, waiting]
 
     def _record_leftovers(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
-        """The server goes on, or elsewhere; its host cleans up, and `placed` nobody is offered before. First what is held
-        there is taken over, then follows what follows: both are the server's own jobs, one after the other.
+        """The server continues or goes elsewhere; its host cleans up, and keeps `placed` until then. Returns the queue to wake.
+
+        First the leftovers take over the allocations, then the server continues; both are jobs of the server, in this order.
         """
         ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
         return self._migrations.record_leftovers(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
 
 
 def _has_leftovers(report: JobReport) -> bool:
-    """Whether the host says that it could not undo what it had begun."""
+    """Whether the host reports that it could not undo what it had begun."""
     return report.error is not None and bool(report.result.get("is_left"))
 
 
 def _frees_allocation(operation: Operation, report: JobReport) -> bool:
-    """Whether nothing of the server is left on its host, so that its allocation must go too."""
+    """Whether nothing of the server is left on its host, so that its allocation must be released."""
     if operation is lifecycle.CREATE:
         return report.error is not None
     return operation in (lifecycle.DELETE, lifecycle.SHELVE_OFFLOAD) and report.error is None
@@ -304,41 +311,47 @@ def _failure_changes(
     return changes
 
 
+#: Pending heartbeats are written at most this often.
 WRITE_INTERVAL = timedelta(seconds=3)
 
-#: So many hosts are few.
+#: Up to this number of hosts, each heartbeat is written at once.
 WRITE_AT_ONCE_UP_TO = 30
 
-#: So often a host's facts are written although they are as this process knows them: another one may have been queues
-#: something else meanwhile.
+#: An unchanged report is written again after this time, because another process may have written a different one.
 REPORT_REFRESH = timedelta(minutes=10)
 
 
 class Heartbeats:
-    """Of one process; thread-safe."""
+    """Heartbeats of hosts, written in batches; one object per process, thread-safe.
+
+    The heartbeat of a host whose report is unchanged is kept in memory. The first one after `WRITE_INTERVAL` writes all
+    pending ones with the time of the oldest. So the database lags by `WRITE_INTERVAL`, or by the pause until the next
+    heartbeat; a killed process loses as much. A host counts as down only after a multiple of both. With few hosts each
+    heartbeat is written at once, because another host's would not come soon enough.
+    """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
         self._clock = clock
         self._lock = threading.Lock()
-        #: {host: its facts and when they were written}
+        #: {host: its report, and when that was written}
         self._known: dict[str, tuple[HostReport, datetime]] = {}
-        #: {host: when it beat}, not written yet
+        #: {host: time of its heartbeat}, not written yet
         self._unwritten: dict[str, datetime] = {}
         self._written_at = clock.now()
 
     def remember_report(self, report: HostReport) -> None:
-        """The facts were written now, and its heartbeat with them."""
+        """The report and its heartbeat were just written."""
         with self._lock:
             self._known[report.name] = (report, self._clock.now())
 
     def is_current(self, report: HostReport) -> bool:
-        """Whether nothing but the heartbeat need be written."""
+        """Whether only the heartbeat needs to be written."""
         known = self._known.get(report.name)
         return known is not None and known[0] == report and self._clock.now() - known[1] < REPORT_REFRESH
 
     def record_heartbeat(self, host: str) -> bool:
-        """Note that it lives. False: it is not known here, nothing was unwritten."""
+        """Records a heartbeat; returns False for a host unknown to this process, for which nothing was recorded."""
         now = self._clock.now()
         with self._lock:
             if host not in self._known:
@@ -361,7 +374,7 @@ class Heartbeats:
             return host_store.beat(connection, sorted(unwritten), min(unwritten.values()))
 
         if in_transaction(self._engine, work) < len(unwritten):
-            # One of them was forgotten (its service deleted): whichever it is, its agent registers it again.
+            # The service of one of the hosts was deleted; its agent registers it again.
             with self._lock:
                 for host in unwritten:
                     self._known.pop(host, None)

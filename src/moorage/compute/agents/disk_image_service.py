@@ -1,6 +1,6 @@
-"""Images for the agents of hosts: which of them a host works with, and images of the disks of its servers.
+"""Images for host agents: the images that a host may read, and images of the disks of its servers.
 
-The host sends a disk; whose image it becomes, and what it is called, says the job that ordered it.
+The host sends only the disk; the job that ordered the image determines its project and name.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.model import Job, JobState
 
-#: By these a backup is told from others of its server.
+#: Image properties that identify the backups of one server and type.
 _BACKUP_PROPERTIES = ("instance_uuid", "image_type", "backup_type")
 
 
@@ -51,7 +51,7 @@ class DiskImageService:
         return frozenset(image for image in ids if image)
 
     def upload_disk_image(self, host: str, image_id: str, disk: ServerDisk, chunks: Iterator[bytes]) -> None:
-        """Raises `NotFound` where no job that this host works on orders the image."""
+        """Raises `NotFound` if no job that this host has claimed orders the image."""
         writer, job = self._writer_and_job(host, image_id)
         image, view = job.payload["image"], OwnerView(_server_of(job)["project_id"])
         writer.upload(
@@ -66,7 +66,7 @@ class DiskImageService:
                 writer.delete(view, old.id)
 
     def withdraw_image(self, host: str, image_id: str) -> None:
-        """Who waits for an image that was announced waits for good, unless it goes. Raises `NotFound` as `upload`."""
+        """Deletes an announced image that the host could not make, so that clients stop waiting for it. Raises `NotFound`."""
         writer, job = self._writer_and_job(host, image_id)
         writer.delete(OwnerView(_server_of(job)["project_id"]), image_id)
 

@@ -1,7 +1,7 @@
-"""What host agents see of their domains: guests that shut themselves down, domains that vanished, what guests wrote.
+"""What host agents observe of their domains: guests that shut down, domains that vanished, console output.
 
-An agent asks which servers it should have, reports at its domains after that, and says what it saw. A server that was
-changed in between is left as it is: the report was at another state of it.
+An agent fetches the servers that it should have, inspects its domains, and reports. A server that changed in between
+is left unchanged, because the report is about its former state.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from moorage.db.transactions import in_transaction, read
 
 @dataclass(frozen=True)
 class ExpectedServer:
-    """A server of a host. `mark` is another one after each change of the server; None: it is being changed."""
+    """A server of a host. `mark` differs after each change of the server; None: an operation is in progress."""
 
     id: str
     mark: str | None
@@ -30,7 +30,7 @@ class ExpectedServer:
 class DomainReport:
     id: str
     mark: str
-    power: str  #: see `reports.POWERS`
+    power: str  #: see `power_sync.POWERS`
 
 
 class DomainService:
@@ -55,7 +55,7 @@ class DomainService:
         return server
 
     def report_domains(self, host: str, reports: Sequence[DomainReport], consoles: Mapping[str, str]) -> None:
-        """Take note. `consoles`: server -> the end of what its guest wrote, where that changed."""
+        """Applies the reports of a host. `consoles`: {server id: last part of its console text}, where it changed."""
         now = self._clock.now()
 
         def work(connection: Connection) -> None:
@@ -68,7 +68,7 @@ class DomainService:
                     continue
                 changes: dict[str, object] = {"vm_state": change.vm_state, "power_state": change.power}
                 if change.error is not None:
-                    changes["fault"] = Fault(500, change.error, f"host {host}, a report at its domains", now)
+                    changes["fault"] = Fault(500, change.error, f"host {host}, power synchronisation", now)
                 server_store.update_server(connection, report.id, now, **changes)
             for server_id, text in consoles.items():
                 server = server_store.server(connection, server_id)

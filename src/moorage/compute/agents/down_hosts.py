@@ -1,16 +1,17 @@
-"""The task that ends what hosts that died will not end: so that nothing but the servers on them waits for them.
+"""The background task that ends the jobs of dead hosts, so that only the servers on a dead host wait for it.
 
-    create                      to the next host, as after a failed build
-    deletion, offloading        done without the host
+    create                      goes to the next host, as after a failed build
+    deletion, offload           completed without the host
     soft deletion, restore      the state changes; the host does its part when it is back
-    a step of a move            the move goes on without the host (`moves.Step.without`), or home, or to yet another one
-    anything else               is about a server that is on that host: it waits with it
+    a step of a move            continues without the host (`MigrationStep.without`), or back, or to another host
+    anything else               concerns a server on that host: it waits with the server
 
-What may be of a server on the dead host is left behind there (`MigrationEngine.record_leftovers`): its jobs are revoked, and when
-it returns it cleans up before it counts as up. So it does no harm to take a host for dead that is only cut off.
+What may be left of a server on the dead host is recorded (`MigrationEngine.record_leftovers`): its jobs are revoked, and
+when the host returns, it cleans up before it counts as up. So it is harmless to take a host for dead that is only
+disconnected.
 
-A host is dead when it was down at each look for a while: where this service itself was away, all hosts are down at first.
-Any number of processes may have this task: who comes second finds the job ended.
+A host is dead if it was down at every check for a while: after an outage of this service itself, all hosts are down at
+first. Any number of processes may run this task: the second one finds the job ended.
 """
 
 import logging
@@ -36,14 +37,14 @@ from moorage.jobs.wakeups import Hints
 
 log = logging.getLogger(__name__)
 
-#: So many in the time after which a host that was down at each is dead.
+#: Number of checks during the grace period; a host that is down at each of them is dead.
 CHECKS_BEFORE_DEAD = 3
 HOST_DOWN_CODE = "compute.host_down"
 _OPEN = frozenset({JobState.READY, JobState.CLAIMED})
 
 
 class DeadHostsTask:
-    """`grace_s`: a host that was down for so long at each look is dead."""
+    """`grace_s`: time that a host must be down at every check to be dead."""
 
     name = "compute.dead_hosts"
 
@@ -67,7 +68,7 @@ class DeadHostsTask:
         self._grace = timedelta(seconds=grace_s)
         self._period = self._grace / CHECKS_BEFORE_DEAD
         self._migrations = MigrationEngine(clock, ids)
-        #: {host: when it was first seen to be down}
+        #: {host: when it was first found down}
         self._down: dict[str, datetime] = {}
 
     def run_once(self) -> datetime | None:
@@ -86,13 +87,15 @@ class DeadHostsTask:
             for queue in queues:
                 self._hints.send(queue)
             if queues:
-                log.warning("goes on without its host", extra={"host": host, "server": job.key, "kind": job.kind})
+                log.warning(
+                    "job ended without its dead host", extra={"host": host, "server": job.key, "kind": job.kind}
+                )
 
     def _end_job(self, connection: Connection, job_id: str) -> list[str]:
-        """Answers whom to hint at; nobody: it waits, or was ended by somebody else."""
+        """Returns the queues to wake; none if the job waits for the host, or another process has ended it."""
         job = server_store.HOST_JOBS.get(connection, job_id)
         if job is None or job.key.startswith("move:"):
-            return []  # what is only to be cleaned up
+            return []  # only a cleanup
         server = server_store.lock_server(connection, job.key)
         job = server_store.HOST_JOBS.get(connection, job_id)
         if server is None or job is None or job.state not in _OPEN:
@@ -145,7 +148,7 @@ class DeadHostsTask:
         return []
 
     def _skip_outdated_job(self, connection: Connection, job: Job) -> list[str]:
-        """Its move is at something else by now: it goes where another host waits behind it."""
+        """The job's move is at another step by now: revoke the job if another host's job waits behind it."""
         waiting = [
             other.queue
             for other in server_store.HOST_JOBS.story(connection, job.key)

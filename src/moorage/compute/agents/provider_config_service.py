@@ -1,7 +1,8 @@
-"""Provider configuration of a host, from afar: an order for its agent, and action the agent answered.
+"""Remote provider configuration of a host: orders for its agent, and the agent's answers.
 
-An order is a job of the host like any other, so it is kept until it is done and told once; but it is about no server. The
-host's files stay the host's: its agent checks them, changes Placement or refuses (`moorage.agent.control.control_api`).
+An order is a host job like any other, so it is kept until it is done and reported once, but it concerns no server. The
+files stay on the host: its agent validates them, and changes Placement or refuses
+(`moorage.agent.control.provider_config_orders`).
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from moorage.db.transactions import in_transaction, read
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 
-#: An order that no agent has taken by then is not carried out any more: nobody expects it to happen tomorrow.
+#: An order that no agent has claimed by then expires, because its author no longer expects it to happen.
 ORDER_LIFETIME = timedelta(minutes=5)
 
 
@@ -45,7 +46,7 @@ class ProviderConfigService:
             if found is None:
                 raise NotFound(f"Compute host {host} could not be found.")
             if found.forced_down:
-                raise Conflict(f"Compute host {host} is forced down: its agent would answer nobody.")
+                raise Conflict(f"Compute host {host} is forced down: its agent would not answer.")
             server_store.HOST_JOBS.enqueue(connection, new, now)
             return self._found(connection, host, new.id)
 

@@ -1,1 +1,8 @@
-"""Use cases of flavors and keypairs, and the migration of bare-metal flavors."""
+"""What users choose from when they create servers: flavors and key pairs.
+
+    flavor_service      flavors, their extra specs and access lists
+    keypair_service     key pairs of users
+    baremetal_flavors   background task: migrates bare-metal servers to flavors with a custom resource class
+
+Called by the API. Not here: how a flavor becomes a request (`moorage.scheduler.flavor_resources`).
+"""

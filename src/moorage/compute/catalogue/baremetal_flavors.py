@@ -1,14 +1,14 @@
-"""Bare-metal servers of before custom classes: their own copy of the flavor learns the node's class, and they hold it.
+"""Migrates bare-metal servers from before custom resource classes: flavor copy and allocation get the node's class.
 
 Spec: docs/evidence/specs/flavor-resources.md
 
-A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own and carries one server at most. A
-server that was made before such classes holds none of it, so its node would be offered again. For each such server
+A node of the hypervisor type ``ironic`` offers one unit of a custom class of its own and carries at most one server. A
+server created before such classes holds none of it, so its node would be offered again. For each such server
 
-    1. its own copy of the flavor gets ``resources:<CLASS>=1``, unless the key is there; flavors themselves stay
-    2. what it holds becomes what that copy asks for, of the classes that its node has
+    1. its own copy of the flavor gets ``resources:<CLASS>=1``, unless the key exists; flavors themselves are unchanged
+    2. its allocation on the node becomes what that copy requests, of the classes that the node has
 
-Both are repeated with each round and change nothing then. Nothing else of the flavor or of the allocation is touched.
+Each round repeats both, which then changes nothing. Nothing else of the flavor or of the allocation is touched.
 """
 
 import logging
@@ -32,7 +32,7 @@ from moorage.scheduler.flavor_resources import request_for
 log = logging.getLogger(__name__)
 
 HYPERVISOR_TYPE = "ironic"
-#: Nodes of one page of a migration by hand.
+#: Nodes per page of a manual migration.
 PAGE = 100
 
 
@@ -46,7 +46,7 @@ class FlavorMigrationOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class FlavorMigrationStep:
-    """What was, or in a dry run would be, done about the server of one node."""
+    """What was done, or in a dry run would be done, for the server of one node."""
 
     node: str
     server_id: str
@@ -64,9 +64,9 @@ class BareMetal:
     def migrate(
         self, *, dry_run: bool, after: str = "", limit: int = PAGE
     ) -> tuple[list[FlavorMigrationStep], str | None]:
-        """(what was done for the servers of the next `limit` nodes, the last of these nodes; None: there are no more).
+        """(steps for the servers of the next `limit` nodes, name of the last node; None: no more nodes).
 
-        Nodes without a server are passed over. One node that fails does not keep the others.
+        Nodes without a server are skipped. A failure for one node does not affect the others.
         """
         with read(self._engine) as connection:
             nodes = [host for host in host_store.all_hosts(connection) if _is_node(host) and host.name > after]
@@ -117,7 +117,7 @@ class BareMetal:
     def _heal(
         self, server: Server, flavor: Flavor, node: str, inventories: Mapping[str, Inventory], *, dry_run: bool
     ) -> bool:
-        """Whether what it holds on the node was not what its flavor asks for."""
+        """Whether the allocation on the node differed from what the flavor requests; corrects it unless `dry_run`."""
         holder = self._placement.holder(server.id)
         if holder is None:
             holder = Consumer(server.id, None, server.project_id, server.user_id, SERVER_TYPE, {}, self._clock.now())
@@ -130,7 +130,7 @@ class BareMetal:
 
 
 class BareMetalTask:
-    """A round at the start, and one each `period_s`: in a thread of its own, so that no start waits for it."""
+    """Runs at the start and then every `period_s`, in a thread of its own so that no start waits for it."""
 
     name = "compute.baremetal"
     listens_to: tuple[str, ...] = ()
@@ -149,12 +149,12 @@ class BareMetalTask:
                     if step.outcome in (FlavorMigrationOutcome.DONE, FlavorMigrationOutcome.HEALED):
                         log.info("bare metal", extra={"server": step.server_id, "outcome": step.outcome.value})
         except MoorageError as error:
-            log.warning("bare-metal servers are looked at later", extra={"reason": error.message})
+            log.warning("bare-metal migration postponed", extra={"reason": error.message})
         return self._clock.now() + self._period
 
 
 def class_of(inventories: Mapping[str, Inventory]) -> str | None:
-    """The node's own class: the custom one of which it has exactly one unit. None: it has none, or several."""
+    """The node's own class: the only custom class of which it has exactly one unit; None if it has none or several."""
     own = [
         name
         for name, inventory in inventories.items()
@@ -164,7 +164,7 @@ def class_of(inventories: Mapping[str, Inventory]) -> str | None:
 
 
 def with_class(flavor: Flavor, resource_class: str) -> Flavor:
-    """`flavor` itself where it asks for the class already, however many it says."""
+    """`flavor` with the class added; `flavor` itself if it names the class already, with any amount."""
     key = f"resources:{resource_class}"
     if key in flavor.extra_specs:
         return flavor
@@ -187,6 +187,6 @@ def _is_node(host: Host) -> bool:
 
 
 def _servers_on(connection: Connection, host: str) -> list[Server]:
-    """Those that are there, and not in the middle of being made or unmade."""
+    """Servers on the host without an operation in progress."""
     found = server_store.find_servers(connection, server_store.ServerQuery(host=host))
     return [server for server in found if server.vm_state is not VmState.BUILDING and server.task_state is None]

@@ -24,7 +24,7 @@ class FlavorService:
         self._ids = ids
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
-        """By id. True: what the caller's project may use, as a member always gets it; None: all; False: private ones."""
+        """Flavors by id. True: those that the caller's project may use, as members always get; None: all; False: private ones."""
         with self._database.read() as connection:
             if is_public or not _sees_all(caller):
                 return store.all_flavors(connection, visible_to=caller.project_id)
@@ -36,7 +36,7 @@ class FlavorService:
             return visible_flavor(connection, caller, flavor_id)
 
     def create(self, flavor: Flavor) -> Flavor:
-        """`flavor.id` may be empty: it gets a uuid then."""
+        """An empty `flavor.id` is replaced by a uuid."""
         flavor = replace(flavor, id=flavor.id or self._ids.uuid())
 
         def work(connection: Connection) -> None:
@@ -58,7 +58,7 @@ class FlavorService:
         return self._database.in_transaction(work)
 
     def delete(self, flavor_id: str) -> None:
-        """Servers keep their own copy of it."""
+        """Servers keep their own copies."""
 
         def work(connection: Connection) -> None:
             if not store.delete_flavor(connection, flavor_id):
@@ -69,9 +69,7 @@ class FlavorService:
     # ---------------------------------------------------------------------------------- extra specs
 
     def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
-        """Refused as a whole when no server could be placed with all of them together, and with `known_only` for
-        keys and values that hypervisors do not know.
-        """
+        """Refuses all if no server could be placed with them; with `known_only`, also keys and values unknown to hypervisors."""
         if known_only:
             check_known_specs(added)
 
@@ -84,7 +82,7 @@ class FlavorService:
         self._database.in_transaction(work)
 
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
-        """Not checked: clients take several keys away one by one, and creating a server checks again."""
+        """Not checked, because clients remove several keys one by one; creating a server checks again."""
 
         def work(connection: Connection) -> None:
             left = dict(_locked(connection, flavor_id).extra_specs)

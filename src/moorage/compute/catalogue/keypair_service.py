@@ -1,4 +1,4 @@
-"""Use cases of keypairs. Private halves are never here: users make them and keep them."""
+"""Use cases of key pairs. Only public keys are stored; users generate and keep the private keys."""
 
 import base64
 import binascii
@@ -34,7 +34,7 @@ class KeypairService:
         return pair
 
     def add(self, project_id: str, user_id: str, name: str, kind: str, public_key: str) -> Keypair:
-        """`kind`: ``ssh`` or ``x509``. The limit is that of the caller's project, for each user, as with the peer."""
+        """`kind`: ``ssh`` or ``x509``. As in Nova, the limit is that of the caller's project and applies to each user."""
         fingerprint = x509_fingerprint(public_key) if kind == "x509" else ssh_fingerprint(public_key)
         pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
 
@@ -56,20 +56,20 @@ class KeypairService:
 
 
 def ssh_fingerprint(public_key: str) -> str:
-    """MD5 of the key itself in pairs of hex digits: what OpenSSH showed once and the API still does."""
+    """MD5 of the key in pairs of hex digits, the old format of OpenSSH that the API still shows."""
     try:
         kind, encoded = public_key.split()[:2]
         key = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
         raise Invalid("Keypair data is invalid: failed to generate fingerprint") from error
-    # The key begins with its own kind, after the length of that in four bytes.
+    # The key begins with the length of its kind in four bytes, then the kind.
     if not key.startswith(len(kind).to_bytes(4) + kind.encode()):
         raise Invalid("Keypair data is invalid: failed to generate fingerprint")
     return _in_pairs(hashlib.md5(key, usedforsecurity=False).hexdigest())
 
 
 def x509_fingerprint(certificate: str) -> str:
-    """SHA-1 of the certificate (DER) that a PEM text holds, in pairs of hex digits."""
+    """SHA-1 of the certificate (DER) in a PEM text, in pairs of hex digits."""
     begin, _, rest = certificate.partition(_PEM_BEGIN)
     body, end, _ = rest.partition(_PEM_END)
     try:

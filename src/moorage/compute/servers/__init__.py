@@ -1,1 +1,10 @@
-"""Use cases of servers that change no host: create, delete, operate, tag, explain."""
+"""Use cases that create, change or delete servers on their hosts, and explanations of scheduling.
+
+    create_service    rows of the new servers, and the job that selects hosts (`scheduling`)
+    operate_service   power, rebuild, rescue, images, shelve: checked here, carried out by the host's agent
+    delete_service    deletion, soft deletion, deletion without a host; the task that reclaims
+    explain_service   why a server finds a host or not, without a claim
+
+Each decides, commits and then wakes the worker. Not here: moves (`moves`), use cases without a host
+(`requests.server_service`), and the host's report (`agents.agent_service`).
+"""

@@ -1,6 +1,6 @@
-"""The use case of making servers: what the request refers to is looked up, then rows and the job that finds hosts.
+"""The use case of creating servers: resolve references, check limits, insert rows, enqueue the job that selects hosts.
 
-Whatever could never be placed is refused here, not by the scheduler minutes later.
+A request that could never be placed is refused here, not by the scheduler minutes later.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,13 @@ from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
-#: Servers that one request makes; they are written in one transaction, and get hosts together.
+#: Maximum number of servers of one request; they are inserted in one transaction, and get hosts together.
 MAX_SERVERS_PER_REQUEST = 1000
 
 
 class CreateService:
-    """`images` None: image ids are taken as they come (no image service is configured). `names`, `profiles` None: what
-    Placement and the accelerator service know is not asked.
+    """`images` None: image ids are not checked (no image service is configured). `names`, `profiles` None: Placement and the
+    accelerator service are not asked.
     """
 
     def __init__(
@@ -73,8 +73,9 @@ class CreateService:
         self._profiles = profiles
 
     def create(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
-        """`new.count` servers in BUILD, each with a job that finds it a host; fewer where the project's limits leave
-        room for `new.least` only.
+        """Creates `new.count` servers in BUILD, with a job that selects their hosts.
+
+        If the project's limits have no room for all, fewer are created, at least `new.least`.
         """
         image, flavor, zone, host, needs = self._resolve_references(caller, new, may_force_host=may_force_host)
         member_limit = self._groups.member_limit(caller.project_id) if "group" in new.scheduler_hints else 0
@@ -123,9 +124,7 @@ class CreateService:
     def hypothetical_server(
         self, caller: Caller, new: NewServer, *, may_force_host: bool
     ) -> tuple[Server, dict[str, str]]:
-        """(a server that nobody makes, what its image asks of its host). Raises as `create` does; without an image
-        nothing is asked of one.
-        """
+        """(a server that is not created, its image's requirements on the host). Raises as `create` does; the image is optional."""
         _, flavor, zone, host, needs = self._resolve_references(
             caller, new, may_force_host=may_force_host, image_needed=False
         )
@@ -136,7 +135,7 @@ class CreateService:
     def _resolve_references(
         self, caller: Caller, new: NewServer, *, may_force_host: bool, image_needed: bool = True
     ) -> tuple[ImageRecord | None, Flavor, str | None, str | None, dict[str, str]]:
-        """(image, flavor, zone, host, what the image asks of the host), all of which can be had."""
+        """(image, flavor, zone, host, image properties that matter for scheduling), all checked."""
         image = self._image(caller, new.image_id) if new.image_id or image_needed else None
         needs = {} if image is None else scheduling_properties(image.properties)
         with read(self._engine) as connection:
@@ -153,15 +152,15 @@ class CreateService:
         return image, flavor, zone, host, needs
 
     def _image(self, caller: Caller, image_id: str | None) -> ImageRecord | None:
-        """Raises `Invalid` for one that the caller cannot use."""
+        """Raises `Invalid` for an image that the caller cannot use."""
         if image_id is None:
-            raise Invalid("Invalid imageRef provided: a server starts from an image here, volumes are not offered.")
+            raise Invalid("Invalid imageRef provided: servers boot from images only; volumes are not offered.")
         return usable_image(self._images, caller, caller.project_id, image_id)
 
     def _new_server(
         self, caller: Caller, new: NewServer, flavor: Flavor, zone: str | None, host: str | None, now: datetime
     ) -> Server:
-        """The first one of the request."""
+        """The first server of the request."""
         server = Server(
             id="", number=0, name=new.name, project_id=caller.project_id, user_id=caller.user_id,
             image_id=new.image_id, flavor=flavor, vm_state=VmState.BUILDING, task_state=TaskState.SCHEDULING,
@@ -177,14 +176,14 @@ class CreateService:
 
 
 def _numbered(server: Server, new: NewServer, server_id: str, index: int) -> Server:
-    """The server of the request with this launch index; `server` is any of them."""
+    """The server of the request with this launch index, made from any of them."""
     name = new.name if new.count == 1 else f"{new.name}-{index + 1}"
     hostname = new.hostname or hostname_for(name, server_id)
     return replace(server, id=server_id, name=name, hostname=hostname, launch_index=index)
 
 
 def _build_job(actions: Sequence[Action], payload: Mapping[str, Any]) -> NewJob:
-    """One job for all servers of a request: they get hosts together, or none of them does."""
+    """One job for all servers of a request, which get hosts together or not at all."""
     first = actions[0]
     if len(actions) == 1:
         payload = {**payload, "action_id": first.id}

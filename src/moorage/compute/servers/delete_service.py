@@ -1,6 +1,6 @@
-"""Use cases of deletion: at once, so that it can be undone for a while, and of servers whose host is down.
+"""Use cases of deletion: at once, reversibly (soft deletion), and without the server's host; and the task that reclaims.
 
-Not here: what becomes of one that waits for a host which dies later (`down_hosts`), and when what was kept goes (`reclaim`).
+Not here: a deletion that waits for a host which dies later (`agents.down_hosts`).
 """
 
 import logging
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class DeleteService:
-    """`reclaim_after_s`: so long a deleted server can be restored; 0: it is gone at once."""
+    """`reclaim_after_s`: how long a deleted server can be restored; 0: deletion is immediate."""
 
     def __init__(
         self, engine: Engine, clock: Clock, ids: Ids, hints: Hints, hosts: HostService, *, reclaim_after_s: float = 0
@@ -61,9 +61,9 @@ class DeleteService:
         self._migrations = MigrationEngine(clock, ids)
 
     def delete(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
-        """Works in any state, also in the middle of a build; again and again it is still one deletion.
+        """Works in any state, also during a build; repeated requests are one deletion.
 
-        Where deleted servers are kept for a while, `at_once` says that this one is not.
+        `at_once`: delete immediately even if deleted servers are kept for a while.
         """
 
         def work(connection: Connection) -> Sequence[str]:
@@ -87,7 +87,7 @@ class DeleteService:
         return server.vm_state in lifecycle.SOFT_DELETE.allowed and not is_moving
 
     def _delete_softly(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
-        """Where its host is down at once: that turns it off when it is back, before whatever is asked of it from now on."""
+        """If the host is down, the state changes at once; the host stops the server when it is back, before any later job."""
         is_down = self._is_out_of_reach(connection, server)
         is_asked = server.task_state is TaskState.SOFT_DELETING
         if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
@@ -102,7 +102,7 @@ class DeleteService:
         return queues
 
     def _destroy(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
-        """What is of it on other hosts goes first; what only a move holds, last."""
+        """Leftovers on other hosts are deleted first; allocations that only a move holds are released last."""
         moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
         elsewhere = [move for move in moving if may_be_elsewhere(move, server.host)]
         queues = [self._begin_cleanup(connection, move, server) for move in elsewhere]
@@ -123,7 +123,7 @@ class DeleteService:
         return [MOVE_QUEUE]
 
     def _is_out_of_reach(self, connection: Connection, server: Server) -> bool:
-        """Whether its host is down, and nothing of it is on its way between hosts, where others must be waited for."""
+        """Whether the server's host is down and no move is in progress for which other hosts must be waited for."""
         if not self._is_down(connection, server.host):
             return False
         moving = [move for move in move_store.open_moves(connection, server.id) if is_undecided(move)]
@@ -134,14 +134,16 @@ class DeleteService:
         return host is not None and not self._hosts.is_up(host)
 
     def _is_stranded(self, connection: Connection, move: Move) -> bool:
-        """Whether it waits for a destination that is down, too."""
+        """Whether the move waits for a destination that is down, too."""
         return is_rebuilding_at_destination(move) and self._is_down(connection, move.dest_host)
 
     def _delete_without_host(
         self, connection: Connection, caller: Caller, request_id: str, server: Server
     ) -> Sequence[str]:
-        """Gone at once for everybody but its host, which may still run it: what it held there stays held until that
-        has cleaned up, as after an evacuation. So stays what it held where it was being evacuated to.
+        """Deletes the server at once, although its host may still run it.
+
+        Its allocations there stay until the host has cleaned up, as after an evacuation; so do those at the destination of an
+        unfinished evacuation.
         """
         now, host, placed = self._clock.now(), server.host or "", server.placed
         moving = move_store.open_moves(connection, server.id)
@@ -149,7 +151,7 @@ class DeleteService:
         server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         for move in moving:
             if self._is_stranded(connection, move):
-                # The evacuation holds what is here, the server what is there.
+                # The evacuation holds the allocations of this host, the server those of the destination.
                 queues.append(self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True))
                 host, placed = move.dest_host or "", move.new_placed
                 server_store.HOST_JOBS.revoke(connection, server.id, host, now)
@@ -169,7 +171,7 @@ class DeleteService:
 
     def _destroy_here(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> str:
         now = self._clock.now()
-        # Jobs that nobody has begun need not begin; those that run are finished first, by the order of the key.
+        # Cancel jobs that have not begun; running ones end first, because jobs with one key run in order.
         server_store.BUILD_JOBS.cancel(connection, scheduling_id(server.id), now)
         server_store.HOST_JOBS.cancel(connection, host_build_id(server.id), now)
         if server.host is not None:
@@ -183,16 +185,17 @@ class DeleteService:
         return BUILD_QUEUE
 
 
-#: As whom the task asks: what it does is noted under this name.
+#: The caller in whose name the task acts, as recorded in actions.
 RECLAIMER = Caller("moorage", "", frozenset({"admin"}))
-#: What became due is done so much later at most.
+#: Seconds between runs.
 PERIOD_S = 60.0
 
 
 class ReclaimTask:
-    """`after_s`: so long a deleted server can be restored; 0: there are none, but those of a former setting.
+    """Deletes soft-deleted servers and offloads shelved ones when their time is over.
 
-    `offload_after_s`: so long a shelved one stays on its host; negative: always.
+    `after_s`: how long a deleted server can be restored; 0: only those of a former setting are reclaimed.
+    `offload_after_s`: how long a shelved server stays on its host; negative: always.
     """
 
     name = "compute.reclaim"
@@ -217,9 +220,9 @@ class ReclaimTask:
         self._period = timedelta(seconds=period_s)
 
     def run_once(self) -> datetime | None:
-        """A deletion that was begun is not begun again: `DeleteService.delete` sees to that.
+        """`DeleteService.delete` ignores a deletion that is already in progress.
 
-        Where nothing is kept for a while it is over with what was left of a time when it was.
+        If nothing is kept for a while, the task ends once the servers of a former setting are reclaimed.
         """
         due = self._end_due_servers(VmState.SOFT_DELETED, self._after, self._delete)
         if self._offload_after >= timedelta(0):
@@ -227,14 +230,14 @@ class ReclaimTask:
         return self._clock.now() + self._period if self._after or self._offload_after > timedelta(0) or due else None
 
     def _end_due_servers(self, state: VmState, after: timedelta, end: Callable[[str], object]) -> int:
-        """How many were due."""
+        """Returns the number of servers that were due."""
         with read(self._engine) as connection:
             due = server_store.parked_until(connection, state, self._clock.now() - after)
         for server_id in due:
             try:
                 end(server_id)
             except MoorageError as error:
-                log.warning("a server stays as it is", extra={"server": server_id, "reason": error.message})
+                log.warning("a server was not reclaimed", extra={"server": server_id, "reason": error.message})
         return len(due)
 
     def _delete(self, server_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Why a server would find a host or not, now: the scheduler's own decision, without a claim and without a server."""
+"""Explains why a server would find a host or not, now: the scheduler's own decision, without a claim."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from moorage.scheduler.reasons import Reasons
 
 @dataclass(frozen=True)
 class HostExplanation:
-    """`hosts`: those that would take it, the best first. `fault`: what an existing server was told when it failed."""
+    """`hosts`: names of hosts that would take it, best first. `fault`: the fault message of an existing server."""
 
     hosts: tuple[str, ...]
     reasons: Reasons
@@ -28,7 +28,7 @@ class HostExplanation:
 
 
 class ExplainService:
-    """`selector` None: this process knows no Placement."""
+    """`selector` None: this process is not connected to Placement."""
 
     def __init__(self, engine: Engine, creation: CreateService, selector: HostSelector | None) -> None:
         self._engine = engine
@@ -36,12 +36,12 @@ class ExplainService:
         self._selector = selector
 
     def explain_new_server(self, caller: Caller, new: NewServer, *, may_force_host: bool) -> HostExplanation:
-        """Raises as making it would."""
+        """Raises as creating the server would."""
         server, needs = self._creation.hypothetical_server(caller, new, may_force_host=may_force_host)
         return self._explained(server, needs)
 
     def explain_server(self, caller: Caller, server_id: str) -> HostExplanation:
-        """As if it were placed once more; what it holds now is taken."""
+        """As if the server were placed once more; its own allocations count as used."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
         rules_out = {} if server.host is None else {server.host: "it is there"}
@@ -51,7 +51,7 @@ class ExplainService:
         self, server: Server, needs: Mapping[str, str], excluded_hosts: Mapping[str, str] | None = None
     ) -> HostExplanation:
         if self._selector is None:
-            raise NotBuilt("This compute service is not connected to a Placement that it could ask.")
+            raise NotBuilt("This compute service is not connected to Placement.")
         try:
             hosts, no_host = self._selector.explain(server, needs, excluded_hosts=excluded_hosts)
         except RemoteError as error:

@@ -1,6 +1,6 @@
-"""Use cases that a server's host carries out: power, rebuild, rescue, images of its disk.
+"""Use cases that the server's host carries out: power, rebuild, rescue, images of its disk, shelve, reset of the state.
 
-Each reads: decide, commit, effect. Moves to other hosts are in `move_service`, deletions in `delete_service`.
+Each decides, commits, then wakes the host. Moves to other hosts are in `move_service`, deletions in `delete_service`.
 """
 
 import logging
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rebuild:
-    """A rebuild request. `changes` are the server's columns that it sets beside the image."""
+    """A rebuild request. `changes`: columns of the server that it sets besides the image."""
 
     image_id: str
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Rebuild:
 
 @dataclass(frozen=True)
 class NewImage:
-    """An image to be made of a server's disk; with `backup_type` a backup, of which `rotation` are kept."""
+    """An image to make of a server's disk; with `backup_type` a backup, of which `rotation` are kept."""
 
     name: str
     metadata: Mapping[str, str]
@@ -68,8 +68,8 @@ class TraitLookup(Protocol):
 
 
 class OperateService:
-    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: what a host has is
-    not asked when a server is rebuilt.
+    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: a rebuild does not check
+    the traits of the host.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class OperateService:
         self._migrations = MigrationEngine(clock, ids)
 
     def new_password(self) -> str:
-        """For the administrator of the guest, where the caller names none."""
+        """For the administrator of the guest, if the request has none."""
         return self._ids.uuid().replace("-", "")[:12]
 
     def operate(
@@ -105,7 +105,7 @@ class OperateService:
         operation: Operation,
         arguments: Mapping[str, Any] = MappingProxyType({}),
     ) -> Server:
-        """Begin `operation`; its host carries it out and reports. The server as it was before."""
+        """Begins `operation`, which the host carries out and reports. Returns the server as it was before."""
 
         def work(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -118,10 +118,10 @@ class OperateService:
         return server
 
     def rebuild(self, caller: Caller, request_id: str, server_id: str, wanted: Rebuild) -> None:
-        """From another image, or the same again; host, devices and what it holds stay.
+        """Rebuilds from another image or the same one; host, devices and allocations stay.
 
-        Raises `Invalid` for an image that the server cannot run where it is: nothing is moved for it; and for a keypair that
-        the caller has not. Keypairs belong to users: it need not be one of the user who made the server, as with the peer.
+        Raises `Invalid` for an image that the server cannot run on its host, and for a key pair that the caller does not have.
+        Key pairs belong to users; as in Nova, it need not be a key pair of the server's creator.
         """
         if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
@@ -146,12 +146,12 @@ class OperateService:
         self._hints.send(in_transaction(self._engine, work))
 
     def _project_of(self, caller: Caller, server_id: str) -> str:
-        """Raises `NotFound` where there is no such server for the caller."""
+        """Raises `NotFound` if the caller may not see the server."""
         with read(self._engine) as connection:
             return visible(server_store.server(connection, server_id), caller, server_id).project_id
 
     def _check_fits(self, caller: Caller, server_id: str, image: ImageRecord) -> None:
-        """Outside of any transaction, as Placement is asked."""
+        """Asks Placement, so it runs outside any transaction."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             host = None if server.host is None else host_store.host(connection, server.host)
@@ -166,10 +166,10 @@ class OperateService:
         )
         reason = image_objection(server.flavor, server.image_properties or {}, image.properties, view, traits)
         if reason is not None:
-            raise Invalid(f"Image {image.id} cannot be what instance {server_id} is rebuilt from: {reason}.")
+            raise Invalid(f"Instance {server_id} cannot be rebuilt from image {image.id}: {reason}.")
 
     def rescue(self, caller: Caller, request_id: str, server_id: str, image_id: str | None, password: str) -> None:
-        """Boot `image_id`, or the server's own image, with its disk beside it."""
+        """Boots `image_id`, or the server's own image, with the server's disk attached as a second disk."""
         if image_id is not None:
             usable_image(self._images, caller, self._project_of(caller, server_id), image_id)
 
@@ -178,16 +178,16 @@ class OperateService:
             lifecycle.check(lifecycle.RESCUE, situation(server), caller)
             image = image_id or server.image_id
             if image is None:
-                raise Invalid(f"Instance {server_id} has no image to be rescued with; name one.")
+                raise Invalid(f"Instance {server_id} has no image for the rescue; name one.")
             arguments = {"image_id": image, "password": password}
             return self._commands.command_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
 
         self._hints.send(in_transaction(self._engine, work))
 
     def make_image(self, caller: Caller, request_id: str, server_id: str, wanted: NewImage) -> str:
-        """The id of the image that is being made. Raises `Invalid` for metadata that is more than properties."""
+        """Returns the id of the image that is being made. Raises `Invalid` for metadata that are base attributes of an image."""
         if self._image_writer is None:
-            raise Conflict("There is no image service to put an image into.")
+            raise Conflict("No image service is configured, so no image can be made.")
         operation = lifecycle.SNAPSHOT if wanted.backup_type is None else lifecycle.BACKUP
         refuse_base(wanted.metadata, f"metadata of {operation.name}")
         image_id = self._ids.uuid()
@@ -215,16 +215,16 @@ class OperateService:
         server: Server,
         properties: Mapping[str, str],
     ) -> None:
-        """So that who asks for the image at once finds it; the host makes it where this fails, or says why not."""
+        """Announces the image so that a client finds it at once. If this fails, the host makes the image later."""
         try:
             writer.announce(view, image_id, name, server.project_id, properties)
         except MoorageError as error:
             log.warning("an image could not be announced", extra={"image": image_id, "reason": error.message})
 
     def shelve(self, caller: Caller, request_id: str, server_id: str) -> None:
-        """Off, its disk an image; by default it leaves its host then."""
+        """Turns the server off and makes an image of its disk; by default the server then leaves its host."""
         if self._image_writer is None:
-            raise Conflict("There is no image service to put an image into.")
+            raise Conflict("No image service is configured, so no image can be made.")
         image_id = self._ids.uuid()
 
         def work(connection: Connection) -> str:
@@ -241,7 +241,7 @@ class OperateService:
         self._hints.send(in_transaction(self._engine, work))
 
     def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
-        """An administrator knows better: no task, and `state`, at once. Moves that go on are abandoned."""
+        """For administrators: no task and `state`, at once. Moves in progress are abandoned."""
 
         def work(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -255,7 +255,7 @@ class OperateService:
 
 
 def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
-    """What Nova notes on the image of a server's disk, and what the caller says."""
+    """The properties that Nova sets on the image of a server's disk, and the caller's."""
     kind = "snapshot" if wanted.backup_type is None else "backup"
     properties = {
         **wanted.metadata,
@@ -275,8 +275,10 @@ def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
 def image_objection(
     flavor: Flavor, before: Mapping[str, str], after: Mapping[str, str], host: HostState, traits: frozenset[str]
 ) -> str | None:
-    """`before`, `after`: properties of the images; `traits`: of the providers that the server holds something of, and of
-    its host. Raises `Invalid` where `after` and the flavor contradict each other.
+    """Why a server cannot stay on its host with another image, or None.
+
+    `before`, `after`: properties of the images; `traits`: of the host and of all providers with allocations of the server.
+    Raises `Invalid` if `after` and the flavor contradict each other.
     """
     needs = scheduling_properties(after)
     old, new = request_for(fields_of(flavor), scheduling_properties(before)), request_for(fields_of(flavor), needs)
