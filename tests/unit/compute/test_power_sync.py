@@ -14,17 +14,17 @@ def server(vm_state, power=PowerState.RUNNING, task=None):
 
 @pytest.mark.parametrize("state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED])
 def test_a_guest_that_went_off_is_stopped(state):
-    verdict = power_change(server(state), "shutoff")
-    assert (verdict.vm_state, verdict.power, verdict.error) == (VmState.STOPPED, PowerState.SHUTDOWN, None)
+    change = power_change(server(state), "shutoff")
+    assert (change.vm_state, change.power, change.error) == (VmState.STOPPED, PowerState.SHUTDOWN, None)
 
 
 @pytest.mark.parametrize(
     "state", [VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED, VmState.RESCUED, VmState.SHELVED]
 )
 def test_a_domain_that_vanished_is_an_error_with_its_host(state):
-    verdict = power_change(server(state), "gone")
-    assert verdict.vm_state is VmState.ERROR
-    assert "is not on host metal-1 any more" in verdict.error
+    change = power_change(server(state), "gone")
+    assert change.vm_state is VmState.ERROR
+    assert "its domain vanished from host metal-1" in change.error
 
 
 @pytest.mark.parametrize("seen", POWERS)
@@ -50,8 +50,8 @@ def test_nothing_is_said_of_a_server_that_has_no_domain_of_its_own(state, seen):
 
 
 def test_a_server_in_rescue_stays_in_rescue_when_its_guest_goes_off():
-    verdict = power_change(server(VmState.RESCUED), "shutoff")
-    assert (verdict.vm_state, verdict.power) == (VmState.RESCUED, PowerState.SHUTDOWN)
+    change = power_change(server(VmState.RESCUED), "shutoff")
+    assert (change.vm_state, change.power) == (VmState.RESCUED, PowerState.SHUTDOWN)
 
 
 def test_a_guest_that_its_hypervisor_stopped_is_paused_and_one_that_goes_on_is_active():
@@ -68,5 +68,5 @@ def test_what_is_as_it_should_be_changes_nothing():
 
 
 def test_a_guest_that_somebody_started_by_hand_shows_its_power_only():
-    verdict = power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "running")
-    assert (verdict.vm_state, verdict.power) == (VmState.STOPPED, PowerState.RUNNING)
+    change = power_change(server(VmState.STOPPED, PowerState.SHUTDOWN), "running")
+    assert (change.vm_state, change.power) == (VmState.STOPPED, PowerState.RUNNING)

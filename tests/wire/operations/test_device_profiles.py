@@ -134,5 +134,5 @@ def test_the_limits_count_what_the_profile_asks_for(cloud, server_id):
 
 
 def test_live_it_does_not_go(cloud, server_id):
-    """R50 (accelerator-attach): what is in them cannot go along."""
+    """R50 (accelerator-attach): the state of accelerators cannot be migrated."""
     assert cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})[0] == 403

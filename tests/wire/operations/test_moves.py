@@ -308,7 +308,7 @@ def test_a_server_with_accelerators_does_not_go_live(cloud, server_id):
     """R50 (accelerator-attach): refused with the reason and what to do instead."""
     code, body = cloud.admin_act(server_id, "os-migrateLive", {"host": None, "block_migration": "auto"})
     assert code == 403
-    assert "it has accelerators, and what is in them cannot go along. Migrate it cold." in body["forbidden"]["message"]
+    assert "it has accelerators, whose state cannot be migrated. Migrate it cold." in body["forbidden"]["message"]
 
 
 @pytest.mark.parametrize(("before", "status", "power"), [([], "ACTIVE", "running"), (["pause"], "PAUSED", "paused")])

@@ -1,7 +1,7 @@
-"""Who may do what, by Nova's rule names.
+"""Policy rules by Nova's names.
 
-A member owns the servers of the project; hosts, aggregates, the making of flavors and everybody else's servers
-are the administrator's (and other services').
+Members own the servers of their project. Hosts, aggregates, the creation of flavors and servers of other projects are
+for administrators (and other services).
 """
 
 from moorage.identity.policy import RuleTable, admin, admin_or_service, agent, anyone, member, reader
@@ -9,12 +9,12 @@ from moorage.identity.policy import RuleTable, admin, admin_or_service, agent, a
 OWN = "os_compute_api:"
 #: Routes of the host agents.
 AGENT_RULE = "moorage:agent"
-#: Why a server finds a host or not; and by which names.
+#: Explanations of scheduling; and the same with host names.
 EXPLAIN_RULE, EXPLAIN_HOSTS_RULE = "moorage:explain", "moorage:explain:hosts"
 MIGRATE_RULE = "moorage:migrate-flavors"
 PROVIDER_CONFIG_RULE = "moorage:provider-config"
 
-#: Reading one's own, and what everybody may know.
+#: Reading the project's own resources, and public ones.
 _FOR_READERS = (
     "flavors:index", "flavors:show", "os-flavor-extra-specs:index", "os-flavor-extra-specs:show",
     "servers:index", "servers:detail", "servers:show", "server-metadata:index", "server-metadata:show",
@@ -26,7 +26,7 @@ _FOR_READERS = (
     "os-quota-sets:defaults", "os-quota-sets:detail", "os-simple-tenant-usage:show", "os-server-groups:index",
     "os-server-groups:show",
 )  # fmt: skip
-#: Changing one's own.
+#: Changing the project's own resources.
 _FOR_MEMBERS = (
     "servers:create", "servers:update", "servers:delete", "servers:action", "servers:start", "servers:stop",
     "servers:reboot", "servers:rebuild", "servers:create_image", "servers:trigger_crash_dump", "os-create-backup",
@@ -38,7 +38,7 @@ _FOR_MEMBERS = (
     "os-server-password:clear", "server-metadata:update", "server-metadata:update_all", "server-metadata:delete", "os-keypairs:create",
     "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
 )  # fmt: skip
-#: What reservations and accelerators need of compute, besides administrators.
+#: For the reservation and accelerator services, besides administrators.
 _FOR_SERVICES = (
     "os-server-external-events:create", "servers:index:get_all_tenants", "servers:detail:get_all_tenants", "os-extended-server-attributes",
     "servers:show:host_status", "os-flavor-manage:create", "os-flavor-manage:update", "os-flavor-manage:delete",
@@ -70,6 +70,6 @@ RULES = RuleTable(
         MIGRATE_RULE: admin,
         PROVIDER_CONFIG_RULE: admin,
     }
-    # What is not there is not there for anybody.
+    # Unsupported routes are refused with the same message for everybody.
     | {f"{OWN}moorage:absent": anyone}
 )

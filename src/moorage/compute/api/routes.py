@@ -1,6 +1,7 @@
-"""The Compute API's route table; who may do what is in `policy_rules`.
+"""The route table of the Compute API; the policy rules are in `policy_rules`.
 
-Not built, with a message: `unsupported_routes` and `server_actions.NOT_BUILT`; docs/wire/compute.md lists both.
+Routes and actions that are refused with a message: `unsupported_routes` and `server_actions.NOT_BUILT`;
+docs/wire/compute.md lists both.
 """
 
 from collections.abc import Callable

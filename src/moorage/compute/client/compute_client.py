@@ -1,6 +1,6 @@
-"""What other services and the host agents ask of compute.
+"""The client of the compute service for other services and host agents.
 
-All but the agent's side speaks the public Compute API only, so that a real Nova can be at the other end. `http`
+All methods but the agents' use the public Compute API only, so that a real Nova can be at the other end. `http`
 addresses the root of the service: paths begin with ``/v2.1``.
 """
 
@@ -29,23 +29,23 @@ from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.jobs.job_api import HostJobsClient
 from moorage.wire.client import ServiceClient, decode_body
 
-#: Capacity fields and cpu_info as an object: both below 2.88, the latter from 2.28 on.
+#: With capacity fields (below 2.88), and with cpu_info as an object (from 2.28 on).
 _WITH_CAPACITY = "2.87"
-#: A server shows the id of its flavor only below 2.47.
+#: Servers show the id of their flavor only below 2.47.
 _WITH_FLAVOR_ID = "2.46"
 _AGGREGATES = "2.81"
-#: From here on servers of cells that do not answer are listed too, and hypervisors and migrations have uuids.
+#: From here on, lists include servers of cells that do not answer, and hypervisors and migrations have uuids.
 _EVERYWHERE = "2.69"
 _FLAVORS = "2.61"
-#: From here on an event of an accelerator is known.
+#: From here on, events of accelerators exist.
 _EVENTS = "2.82"
-#: From here on a group has one policy.
+#: From here on, a group has one policy.
 _GROUPS = "2.64"
 _PAGE = 500
 
 
 class ComputeClient(HostJobsClient):
-    """Needs the credentials of an administrator or a service. Deletions of what is not there are fine."""
+    """Needs the credentials of an administrator or a service. Deleting something that does not exist succeeds."""
 
     # ----------------------------------------------------------------------------------- hypervisors
 
@@ -54,21 +54,21 @@ class ComputeClient(HostJobsClient):
         params = {"hypervisor_hostname_pattern": name, "with_servers": "true"}
         try:
             found = self._http.get("/v2.1/os-hypervisors/detail", params=params, version=_WITH_CAPACITY)["hypervisors"]
-        except NotFound:  # how Nova says that no name matches
+        except NotFound:  # Nova's answer if no name matches
             return None
         except RemoteError as error:
-            if error.status == 400:  # and this is how it says that none can
+            if error.status == 400:  # Nova's answer if the text cannot be a name
                 return None
             raise
         return next((hypervisor_of(row) for row in found if row["hypervisor_hostname"] == name), None)
 
     def nodes(self) -> dict[str, ComputeNode]:
-        """{hypervisor hostname: what it is} of all."""
+        """{hypervisor hostname: node} for all hypervisors."""
         rows = self._rows("/v2.1/os-hypervisors", "hypervisors")
         return {row["hypervisor_hostname"]: ComputeNode(str(row["id"]), row["state"] == "up") for row in rows}
 
     def hosts_up(self) -> dict[str, bool]:
-        """{name of a compute service's host: it lives and takes servers}"""
+        """{host of a compute service: whether it is up and enabled}"""
         params = {"binary": "nova-compute"}
         rows = self._http.get("/v2.1/os-services", params=params, version=_EVERYWHERE)["services"]
         return {row["host"]: (row["state"], row["status"]) == ("up", "enabled") for row in rows}
@@ -76,14 +76,14 @@ class ComputeClient(HostJobsClient):
     # --------------------------------------------------------------------------------------- flavors
 
     def flavor(self, name_or_id: str) -> Flavor | None:
-        """The flavor of this id, or else of exactly this name."""
+        """The flavor with this id, or else with exactly this name."""
         answer = self._http.request_raw("GET", f"/v2.1/flavors/{_quoted(name_or_id)}", version=_FLAVORS, accept=(404,))
         if answer.status == 200:
             return flavor_of(decode_body(answer)["flavor"])
         return next((one for one in self.flavors() if one.name == name_or_id), None)
 
     def flavors(self) -> Iterator[Flavor]:
-        """All, also those that are not public."""
+        """All flavors, including those that are not public."""
         rows = self._rows("/v2.1/flavors/detail", "flavors", {"is_public": "None"}, version=_FLAVORS)
         return map(flavor_of, rows)
 
@@ -99,8 +99,9 @@ class ComputeClient(HostJobsClient):
         swap_mb: int = 0,
         public: bool = False,
     ) -> None:
-        """One of this id that is there already is taken for ours, made before a crash, or by a try that nobody answered:
-        so it is tried again. That a try is carried out later than it was given up then makes nothing that is not wanted.
+        """Succeeds if a flavor with this id exists: it was created before a crash, or by a request whose answer got lost.
+
+        So the request may be repeated; one that takes effect after it was given up creates nothing unwanted.
         """
         flavor = {
             "id": flavor_id,
@@ -128,13 +129,13 @@ class ComputeClient(HostJobsClient):
         self._delete(f"/v2.1/flavors/{_quoted(flavor_id)}")
 
     def flavor_access(self, flavor_id: str) -> set[str]:
-        """Projects that may use a flavor that is not public; none where there is no such flavor."""
+        """Projects that may use a private flavor; empty if there is no such flavor."""
         path = f"/v2.1/flavors/{_quoted(flavor_id)}/os-flavor-access"
         answer = self._http.request_raw("GET", path, accept=(404,))
         return set() if answer.status == 404 else {row["tenant_id"] for row in decode_body(answer)["flavor_access"]}
 
     def add_flavor_access(self, flavor_id: str, project_id: str) -> None:
-        """Access that the project has already is fine."""
+        """Succeeds if the project has access already."""
         self._flavor_action(flavor_id, {"addTenantAccess": {"tenant": project_id}}, harmless=409)
 
     def remove_flavor_access(self, flavor_id: str, project_id: str) -> None:
@@ -165,27 +166,27 @@ class ComputeClient(HostJobsClient):
         ]
 
     def server_states(self) -> dict[str, ServerState | None]:
-        """{server: its state} of all projects; None where its cell does not answer, or where we may not see its host and all of its flavor."""
+        """{server id: its state} for all projects. None if its cell does not answer, or if host or flavor are not visible to us."""
         rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
         return {row["id"]: server_state_of(row) for row in rows}
 
     def server(self, server_id: str) -> Server | None:
-        """None where there is no such server."""
+        """None if there is no such server."""
         row = self._server_row(server_id, _WITH_FLAVOR_ID)
         return None if row is None else server_of(row)
 
     def server_state(self, server_id: str) -> ServerState | None:
-        """None also where there is no such server."""
+        """As in `server_states`; None also if there is no such server."""
         row = self._server_row(server_id)
         return None if row is None else server_state_of(row)
 
     def server_owner(self, server_id: str) -> tuple[str, str] | None:
-        """(project, user); None where there is no such server."""
+        """(project, user); None if there is no such server."""
         row = self._server_row(server_id)
         return None if row is None else (row["tenant_id"], row["user_id"])
 
     def server_name(self, server_id: str) -> str | None:
-        """None where there is no such server."""
+        """None if there is no such server."""
         row = self._server_row(server_id)
         return None if row is None else str(row["name"])
 
@@ -194,9 +195,9 @@ class ComputeClient(HostJobsClient):
         return None if answer.status == 404 else decode_body(answer)["server"]
 
     def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
-        """Migrations are consumers while they last; a compute service that does not migrate has none.
+        """Migrations in progress are consumers in Placement; the list is empty if the compute service has no migrations.
 
-        `wanted`: what the API can narrow the list to, as ``status``.
+        `wanted`: filters of the API, such as ``status``.
         """
         try:
             return [migration_of(row) for row in self._rows("/v2.1/os-migrations", "migrations", wanted)]
@@ -210,19 +211,19 @@ class ComputeClient(HostJobsClient):
         return self._http.paged_rows(path, key, params, more=f"{key}_links", version=version)
 
     def create_image(self, server_id: str, name: str, metadata: Mapping[str, str]) -> None:
-        """Of its disk; answered before it is made. Raises `RemoteError` when something else is being done to it."""
+        """Begins an image of the server's disk. Raises `RemoteError` if another operation is in progress."""
         body = {"createImage": {"name": name, "metadata": dict(metadata)}}
         self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json=body)
 
     def confirm_resize(self, server_id: str) -> None:
-        """What is left of it on its old host goes, behind the answer.
+        """Confirms; the old host cleans up after the answer.
 
-        Raises `RemoteError`, 400 or 409, where there is nothing to confirm, or not now.
+        Raises `RemoteError`, 400 or 409, if there is nothing to confirm, or not now.
         """
         self._http.request("POST", f"/v2.1/servers/{_quoted(server_id)}/action", json={"confirmResize": None})
 
     def delete_server(self, server_id: str) -> None:
-        """Answered before it is gone: ask again until it is not found."""
+        """Begins the deletion; it is complete when the server is not found any more."""
         self._delete(f"/v2.1/servers/{_quoted(server_id)}")
 
     # ------------------------------------------------------------------------------------ aggregates
@@ -240,7 +241,7 @@ class ComputeClient(HostJobsClient):
         return Aggregate(created["id"], created["name"], (), {} if zone is None else {"availability_zone": zone})
 
     def add_host(self, aggregate_id: int, host: str) -> None:
-        """A host that is in it already is fine."""
+        """Succeeds if the host is in the aggregate already."""
         aggregate = self._http.get(f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES)["aggregate"]
         if host not in aggregate["hosts"]:
             self._aggregate_action(aggregate_id, {"add_host": {"host": host}})
@@ -252,11 +253,11 @@ class ComputeClient(HostJobsClient):
             return
 
     def set_aggregate_metadata(self, aggregate_id: int, values: Mapping[str, str | None]) -> None:
-        """None takes a key out; others stay."""
+        """None as a value removes the key; other keys stay."""
         self._aggregate_action(aggregate_id, {"set_metadata": {"metadata": dict(values)}})
 
     def delete_aggregate(self, aggregate_id: int) -> None:
-        """With its hosts taken out first: Nova refuses it while there are any."""
+        """Removes its hosts first, because Nova refuses to delete an aggregate with hosts."""
         answer = self._http.request_raw(
             "GET", f"/v2.1/os-aggregates/{aggregate_id}", version=_AGGREGATES, accept=(404,)
         )
@@ -277,7 +278,7 @@ class ComputeClient(HostJobsClient):
                 return found
 
     def create_server_group(self, name: str, policy: str) -> str:
-        """Its id. Another one of this name may be there."""
+        """Returns its id. Names need not be unique."""
         body = {"server_group": {"name": name, "policy": policy}}
         made = self._http.request("POST", "/v2.1/os-server-groups", json=body, version=_GROUPS)
         return str(made["server_group"]["id"])
@@ -304,7 +305,7 @@ class ComputeClient(HostJobsClient):
         devices: int,
         capabilities: Sequence[str] = (),
     ) -> None:
-        """Also the heartbeat: the host's service is up for some time after each."""
+        """Registers the host; also its heartbeat, after which its service counts as up for some time."""
         body = {
             "provider_uuid": provider_uuid,
             "hypervisor_type": hypervisor_type,
@@ -319,12 +320,12 @@ class ComputeClient(HostJobsClient):
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
 
     def send_events(self, events: Sequence[Mapping[str, str]]) -> None:
-        """To servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` where it knows none of them."""
+        """Sends events to servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` if no server is known."""
         body = {"events": [dict(event) for event in events]}
         self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
 
     def server_here(self, host: str, server_id: str) -> ServerHere | None:
-        """None for what is no server of the host."""
+        """None if the host has no such server."""
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}"
         answer = self._http.request_raw("GET", path, accept=(404,))
         if answer.status == 404:
@@ -333,7 +334,7 @@ class ComputeClient(HostJobsClient):
         return ServerHere(row["name"], row["status"])
 
     def reboot_here(self, host: str, server_id: str) -> None:
-        """Raises `Conflict` where something else is done to it, `NotFound`."""
+        """Raises `Conflict` if another operation is in progress, and `NotFound`."""
         path = f"/agent/v1/hosts/{_quoted(host)}/servers/{_quoted(server_id)}/reboot"
         try:
             self._http.request("POST", path)
@@ -343,12 +344,12 @@ class ComputeClient(HostJobsClient):
             raise
 
     def expected_servers(self, host: str) -> dict[str, str | None]:
-        """Servers of the host -> a mark that changes when they do; None while something is done to them."""
+        """{server id: a mark that changes with the server}; None while an operation is in progress."""
         rows = self._http.get(f"/agent/v1/hosts/{_quoted(host)}/servers")["servers"]
         return {row["id"]: row["mark"] for row in rows}
 
     def report_domains(self, host: str, looks: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]) -> None:
-        """`power_sync`: server -> (its mark when it was looked at, its power or ``gone``); `consoles`: server -> text."""
+        """`looks`: {server id: (its mark at the observation, its power state or ``gone``)}; `consoles`: {server id: text}."""
         domains = {server: {"mark": mark, "power": power} for server, (mark, power) in looks.items()}
         body = {"domains": domains, "consoles": dict(consoles)}
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
@@ -358,13 +359,14 @@ class ComputeClient(HostJobsClient):
 
 
 class ExplainClient:
-    """`http` addresses the root of the compute service."""
+    """Explanations of scheduling. `http` addresses the root of the compute service."""
 
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
     def new_server(self, server: Mapping[str, Any], hints: Mapping[str, str]) -> dict[str, Any]:
-        """`server`: as in the body of ``POST /servers``, of which ``flavorRef`` is needed; `hints` may have ``group``.
+        """`server`: as in the body of ``POST /servers``, with at least ``flavorRef``; `hints` may have ``group``.
+
         The answer: see `moorage.compute.api.handlers.explanations`.
         """
         body = {"server": dict(server), "os:scheduler_hints": dict(hints)}

@@ -31,12 +31,12 @@ class Hypervisor:
     service_host: str
     state: str  #: up or down
     status: str  #: enabled or disabled
-    running_servers: str  #: names of those that are on it, for messages; empty without any
+    running_servers: str  #: names of its servers, for messages; empty if there are none
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeNode:
-    """A hypervisor. Its uuid is that of its resource provider, too."""
+    """A hypervisor; its uuid is also that of its resource provider."""
 
     uuid: str
     is_up: bool
@@ -75,7 +75,7 @@ class ServerHere:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What a server is, where, and of what flavor. `flavor` is what it was when the server got it (its id is not told)."""
+    """State, place and flavor of a server. `flavor` is the server's own copy, whose id the API does not show."""
 
     id: str
     status: str
@@ -143,7 +143,7 @@ def server_of(row: Mapping[str, Any]) -> Server:
 def server_state_of(row: Mapping[str, Any]) -> ServerState | None:
     if _NODE not in row or "extra_specs" not in row.get("flavor", {}):
         return None
-    # Embedded in its server a flavor has no id, and no word of its access.
+    # A flavor embedded in its server has no id and does not say whether it is public.
     flavor = {"id": "", "name": row["flavor"]["original_name"], "OS-FLV-EXT-DATA:ephemeral": row["flavor"]["ephemeral"]}
     return ServerState(
         row["id"],

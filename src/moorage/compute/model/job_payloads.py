@@ -1,4 +1,4 @@
-"""What compute tells a host: the documents in the payload of its jobs. Pure."""
+"""The documents in the payloads of host jobs. What each kind of job takes: `moorage.agent.model.job_payloads`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -17,11 +17,11 @@ def host_job(
     ids: Mapping[str, str],
     arguments: Mapping[str, Any] = MappingProxyType({}),
 ) -> NewJob:
-    """A job for `host`, after all earlier ones of the same server.
+    """A job for `host`; it runs after all earlier jobs of the same server.
 
-    ``{"server": {...}, "action_id": ..., "request_id": ...}``, for a server that was placed also `selected_rp` and
-    `allocations` as in `Placed`, and `arguments`: see `moorage.agent.model.job_payloads` for what each kind takes. `ids` are
-    ``{"action_id": ..., "request_id": ...}``, for the report and the logs; a host passes them by.
+    The payload is ``{"server": {...}, "action_id": ..., "request_id": ...}`` and `arguments`, and for a placed server also
+    `selected_rp` and `allocations` as in `Placed`. `ids` are ``{"action_id": ..., "request_id": ...}``, for the report and
+    the logs; hosts ignore them.
     """
     placed = {} if server.placed is None else placed_document(server.placed)
     return NewJob(job_id, host, kind, server.id, {"server": server_document(server), **placed, **ids, **arguments})
@@ -40,12 +40,12 @@ def placed_document(placed: Placed) -> dict[str, Any]:
 
 
 def scheduling_id(server_id: str) -> str:
-    """Id of the job that finds a host: one per server, so that a deletion can find it."""
+    """Id of the job that selects a host: fixed for each server, so that a deletion can find it."""
     return f"schedule:{server_id}"
 
 
 def host_build_id(server_id: str) -> str:
-    """Id of the host's job that builds the server."""
+    """Id of the host's job that builds the server; fixed, too."""
     return f"build:{server_id}"
 
 
@@ -65,7 +65,7 @@ def server_document(server: Server) -> dict[str, Any]:
 
 
 def guest_document(server: Server) -> dict[str, Any]:
-    """What the guest is told by its config drive, beside what is in the server's document."""
+    """The content of the config drive, besides the values in the server's document."""
     keys = {server.key_name: server.key_data} if server.key_name and server.key_data else {}
     return {
         "hostname": server.hostname,

@@ -1,6 +1,6 @@
-"""What may be done to a server in which state, what happens meanwhile, and how it ends. Pure; printed in the docs.
+"""The life cycle of a server: in which state each operation may begin, what it shows meanwhile, and where it ends.
 
-`OPERATIONS` is the table; docs/reference/server-operations.md is written from it.
+`OPERATIONS` is the table; docs/reference/server-operations.md is generated from it.
 
 Spec: docs/evidence/specs/accelerator-attach.md (the operations' effect on accelerators)
 
@@ -18,7 +18,7 @@ from moorage.core.states import transition_table
 
 
 class AcceleratorAction(StrEnum):
-    """What an operation does with the accelerators that are attached to the server."""
+    """The effect of an operation on the accelerators attached to the server."""
 
     ATTACHED = "attached"
     KEPT = "kept"
@@ -28,13 +28,13 @@ class AcceleratorAction(StrEnum):
 
 
 class HostDies(StrEnum):
-    """What becomes of an operation whose host dies before it is done: see `down_hosts`, and for moves `migration_workflow`."""
+    """The effect on an operation if its host dies before it is done: see `down_hosts`, and for moves `migration_workflow`."""
 
-    #: It is the server's own host: it waits with its server, which can be evacuated, deleted or have its state reset.
+    #: The host is the server's own: the operation waits; the server can be evacuated, deleted, or have its state reset.
     WAITS = "waits for it"
     ELSEWHERE = "goes to another host, else ERROR"
     AT_ONCE = "done without it"
-    #: The state changes; the host does the rest when it is back, before whatever is asked of it from then on.
+    #: The state changes at once; the host does the rest when it is back, before any later job.
     RECORDED = "done at once, by the host when it is back"
     MOVES = "see moves"
     NOBODY = "needs none"
@@ -42,28 +42,28 @@ class HostDies(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """One operation that a host carries out, or several one after another (`migration_workflow`)."""
+    """One operation, carried out by a host or, for a move, as steps of several hosts (`migration_workflow`)."""
 
     name: str  #: in refusals and in ``os-instance-actions``
-    key: str  #: how it is asked for: the key in the body of the action, or the request
-    kind: str  #: of the host's job; no other operation has it. Empty for a move: its steps have kinds
+    key: str  #: the key in the body of the action, or the request
+    kind: str  #: unique kind of the host's job; empty for a move, whose steps have kinds
     event: str  #: in ``os-instance-actions``
     allowed: frozenset[VmState]
-    task: TaskState | None  #: None: nobody sees that it goes on, and it changes nothing
+    task: TaskState | None  #: task state meanwhile; None: none is shown, and the operation changes no state
     ends: VmState
     accelerators: AcceleratorAction
-    code: int = 202  #: of the answer
-    #: States that it leaves as they are, instead of `ends`.
+    code: int = 202  #: HTTP status of the answer
+    #: States that remain unchanged instead of becoming `ends`.
     stays: frozenset[VmState] = frozenset()
-    #: Task states that do not stand in its way; all others do.
+    #: Task states during which it may begin; all others forbid it.
     tolerates: frozenset[TaskState] = frozenset()
-    #: Where a failure on the host leaves the server; None: where it was.
+    #: State after a failure on the host; None: unchanged.
     fails: VmState | None = None
     ignores_lock: bool = False
-    needs_launch: bool = True  #: only for servers that were built once
+    needs_launch: bool = True  #: only for servers whose build has succeeded once
     needs_host: bool = True
     host_dies: HostDies = HostDies.WAITS
-    #: What the hypervisor must be able to do: `moorage.agent.virt.driver.Capability`.
+    #: The capability that the hypervisor needs: `moorage.agent.virt.driver.Capability`.
     capability: str | None = None
 
     def after(self, before: VmState) -> VmState:
@@ -88,8 +88,8 @@ DELETE = Operation(
     accelerators=AcceleratorAction.RELEASED, needs_launch=False, needs_host=False,
     host_dies=HostDies.AT_ONCE,
 )  # fmt: skip
-#: A deletion where the operator keeps deleted servers for a while. They hold what they held, for a restored one
-#: starts where it is; what the library's specification says of restore is what `UNSHELVE` does.
+#: A deletion if the operator keeps deleted servers for a while. They keep their allocations, because a restored server
+#: starts on its host. The accelerator specification's "restore" is `UNSHELVE` here.
 SOFT_DELETE = Operation(
     name="delete", key="DELETE", kind="soft-delete", event="compute_soft_delete_instance", code=204,
     allowed=_ANY - {VmState.SHELVED_OFFLOADED, _RESIZED}, task=TaskState.SOFT_DELETING, tolerates=frozenset(TaskState),
@@ -117,7 +117,7 @@ UNPAUSE = Operation(
     name="unpause", key="unpause", kind="unpause", event="compute_unpause_instance",
     allowed=frozenset({_PAUSED}), task=TaskState.UNPAUSING, ends=_ACTIVE, accelerators=_KEPT,
 )  # fmt: skip
-# Nova refuses to suspend a server with accelerators; the specification wants them left where they are.
+# Nova refuses to suspend a server with accelerators; the specification requires them to stay attached.
 SUSPEND = Operation(
     name="suspend", key="suspend", kind="suspend", event="compute_suspend_instance",
     allowed=frozenset({_ACTIVE}), task=TaskState.SUSPENDING, ends=_SUSPENDED, accelerators=_KEPT, capability="suspend",
@@ -168,7 +168,7 @@ BACKUP = Operation(
     accelerators=_KEPT, capability="snapshot",
 )  # fmt: skip
 
-# The library's specification releases at shelve; as in Nova a server that is shelved and not offloaded yet keeps its own.
+# The specification releases accelerators at shelve; as in Nova, a shelved server keeps them until it is offloaded.
 SHELVE = Operation(
     name="shelve", key="shelve", kind="shelve", event="compute_shelve_instance",
     allowed=_WITH_A_DISK, task=TaskState.SHELVING, ends=VmState.SHELVED, accelerators=_KEPT, capability="snapshot",
@@ -231,10 +231,10 @@ OPERATIONS = (
     UNSHELVE_OFFLOADED, RESIZE, MIGRATE, CONFIRM_RESIZE, REVERT_RESIZE, EVACUATE, LIVE_MIGRATE,
 )  # fmt: skip
 
-#: The operation behind each job of a host.
+#: The operation of each kind of host job.
 BY_KIND: Mapping[str, Operation] = {operation.kind: operation for operation in OPERATIONS if operation.kind}
 
-#: What the operations above, and an administrator's os-resetState, make of a server.
+#: The transitions by the operations above and by an administrator's os-resetState.
 SERVER_STATES = transition_table(
     "a server",
     {
@@ -262,7 +262,7 @@ POWER_STATES: Mapping[VmState, int] = {
 
 @dataclass(frozen=True)
 class ServerSituation:
-    """As much of a server as decides what may be done to it."""
+    """The values of a server that determine which operations may begin."""
 
     id: str
     vm_state: VmState
@@ -275,7 +275,7 @@ class ServerSituation:
 
 @dataclass(frozen=True)
 class OperationOutcome:
-    """The state after a report from the host. `power` None: as it was."""
+    """The state after a report from the host. `power` None: unchanged."""
 
     vm_state: VmState
     task_state: TaskState | None
@@ -283,7 +283,7 @@ class OperationOutcome:
 
 
 def check(operation: Operation, server: ServerSituation, caller: Caller) -> None:
-    """Raises `Conflict` when `operation` may not begin now, `Forbidden` when it never may."""
+    """Raises `Conflict` if `operation` may not begin now, `Forbidden` if it never may."""
     check_lock(operation, server, caller)
     if server.vm_state not in operation.allowed:
         raise _wrong_state(operation.name, server.id, "vm_state", server.vm_state)
@@ -295,7 +295,7 @@ def check(operation: Operation, server: ServerSituation, caller: Caller) -> None
         raise _wrong_state(operation.name, server.id, "launched_at", "None")
     if server.has_accelerators and operation.accelerators is AcceleratorAction.REFUSED:
         raise Forbidden(
-            f"Cannot '{operation.name}' instance {server.id}: it has accelerators, and what is in them cannot go along. "
+            f"Cannot '{operation.name}' instance {server.id}: it has accelerators, whose state cannot be migrated. "
             "Migrate it cold.",
             code="compute.has_accelerators",
         )
@@ -307,21 +307,21 @@ def check_lock(operation: Operation, server: ServerSituation, caller: Caller) ->
 
 
 def check_unlock(server: ServerSituation, caller: Caller, *, may_override: bool) -> None:
-    """The owner does not undo an administrator's lock."""
+    """An owner cannot remove an administrator's lock."""
     if server.locked_by is Locker.ADMIN and not may_override:
         raise Forbidden("Policy doesn't allow os_compute_api:os-lock-server:unlock:unlock_override to be performed.")
 
 
 def after_report(operation: Operation, server: ServerSituation, *, succeeded: bool) -> OperationOutcome | None:
-    """Where the report on `operation` leads; None: nowhere, something else has begun since.
+    """The outcome of a report on `operation`; None: no change, because another operation has begun since.
 
-    A report on anything but the destruction changes nothing while the server is being deleted: the job that
-    destroys it comes next, and says how it ends. What is destroyed is gone, whatever was tried meanwhile.
+    While a server is being deleted, only the report on its destruction changes anything: that job comes next and decides.
+    A destroyed server is gone, whatever was tried meanwhile.
     """
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None
     if succeeded and operation is DELETE:
-        return OperationOutcome(server.vm_state, TaskState.DELETING, None)  # DELETED when its allocation is given back
+        return OperationOutcome(server.vm_state, TaskState.DELETING, None)  # DELETED once its allocation is released
     if server.task_state is not operation.task:
         return None
     if succeeded:
@@ -331,7 +331,7 @@ def after_report(operation: Operation, server: ServerSituation, *, succeeded: bo
 
 
 def status(vm_state: VmState, task_state: TaskState | None) -> str:
-    """The one word that the Compute API makes of both."""
+    """The status that the Compute API derives from both states."""
     return (task_state and _BUSY.get((vm_state, task_state))) or STATUSES[vm_state]
 
 
@@ -350,7 +350,7 @@ STATUSES: Mapping[VmState, str] = {
     VmState.DELETED: "DELETED",
 }
 
-#: (word, task states, vm_states in which they are seen by it)
+#: (status, task states, vm_states in which these task states show this status)
 _WORDS: tuple[tuple[str, tuple[TaskState, ...], tuple[VmState, ...]], ...] = (
     ("REBOOT", (TaskState.REBOOTING,), (_ACTIVE,)),
     ("HARD_REBOOT", (TaskState.REBOOTING_HARD,), (_ACTIVE,)),

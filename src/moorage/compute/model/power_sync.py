@@ -1,6 +1,6 @@
-"""[pure] What a look at a server's domain means: guests shut themselves down, domains vanish, nobody asked for either.
+"""What an observed power state means for a server: guests shut themselves down, and domains vanish.
 
-Only a server that nothing is being done to is judged: what an operation leads to, its report says.
+Only a server without an operation in progress is judged; otherwise the operation's report decides.
 """
 
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from moorage.compute.model.servers import PowerState, Server, VmState
 
-#: What an agent says of a domain -> the number that the Compute API shows.
+#: {power state of a domain, as the agent reports it: number that the Compute API shows}
 POWERS: Mapping[str, int] = {
     "running": PowerState.RUNNING,
     "paused": PowerState.PAUSED,
@@ -18,12 +18,12 @@ POWERS: Mapping[str, int] = {
 }
 GONE = "gone"
 
-#: A server in one of these has a domain on its host.
+#: In these states a server has a domain on its host.
 _HAS_DOMAIN = frozenset(
     {VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED, VmState.STOPPED, VmState.RESCUED, VmState.SHELVED}
 )
 _STOPS = frozenset({VmState.ACTIVE, VmState.PAUSED, VmState.SUSPENDED})
-#: (state, what is seen) -> state. A hypervisor stops a guest whose disk is out of room; to unpause it tries again.
+#: (state, observed power state) -> new state. A hypervisor pauses a guest whose disk is full; unpause tries again.
 _FOLLOWS = {
     **{(state, "shutoff"): VmState.STOPPED for state in _STOPS},
     (VmState.ACTIVE, "paused"): VmState.PAUSED,
@@ -33,7 +33,7 @@ _FOLLOWS = {
 
 @dataclass(frozen=True)
 class PowerChange:
-    """`error`: why the server is in error now."""
+    """New state and power state; `error`: why the server is in ERROR now."""
 
     vm_state: VmState
     power: int
@@ -45,11 +45,11 @@ def is_settled(server: Server) -> bool:
 
 
 def power_change(server: Server, seen: str) -> PowerChange | None:
-    """None: it is as it should be, or not for a look to say."""
+    """The change that follows from the observation; None: no change, or not for an observation to decide."""
     if not is_settled(server):
         return None
     if seen == GONE:
-        reason = f"its domain is not on host {server.host} any more, and nobody asked for that; rebuild or delete it"
+        reason = f"its domain vanished from host {server.host} without a request; rebuild or delete the server"
         return PowerChange(VmState.ERROR, PowerState.NONE, reason)
     power = POWERS[seen]
     after = _FOLLOWS.get((server.vm_state, seen), server.vm_state)

@@ -1,8 +1,8 @@
-"""[pure] Limits of a project: their names, what a server counts, and which limit a request is over.
+"""Limits of projects and the amounts counted against them; and usage over a period (``os-simple-tenant-usage``).
 
-Limits have the peer's names, and beside them ``class:NAME`` for any resource class of Placement, custom ones too.
-A server counts what it asks of Placement: ``cores`` are its VCPU and PCPU, ``ram`` its MEMORY_MB, whatever its flavor
-displays. -1 is no limit.
+Limits have Nova's names; in addition, ``class:NAME`` limits any resource class of Placement, custom ones too. A server
+counts what it requests of Placement: ``cores`` are its VCPU and PCPU, ``ram`` its MEMORY_MB, whatever its flavor
+displays. -1 means no limit.
 """
 
 import re
@@ -15,7 +15,7 @@ from moorage.core.errors import Invalid
 
 UNLIMITED = -1
 CLASS_PREFIX = "class:"
-#: Limits of what the peer's networks and injected files were; they limit nothing here.
+#: Nova's limits of networks and injected files, which limit nothing here.
 OF_NETWORKS: Mapping[str, int] = dict.fromkeys(
     ("fixed_ips", "floating_ips", "security_group_rules", "security_groups"), UNLIMITED
 )
@@ -24,7 +24,7 @@ OF_FILES: Mapping[str, int] = {
     "injected_file_path_bytes": 255,
     "injected_files": 5,
 }
-#: The peer's.
+#: Nova's defaults.
 DEFAULTS: Mapping[str, int] = {
     "cores": 20,
     "instances": 10,
@@ -44,7 +44,7 @@ Amounts = Mapping[str, int]  # {name of a limit: units}
 
 @dataclass(frozen=True)
 class ExceededLimit:
-    """One limit that a request would exceed."""
+    """A limit that a request would exceed."""
 
     name: str
     used: int
@@ -53,12 +53,12 @@ class ExceededLimit:
 
 
 def is_class(name: str) -> bool:
-    """Could it be a resource class of Placement?"""
+    """Whether this could be the name of a resource class."""
     return _CLASS.match(name) is not None
 
 
 def resource_amounts(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]:
-    """What `servers` servers count that ask for `resources` ({resource class: units}) each."""
+    """What `servers` servers count that each request `resources` ({resource class: units})."""
     amounts = {f"{CLASS_PREFIX}{name}": units for name, units in resources.items()}
     amounts["instances"] = 1
     amounts["cores"] = resources.get("VCPU", 0) + resources.get("PCPU", 0)
@@ -75,13 +75,13 @@ def sum_amounts(parts: Iterable[Amounts]) -> dict[str, int]:
 
 
 def replace_amounts(total: Amounts, before: Amounts, after: Amounts) -> dict[str, int]:
-    """`total`, of which a part that counted `before` counts `after` now. What comes to nothing is not in it."""
+    """`total` after a part of it changed from `before` to `after`; without zeros."""
     changed = sum_amounts((total, after, {name: -units for name, units in before.items()}))
     return {name: units for name, units in changed.items() if units}
 
 
 def larger_amounts(one: Amounts, other: Amounts) -> dict[str, int]:
-    """Name by name the larger of both: what a server counts that may become either."""
+    """The larger amount for each name: what a server counts that may become either."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
@@ -91,7 +91,7 @@ def added_amounts(before: Amounts, after: Amounts) -> dict[str, int]:
 
 
 def exceeded_limits(limits: Amounts, used: Amounts, asked: Amounts) -> list[ExceededLimit]:
-    """By name. What a request does not ask for it cannot exceed, however much is used."""
+    """By name. A request cannot exceed a limit to which it adds nothing, however much is used."""
     return [
         ExceededLimit(name, used.get(name, 0), asked[name], limits[name])
         for name in sorted(asked)
@@ -100,7 +100,7 @@ def exceeded_limits(limits: Amounts, used: Amounts, asked: Amounts) -> list[Exce
 
 
 def servers_that_fit(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
-    """How many servers, `most` at most, fit that count `one` each."""
+    """How many servers fit that each count `one`; at most `most`."""
     count = most
     for name, units in one.items():
         if units > 0 and limits.get(name, UNLIMITED) >= 0:
@@ -109,7 +109,7 @@ def servers_that_fit(limits: Amounts, used: Amounts, one: Amounts, most: int) ->
 
 
 def quota_message(found: list[ExceededLimit]) -> str:
-    """In the peer's words, which clients look for."""
+    """Nova's wording, which clients look for."""
     names = ", ".join(one.name for one in found)
     asked = ", ".join(str(one.asked) for one in found)
     used = ", ".join(str(one.used) for one in found)
@@ -117,16 +117,16 @@ def quota_message(found: list[ExceededLimit]) -> str:
     return f"Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}"
 
 
-#: The period of who names no start.
+#: The default length of the period.
 DEFAULT_PERIOD = timedelta(weeks=4)
 
-#: Nothing is before it.
+#: The earliest time that can be represented.
 _FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class ServerUsage:
-    """Amounts times hours."""
+    """Amounts multiplied by hours."""
 
     hours: float
     vcpus: float
@@ -135,7 +135,7 @@ class ServerUsage:
 
 
 def usage_period(start: datetime | None, end: datetime | None, now: datetime) -> tuple[datetime, datetime]:
-    """``[start, end)``; `DEFAULT_PERIOD` up to now where nothing is said. What is to come is not used yet."""
+    """``[start, end)``, by default the `DEFAULT_PERIOD` before now; never beyond now."""
     until = now if end is None else min(now, end)
     since = max(until, _FIRST + DEFAULT_PERIOD) - DEFAULT_PERIOD if start is None else start
     if since >= until:

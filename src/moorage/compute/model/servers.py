@@ -1,4 +1,4 @@
-"""Flavors, servers, hosts: the values that services and handlers pass around. What states mean: `lifecycle`."""
+"""Values that compute's packages share: flavors, servers, hosts, aggregates, actions. States are explained in `lifecycle`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,25 +7,25 @@ from enum import StrEnum
 
 from moorage.scheduler.server_groups import GroupPolicy
 
-#: Compute service binary: Nova's name, which clients filter by.
+#: Name of the compute service's binary in Nova, by which clients filter.
 COMPUTE_BINARY = "nova-compute"
 DEFAULT_ZONE = "nova"
-#: Queue of the jobs for `moorage.compute.scheduling.build_worker`; no host may be called so.
+#: Queue of the jobs for `moorage.compute.scheduling.build_worker`; no host may have this name.
 BUILD_QUEUE = "compute-build"
 #: Queue of the jobs for `moorage.compute.moves.migration_worker`.
 MOVE_QUEUE = "compute-moves"
-FORGET_IMAGE = "forget-image"  #: a job there: the image of a server that is no more goes
+FORGET_IMAGE = "forget-image"  #: a job there: delete the image of a deleted server
 JOB_BUILD = "build"  #: schedule the server, then have its host build it
-JOB_RELEASE = "release"  #: give the server's allocation back
-JOB_PUBLISH_STATUS = "publish-status"  #: tell Placement whether a host is disabled
-#: A host's job that is about none of its servers: see `provider_config_service`.
+JOB_RELEASE = "release"  #: release the server's allocation
+JOB_PUBLISH_STATUS = "publish-status"  #: publish to Placement whether a host is disabled
+#: A host job that concerns none of its servers: see `provider_config_service`.
 PROVIDER_CONFIG = "provider-config"
-JOB_FORGET_HOST = "forget-host"  #: take the providers of a host that is no more out of Placement
+JOB_FORGET_HOST = "forget-host"  #: delete the providers of a deleted host from Placement
 MAX_CONSOLE_BYTES = 64 * 1024
 
 
 class VmState(StrEnum):
-    """What the server is, apart from what is being done to it."""
+    """The stable state of a server, apart from operations in progress."""
 
     BUILDING = "building"
     ACTIVE = "active"
@@ -33,16 +33,16 @@ class VmState(StrEnum):
     SUSPENDED = "suspended"
     STOPPED = "stopped"
     RESCUED = "rescued"
-    RESIZED = "resized"  #: moved, and kept at its old place until that is confirmed
+    RESIZED = "resized"  #: moved; the old host keeps its disk until the move is confirmed
     SHELVED = "shelved"  #: off, with an image of its disk; still on its host
-    SHELVED_OFFLOADED = "shelved_offloaded"  #: an image, and on no host
+    SHELVED_OFFLOADED = "shelved_offloaded"  #: only an image, on no host
     SOFT_DELETED = "soft-delete"
     ERROR = "error"
     DELETED = "deleted"
 
 
 class TaskState(StrEnum):
-    """What is being done to the server."""
+    """The operation in progress on a server."""
 
     SCHEDULING = "scheduling"
     SPAWNING = "spawning"
@@ -75,7 +75,7 @@ class TaskState(StrEnum):
 
 
 class PowerState:
-    """Numbers as the Compute API shows them."""
+    """The numbers that the Compute API shows."""
 
     NONE = 0
     RUNNING = 1
@@ -106,7 +106,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a server is in ERROR. `details` are for administrators: they name hosts."""
+    """Why a server is in ERROR. `details` are for administrators, because they name hosts."""
 
     code: int
     message: str
@@ -128,12 +128,12 @@ class Placed:
 @dataclass(frozen=True)
 class Server:
     id: str
-    number: int  #: counts servers; names them on the host (``instance-0000002a``)
+    number: int  #: sequence number; part of the name on the host (``instance-0000002a``)
     name: str
     project_id: str
     user_id: str
     image_id: str | None
-    flavor: Flavor  #: as it was when the server was made
+    flavor: Flavor  #: a copy from when the server was created or resized
     vm_state: VmState
     task_state: TaskState | None
     power_state: int
@@ -154,18 +154,18 @@ class Server:
     locked_reason: str | None
     fault: Fault | None
     placed: Placed | None
-    devices: tuple[Mapping[str, str], ...]  #: what the host attached: ``{"pci_id": "0000:3b:00.0"}``
-    parked_at: datetime | None  #: since when it is shelved, or deleted softly
+    devices: tuple[Mapping[str, str], ...]  #: attached by the host: ``{"pci_id": "0000:3b:00.0"}``
+    parked_at: datetime | None  #: when it was shelved or soft-deleted
     parked_image_id: str | None  #: the image of its disk, while it is shelved
     created_at: datetime
     updated_at: datetime
     launched_at: datetime | None
     deleted_at: datetime | None
-    access_ipv4: str | None = None  #: where the outside reaches it, as its owner says; nothing here reads it
+    access_ipv4: str | None = None  #: external address, set by the owner; not used here
     access_ipv6: str | None = None
-    disk_config: str | None = None  #: AUTO or MANUAL, as its owner said
-    image_properties: Mapping[str, str] | None = None  #: the image's, when the server was made
-    key_data: str | None = None  #: of the keypair `key_name`, as it was when the server was made or rebuilt with it
+    disk_config: str | None = None  #: AUTO or MANUAL, set by the owner
+    image_properties: Mapping[str, str] | None = None  #: the image's, when the server was created or rebuilt
+    key_data: str | None = None  #: public key of `key_name`, when the server was created or rebuilt with it
 
     @property
     def instance_name(self) -> str:
@@ -174,7 +174,7 @@ class Server:
 
 @dataclass(frozen=True)
 class HostReport:
-    """What an agent says of its host at each heartbeat."""
+    """What an agent reports about its host."""
 
     name: str
     provider_uuid: str
@@ -186,13 +186,13 @@ class HostReport:
     local_gb: int
     devices: int
     cpu_info: Mapping[str, object] = field(default_factory=dict)
-    #: What it can do of what not every hypervisor can: `moorage.agent.virt.driver.Capability`.
+    #: Optional features of its hypervisor: `moorage.agent.virt.driver.Capability`.
     capabilities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Host:
-    """A compute host and its service. The hypervisor's uuid is that of its root provider, as in Nova."""
+    """A compute host and its service. As in Nova, the hypervisor's uuid is that of the root provider."""
 
     number: int  #: its id before microversion 2.53
     service_uuid: str
@@ -209,7 +209,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """`metadata` holds the zone too, under ``availability_zone``."""
+    """`metadata` includes the availability zone, under ``availability_zone``."""
 
     id: int
     uuid: str
@@ -226,7 +226,7 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class ActionEvent:
-    """One step of an action. `result` is None while it goes on, then Success or Error."""
+    """One step of an action. `result`: None while in progress, then Success or Error."""
 
     name: str
     host: str | None
@@ -238,7 +238,7 @@ class ActionEvent:
 
 @dataclass(frozen=True)
 class Action:
-    """Something that was done to a server; `request_id` names it on the wire."""
+    """An operation that was requested for a server; the API identifies it by `request_id`."""
 
     id: str
     server_id: str
@@ -264,7 +264,7 @@ class Keypair:
 
 @dataclass(frozen=True)
 class ServerGroup:
-    """`policy_rules`: ``{"max_server_per_host": 2}``, with anti-affinity only. `members`: ids of servers that are there."""
+    """`rules`: ``{"max_server_per_host": 2}``, with anti-affinity only. `members`: ids of existing servers."""
 
     id: str
     name: str

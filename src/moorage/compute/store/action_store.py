@@ -1,4 +1,4 @@
-"""What was done to servers: actions and their events, as ``os-instance-actions`` shows them."""
+"""Actions on servers and their events in SQL, as ``os-instance-actions`` shows them."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, select, update
 from moorage.compute.model.servers import Action, ActionEvent
 from moorage.compute.store.tables import action_events, actions
 
-#: MariaDB's TEXT holds 65,535 bytes, and a reader wants less.
+#: MariaDB's TEXT holds 65,535 bytes; readers need less.
 MAX_DETAILS = 8192
 
 _INSERT = insert(actions)
@@ -46,12 +46,12 @@ _TOUCH_ALL = (
 
 
 def begin_action(connection: Connection, action: Action) -> None:
-    """`action.events` are not stored here: see `begin_event`."""
+    """Inserts the action; its `events` are not stored here (see `begin_event`)."""
     connection.execute(_INSERT, _values(action))
 
 
 def begin_actions(connection: Connection, actions: Sequence[Action], event: str, now: datetime) -> None:
-    """New ones, each with its first event."""
+    """Inserts new actions, each with its first event."""
     connection.execute(_INSERT, [_values(action) for action in actions])
     events = [{"action_id": action.id, "name": event, "host": None, "started_at": now} for action in actions]
     connection.execute(_EVENT_INSERT, events)
@@ -66,13 +66,13 @@ def _values(action: Action) -> dict[str, Any]:
 
 
 def begin_event(connection: Connection, action_id: str, name: str, host: str | None, now: datetime) -> None:
-    """Begun twice, by a job that was run again, it is still one event."""
+    """Does nothing if the event exists: a job that runs again begins it twice."""
     if connection.execute(_EVENT, {"of_action": action_id, "of_name": name}).one_or_none() is None:
         connection.execute(_EVENT_INSERT, {"action_id": action_id, "name": name, "host": host, "started_at": now})
 
 
 def finish_event(connection: Connection, action_id: str, name: str, now: datetime, *, error: str | None = None) -> None:
-    """Ends the event (begun here where it was not), and with `error` marks its action as failed."""
+    """Ends the event, which is inserted if missing; with `error`, marks its action as failed."""
     begin_event(connection, action_id, name, None, now)
     values = {
         "finished_at": now,
@@ -86,8 +86,9 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
 
 
 def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
-    """Of several actions the event `ended` has succeeded and `begun` begins on a host, {action id: host}: as
-    `finish_event` and `begin_event` for each, in a few statements for all.
+    """For several actions, {action id: host}: event `ended` has succeeded, and event `begun` begins on that host.
+
+    As `finish_event` and `begin_event` for each action, in a few statements for all.
     """
     every = {"of_actions": list(hosts)}
     there = {(row.action_id, row.name) for row in connection.execute(_AMONG, every | {"names": [ended, begun]})}
@@ -104,7 +105,7 @@ def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: s
 
 
 def actions_of(connection: Connection, server_id: str) -> list[Action]:
-    """Newest first, without their events."""
+    """Newest first, without events."""
     return [_action(row, ()) for row in connection.execute(_OF_SERVER, {"of_server": server_id})]
 
 

@@ -1,4 +1,4 @@
-"""Flavors, and who may use the private ones, in SQL."""
+"""Flavors and their access lists in SQL."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -38,7 +38,7 @@ def insert_flavor(connection: Connection, flavor: Flavor, now: datetime) -> None
 
 
 def flavor(connection: Connection, flavor_id: str, *, visible_to: str | None = None) -> Flavor | None:
-    """With `visible_to` a project: only if it is public or shared with that project."""
+    """`visible_to`, a project: None unless the flavor is public or shared with that project."""
     if visible_to is None:
         row = connection.execute(_BY_ID, {"of_id": flavor_id}).one_or_none()
     else:
@@ -57,7 +57,7 @@ def flavor_by_name(connection: Connection, name: str) -> Flavor | None:
 
 
 def all_flavors(connection: Connection, *, visible_to: str | None = None) -> list[Flavor]:
-    """By id; with `visible_to` as in `flavor`."""
+    """By id; `visible_to` as in `flavor`."""
     rows = connection.execute(_ALL) if visible_to is None else connection.execute(_VISIBLE, {"of_project": visible_to})
     return [_flavor(row) for row in rows]
 

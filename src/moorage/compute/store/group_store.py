@@ -46,7 +46,7 @@ _MEMBERS = (
 
 
 def _others(host: ColumnElement[Any]) -> Select[Any]:
-    """(server, host) of the other members, with their moves that are not over."""
+    """(server, host) of the other members, with their open moves."""
     return (
         select(servers.c.id, host.label("host"))
         .select_from(server_group_members)
@@ -57,7 +57,7 @@ def _others(host: ColumnElement[Any]) -> Select[Any]:
 
 
 def _by_host(*places: Select[Any]) -> Select[Any]:
-    """(root, how many of the servers in `selection`), each server once on a host."""
+    """(root uuid, number of servers) from the union of `places`; a server counts once per host."""
     at = union(*places).subquery()
     return (
         select(hosts.c.provider_uuid, func.count(at.c.id.distinct()).label("here"))
@@ -67,9 +67,9 @@ def _by_host(*places: Select[Any]) -> Select[Any]:
 
 
 _GOES = and_(moves.c.dest_host.is_not(None), moves.c.status.in_(sorted(STATUSES_TOWARDS_DESTINATION)))
-#: Where the others will be if all goes well.
+#: Hosts of the other members after their moves succeed.
 _WILL_BE = _by_host(_others(case((_GOES, moves.c.dest_host), else_=servers.c.host)))
-#: Where the others are, go to, or may come back to.
+#: Hosts on which the other members are, to which they move, or to which they may return.
 _MAY_BE = _by_host(_others(servers.c.host), _others(moves.c.dest_host), _others(moves.c.source_host))
 
 
@@ -84,7 +84,7 @@ def insert_group(connection: Connection, group: ServerGroup) -> None:
 
 
 def group(connection: Connection, group_id: str, *, lock: bool = False) -> ServerGroup | None:
-    """With its members; locked until the transaction ends where `lock` says so."""
+    """With its members; with `lock`, locked until the transaction ends."""
     statement = _BY_ID.with_for_update() if lock else _BY_ID
     row = connection.execute(statement, {"of_id": group_id}).one_or_none()
     return None if row is None else _with_members(connection, [row])[0]
@@ -95,7 +95,7 @@ def group_ids_of(connection: Connection, server_id: str) -> list[str]:
 
 
 def groups(connection: Connection, project_id: str | None) -> list[ServerGroup]:
-    """Oldest first; None: of all projects."""
+    """Oldest first; None: all projects."""
     wanted = _ALL if project_id is None else _ALL.where(server_groups.c.project_id == project_id)
     return _with_members(connection, connection.execute(wanted).all())
 
@@ -115,9 +115,7 @@ def add_member(connection: Connection, group_id: str, server_id: str) -> None:
 def view_of(
     connection: Connection, server_id: str, *, lock: bool = False, hinted: object = None
 ) -> ServerGroupView | None:
-    """The server's group as the scheduler sees it: where the others are, and those that move will or may be. None for a
-    server in no group; of one that is not there the group that is `hinted`.
-    """
+    """The server's group as the scheduler sees it, or None. For a server that does not exist yet: the group in `hinted`."""
     statement = _OF_SERVER.with_for_update() if lock else _OF_SERVER
     row = connection.execute(statement, {"of_server": server_id}).one_or_none()
     if row is None and isinstance(hinted, str) and is_uuid(hinted):

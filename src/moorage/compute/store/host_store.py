@@ -20,7 +20,7 @@ _BY_PROVIDERS = (
     select(hosts.c.provider_uuid)
     .where(hosts.c.provider_uuid.in_(bindparam("of_providers", expanding=True)))
     .order_by(hosts.c.number)
-    # Against a deletion, on PostgreSQL not against a heartbeat.
+    # Blocks deletions; on PostgreSQL it does not block heartbeats.
     .with_for_update(read=True, key_share=True)
 )
 _INSERT = insert(hosts)
@@ -52,7 +52,7 @@ _MEMBER_DELETE = delete(aggregate_hosts).where(
 
 
 def register(connection: Connection, report: HostReport, new_service_uuid: str, now: datetime) -> bool:
-    """The heartbeat of a host; True when it is new. Raises `Conflict` for a provider that is another host's."""
+    """Inserts or updates the host with a heartbeat; True for a new host. Raises `Conflict` for another host's provider."""
     other = connection.execute(_BY_PROVIDER, {"of_provider": report.provider_uuid}).scalar()
     if other not in (None, report.name):
         raise Conflict(
@@ -72,7 +72,7 @@ def register(connection: Connection, report: HostReport, new_service_uuid: str, 
 
 
 def beat(connection: Connection, names: Sequence[str], moment: datetime) -> int:
-    """Heartbeats of hosts that are there already; how many are."""
+    """Records heartbeats of existing hosts; returns their number."""
     return connection.execute(_BEAT, {"names": names, "moment": moment}).rowcount
 
 
@@ -82,18 +82,18 @@ def host(connection: Connection, name: str) -> Host | None:
 
 
 def lock_host(connection: Connection, name: str) -> Host | None:
-    """The host as it is, and as it stays until this transaction ends."""
+    """The host, locked until the transaction ends."""
     row = connection.execute(_BY_NAME.with_for_update(), {"of_name": name}).one_or_none()
     return None if row is None else host_of(row)
 
 
 def keep_hosts(connection: Connection, provider_uuids: Collection[str]) -> set[str]:
-    """Those root providers whose hosts are there; the hosts stay there until this transaction ends."""
+    """The root providers whose hosts exist; these hosts cannot be deleted until the transaction ends."""
     return set(connection.execute(_BY_PROVIDERS, {"of_providers": sorted(provider_uuids)}).scalars())
 
 
 def delete_host(connection: Connection, name: str) -> None:
-    """From its aggregates too."""
+    """Also removes it from its aggregates."""
     connection.execute(_MEMBERSHIPS_DELETE, {"of_host": name})
     connection.execute(_DELETE, {"of_name": name})
 
@@ -103,12 +103,12 @@ def all_hosts(connection: Connection) -> list[Host]:
 
 
 def down_since(connection: Connection, moment: datetime) -> list[str]:
-    """Names of hosts that were not heard of since then, or are forced down."""
+    """Names of hosts without a heartbeat since then, or forced down."""
     return list(connection.execute(_DOWN, {"moment": moment}).scalars())
 
 
 def set_service(connection: Connection, name: str, **values: Any) -> None:
-    """`is_enabled`, `disabled_reason`, `forced_down`."""
+    """`values`: `is_enabled`, `disabled_reason`, `forced_down`."""
     connection.execute(_UPDATE.values(**values), {"of_name": name})
 
 
@@ -128,7 +128,7 @@ def lock_aggregate(connection: Connection, aggregate_id: int) -> Aggregate | Non
 
 
 def insert_aggregate(connection: Connection, uuid: str, name: str, metadata: Mapping[str, str], now: datetime) -> int:
-    """The new aggregate's id. Raises `Conflict` for a name that is taken."""
+    """Returns the id of the new aggregate. Raises `Conflict` for a name that exists."""
     values = {"uuid": uuid, "name": name, "metadata": dict(metadata), "created_at": now}
     try:
         return inserted_id(connection.execute(_AGGREGATE_INSERT, values))
@@ -159,12 +159,12 @@ def remove_member(connection: Connection, aggregate_id: int, name: str) -> bool:
 
 
 def zones(connection: Connection) -> dict[str, str]:
-    """{host: availability zone}, only of hosts that an aggregate puts into one."""
+    """{host: availability zone}, only for hosts in an aggregate with a zone."""
     return {name: one.zone for one in all_aggregates(connection) if one.zone for name in one.hosts}
 
 
 def has_zone(connection: Connection, zone: str) -> bool:
-    """Whether an aggregate puts a host into it. Reads aggregates, however many hosts they have."""
+    """Whether an aggregate with this zone has a host. Reads aggregates only, however many hosts they have."""
     return any(_aggregate(row, []).zone == zone for row in connection.execute(_WITH_HOSTS))
 
 

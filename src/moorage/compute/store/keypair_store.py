@@ -1,4 +1,4 @@
-"""Keypairs in SQL: the public halves, by user and name."""
+"""Key pairs in SQL: public keys by user and name."""
 
 from dataclasses import asdict
 
@@ -27,9 +27,9 @@ def keypair(connection: Connection, user_id: str, name: str) -> Keypair | None:
 
 
 def public_key(connection: Connection, user_id: str, name: str | None) -> str | None:
-    """What a server that the user makes or rebuilds with the keypair `name` is told; None without a name.
+    """The public key for a server that the user creates or rebuilds with the key pair `name`; None without a name.
 
-    Raises `Invalid` where the user has no such keypair.
+    Raises `Invalid` if the user has no such key pair.
     """
     if name is None:
         return None
@@ -44,7 +44,7 @@ def count(connection: Connection, user_id: str) -> int:
 
 
 def insert_keypair(connection: Connection, pair: Keypair) -> None:
-    """Raises `Conflict` for a name that the user has already."""
+    """Raises `Conflict` for a name that the user already has."""
     try:
         connection.execute(_INSERT, asdict(pair))
     except IntegrityError as error:

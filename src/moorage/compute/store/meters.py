@@ -1,6 +1,6 @@
-"""What Prometheus is told of compute: hosts, servers, jobs, and what came of looking for hosts.
+"""Prometheus metrics of compute: hosts, servers, jobs, and outcomes of scheduling.
 
-The page for operators is `docs/reference/metrics.md`.
+The page for operators is `docs/guides/metrics.md`.
 """
 
 from collections.abc import Iterator
@@ -27,19 +27,19 @@ _FAMILIES = (
 
 
 class Scheduled(StrEnum):
-    """What came of looking for a host for a new server."""
+    """Outcomes of the host search for a new server."""
 
     PLACED = "placed"
     NO_CAPACITY = "no_capacity"  #: Placement has no candidate
-    FILTERED = "filtered"  #: Placement has some, and the scheduler's filters took all of them
-    OVERTAKEN = "overtaken"  #: all claims went to others who were quicker
-    REFUSED = "refused"  #: the flavor or the image asks for what nothing could give
-    EXHAUSTED = "exhausted"  #: the build failed on a host, and no other would have it
+    FILTERED = "filtered"  #: Placement has candidates, but the scheduler's filters rejected all of them
+    OVERTAKEN = "overtaken"  #: all claims were overtaken by others
+    REFUSED = "refused"  #: no host could ever satisfy the flavor or the image
+    EXHAUSTED = "exhausted"  #: the build failed on a host, and no other host was found
     GAVE_UP = "gave_up"  #: Placement did not answer, or the builder died, each time
 
 
 def outcome_of(reasons: Reasons) -> Scheduled:
-    """Of a search that found no host, what took the last of them."""
+    """The outcome of a search that found no host: what excluded the last hosts."""
     if reasons.refused_claims:
         return Scheduled.OVERTAKEN
     if reasons.rejected:
@@ -63,7 +63,7 @@ class ComputeMeters:
 
 
 def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_window_s: float) -> None:
-    """`up_window_s`: a host that was silent for longer is down."""
+    """`up_window_s`: a host without a heartbeat for longer is down."""
 
     def samples(connection: Connection) -> Iterator[GaugeSample]:
         now = clock.now()

@@ -1,4 +1,7 @@
-"""Moves in SQL. All functions work inside the caller's transaction; the server's row is locked before its move changes."""
+"""Moves in SQL, and their listing for the API, which includes finished ones.
+
+All functions run in the caller's transaction; lock the server's row before its move changes.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +18,7 @@ from moorage.compute.store.tables import moves
 
 _BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
 _OPEN = select(moves).where(moves.c.server_id == bindparam("of_server"), moves.c.is_open).order_by(moves.c.number)
-#: Whether a server was evacuated from the host ``of_host``, or is being, or was deleted, that may still be there.
+#: Whether the host ``of_host`` may still have a server that was evacuated from it, or deleted while it was down.
 HAS_LEFTOVERS = (
     select(moves.c.id)
     .where(
@@ -31,7 +34,7 @@ _OF_HOST = select(moves).where(
 
 
 def insert_move(connection: Connection, move: Move) -> None:
-    """`move.number` is given by the database and ignored here."""
+    """`move.number` is assigned by the database."""
     values = asdict(move)
     del values["number"]
     connection.execute(insert(moves), values)
@@ -48,7 +51,7 @@ def open_moves(connection: Connection, server_id: str) -> list[Move]:
 
 
 def open_moves_of_host(connection: Connection, host: str) -> list[Move]:
-    """From it and to it."""
+    """From the host and to it."""
     return [_move(row) for row in connection.execute(_OF_HOST.order_by(moves.c.number), {"of_host": host})]
 
 
@@ -78,11 +81,11 @@ def _move(row: Row[Any]) -> Move:
     return Move(**values)
 
 
-#: What the peer calls migrations.
+#: The kinds that Nova lists as migrations.
 SHOWN_KINDS = frozenset(MoveKind) - {MoveKind.UNSHELVE, MoveKind.DELETION, MoveKind.FAILED_BUILD}
 
 _LIST_MIGRATIONS = select(moves).where(moves.c.kind.in_(sorted(SHOWN_KINDS))).order_by(moves.c.number.desc())
-#: What a list can be narrowed to, and the column behind it.
+#: {filter of the list: its column}
 _MIGRATION_COLUMNS = {
     "instance_uuid": moves.c.server_id,
     "source_compute": moves.c.source_host,
@@ -111,7 +114,7 @@ class Migration:
 
 
 def migrations(connection: Connection, wanted: Mapping[str, str]) -> list[Migration]:
-    """Newest first. `wanted` by `MIGRATION_FILTERS`; ``host`` is either end."""
+    """Newest first. `wanted`: {name in `MIGRATION_FILTERS`: value}; ``host`` matches either end."""
     conditions = [_MIGRATION_COLUMNS[name] == value for name, value in wanted.items() if name in _MIGRATION_COLUMNS]
     if (host := wanted.get("host")) is not None:
         conditions.append(or_(moves.c.source_host == host, moves.c.dest_host == host))

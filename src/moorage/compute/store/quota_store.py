@@ -1,11 +1,12 @@
-"""What servers count against the limits of their project, kept beside them in SQL, so that nobody counts them all.
+"""Limits of projects, and the recorded usage of their servers, in SQL.
 
-`quota_locks.used` of a project is the sum of `servers.counted` of its servers: always, for both are written in one
-transaction under the project's lock. A server whose `is_counted` is false may count something else by now. Whoever
-changes a server so (`store.update_server`), or a move of it (`move_store`), says that in the same statement or
-transaction, and needs no lock of the project for it; who next counts under the lock brings the few of those up to date.
+`quota_locks.used` of a project is always the sum of `servers.counted` of its servers, because both are written in one
+transaction under the project's lock. A server whose `is_counted` is false may count something else by now: every change
+of a server (`server_store.update_server`) or of a move (`move_store`) that may alter its count clears the mark in the
+same statement or transaction, without the project's lock. The next request that holds the lock updates these few
+servers, so nobody has to count all.
 
-All functions work inside the caller's transaction. Not here: what a flavor counts (`quota_service`).
+All functions run in the caller's transaction. Not here: what a flavor counts (`quota_service`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 from moorage.compute.model.servers import Flavor, VmState
 from moorage.compute.store.tables import moves, quota_locks, quotas, servers
 
-#: Servers that are brought up to date in one transaction; the others are counted, and written down by the next ones.
+#: Maximum number of servers updated in one transaction; the others are counted now and updated by later ones.
 MOST = 500
 
 _USED = select(quota_locks.c.used).where(quota_locks.c.project_id == bindparam("of_project"))
@@ -27,7 +28,7 @@ _SET_USED = update(quota_locks).where(quota_locks.c.project_id == bindparam("of_
 _UNCOUNTED = select(servers.c.id, servers.c.flavor, servers.c.vm_state, servers.c.task_state, servers.c.counted).where(
     servers.c.project_id == bindparam("of_project"), servers.c.is_counted == false()
 )
-#: Who changes one of them now says again that it is not counted: it is left to the next one, and waited for by nobody.
+#: Skips rows that other transactions change now: those clear the mark again, and the next request updates them.
 _TO_COUNT = _UNCOUNTED.order_by(servers.c.number).limit(MOST).with_for_update(skip_locked=True)
 _MOVING = select(moves.c.server_id, moves.c.old_flavor, moves.c.new_flavor).where(
     moves.c.server_id.in_(bindparam("ids", expanding=True)), moves.c.is_open
@@ -47,18 +48,18 @@ _UNCOUNT_MOVED = (
 
 @dataclass(frozen=True)
 class Uncounted:
-    """A server that may count something else than `counted`. `migration_workflow`: (flavor before, after) of those that are open."""
+    """A server that may count something other than `counted`. `moves`: (old flavor, new flavor) of its open moves."""
 
     id: str
     flavor: Flavor
     is_deleted: bool
-    is_offloaded: bool  #: an image: it holds nothing until it is on its way back to a host
+    is_offloaded: bool  #: only an image: it holds nothing until it is unshelved
     counted: Mapping[str, int]
     moves: Sequence[tuple[Flavor, Flavor]]
 
 
 def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
-    """What `counted` of its servers comes to. Until this transaction ends nobody else counts in order to add to it."""
+    """The sum of `counted` of its servers. Locks the project until the transaction ends."""
     found = connection.execute(_LOCK, {"of_project": project_id}).one_or_none()
     if found is None:
         connection.execute(_insert_lock(connection.dialect), {"project_id": project_id})
@@ -80,22 +81,22 @@ def uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
 
 
 def lock_uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
-    """Those that nobody else changes now, `MOST` at most; nobody does until this transaction ends."""
+    """At most `MOST` uncounted servers that no other transaction changes now; locked until the transaction ends."""
     return list(_found(connection, connection.execute(_TO_COUNT, {"of_project": project_id}).all()))
 
 
 def set_counted(connection: Connection, counted: Mapping[str, Mapping[str, int]]) -> None:
-    """{id of a server that is locked: what it counts}"""
+    """{id of a locked server: what it counts}"""
     connection.execute(_COUNTED, [{"of_id": one, "what": dict(counts)} for one, counts in counted.items()])
 
 
 def uncount(connection: Connection, server_id: str) -> None:
-    """A move of it begins."""
+    """A move of the server begins."""
     connection.execute(_UNCOUNT, {"of_id": server_id})
 
 
 def uncount_moved(connection: Connection, move_id: str) -> None:
-    """The move ends: of the server that it is about."""
+    """The move ends; clears the mark of its server."""
     connection.execute(_UNCOUNT_MOVED, {"of_move": move_id})
 
 
@@ -122,7 +123,7 @@ def _moves_of(connection: Connection, ids: Collection[str]) -> dict[str, list[tu
 
 
 def _insert_lock(dialect: Dialect) -> Executable:
-    """Nothing happens where it is there."""
+    """Inserts the project's row unless it exists."""
     if dialect.name == "sqlite":
         return sqlite.insert(quota_locks).on_conflict_do_nothing(index_elements=["project_id"])
     if dialect.name == "postgresql":
@@ -130,7 +131,7 @@ def _insert_lock(dialect: Dialect) -> Executable:
     return mysql.insert(quota_locks).on_duplicate_key_update(project_id=quota_locks.c.project_id)
 
 
-#: In place of a project: the limits of projects that have none of their own.
+#: Stands for a project: the limits of all projects without limits of their own.
 ALL_PROJECTS = ""
 
 _LIMITS_OF_PROJECT = select(quotas.c.name, quotas.c.units).where(quotas.c.project_id == bindparam("of_project"))
@@ -145,18 +146,18 @@ _DELETE_LIMITS = delete(quotas).where(quotas.c.project_id == bindparam("of_proje
 
 
 def limits_of(connection: Connection, project_id: str) -> dict[str, int]:
-    """Those that were set."""
+    """The limits that were set for the project."""
     return {row.name: row.units for row in connection.execute(_LIMITS_OF_PROJECT, {"of_project": project_id})}
 
 
 def limits_in_force(connection: Connection, project_id: str) -> dict[str, int]:
-    """Those of the project, and those of projects that have none of their own, where it has none."""
+    """The project's limits, and those of `ALL_PROJECTS` where it has none."""
     rows = connection.execute(_LIMITS_IN_FORCE, {"of_project": project_id}).all()
     return {row.name: row.units for row in sorted(rows, key=lambda row: row.project_id != ALL_PROJECTS)}
 
 
 def set_limits(connection: Connection, project_id: str, limits: Mapping[str, int]) -> None:
-    """The others stay. Under the project's lock: two that set the same limit would both insert it."""
+    """Other limits stay. Requires the project's lock: two concurrent calls would both insert a limit."""
     for name, units in limits.items():
         key = {"of_project": project_id, "of_name": name}
         if connection.execute(_UPDATE_LIMIT.values(units=units), key).rowcount == 0 and name not in limits_of(

@@ -1,4 +1,4 @@
-"""What the scheduler asks of the compute database: about few hosts, or about all by aggregates and by open jobs only."""
+"""What the scheduler reads from the compute database: full state of a few hosts, or exceptions among all of them."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from moorage.scheduler.filters import HostState
 from moorage.scheduler.prefilters import ZONE_KEY, AggregateView
 from moorage.scheduler.weighers import WEIGHERS, multipliers_in
 
-#: A row for each aggregate that a host is in, one for a host in none; what of a host decides whether it will do.
+#: The state that filters need: one row per aggregate of a host, one row for a host in none.
 _BY_ROOTS = (
     select(
         hosts.c.provider_uuid,
@@ -55,24 +55,24 @@ _FAILED = insert(build_failures)
 _SUCCEEDED = delete(build_failures).where(build_failures.c.host == bindparam("of_host"))
 
 
-#: Values in one list of a statement: psycopg remembers how it translated statements with up to so many parameters, and
-#: parses longer ones each time, which takes longer than the database needs for them.
+#: Maximum number of values in one list of a statement. psycopg caches the translation of statements with up to this
+#: many parameters; longer ones are parsed each time, which takes longer than the database needs.
 AT_ONCE = 50
 
 
 @dataclass(frozen=True)
 class UnusualHosts:
-    """Of all hosts, what is not usual, by root. It is little, however many hosts there are."""
+    """Exceptions among all hosts, by root uuid: few rows, however many hosts there are."""
 
     open_jobs: dict[str, int]
     failed_builds: dict[str, int]
-    multipliers: dict[str, dict[str, float]]  #: of hosts in aggregates whose metadata has some
+    multipliers: dict[str, dict[str, float]]  #: {weigher: number} for hosts in aggregates with such metadata
 
 
 def host_states(
     connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
 ) -> dict[str, HostState]:
-    """{root: its host}; trees that are no hosts of ours are not there. `is_up`: (forced down?, heard of at)."""
+    """{root uuid: host state}, without roots that are no hosts of this service. `is_up`: (forced down, heartbeat) -> bool."""
     found: dict[str, HostState] = {}
     for some in _chunks(roots):
         for row in connection.execute(_BY_ROOTS, {"roots": some}):
@@ -88,7 +88,7 @@ def host_states(
 
 
 def _in_aggregate(host: HostState, metadata: Mapping[str, str]) -> HostState:
-    """A host is in several aggregates, and what each of them says holds."""
+    """Adds the metadata of one of the host's aggregates; values from several aggregates all count."""
     values = {key: host.metadata.get(key, frozenset()) | {value} for key, value in metadata.items()}
     return replace(host, zone=metadata.get(ZONE_KEY) or host.zone, metadata={**host.metadata, **values})
 
@@ -96,7 +96,7 @@ def _in_aggregate(host: HostState, metadata: Mapping[str, str]) -> HostState:
 def host_state(
     name: str, root: str, zone: str, kind: str, cpu_info: Mapping[str, Any], *, is_up: bool, is_enabled: bool
 ) -> HostState:
-    """`kind`: of its hypervisor. One that is simulated does for images of any kind."""
+    """`kind`: the hypervisor type; a simulated hypervisor accepts images for any type."""
     arch = cpu_info.get("arch")
     return HostState(
         name=name,
@@ -110,7 +110,7 @@ def host_state(
 
 
 def _chunks(values: Collection[str]) -> Iterator[list[str]]:
-    """As many as one statement asks for."""
+    """Lists of at most `AT_ONCE` values."""
     every = list(values)
     for start in range(0, len(every), AT_ONCE):
         yield every[start : start + AT_ONCE]
@@ -121,7 +121,7 @@ def aggregate_views(connection: Connection) -> list[AggregateView]:
 
 
 def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) -> UnusualHosts:
-    """`weighers`: whose multipliers count."""
+    """`weighers`: names whose multipliers count."""
     return UnusualHosts(
         {row.provider_uuid: row.number for row in connection.execute(_OPEN_JOBS)},
         {row.provider_uuid: row.number for row in connection.execute(_FAILURES)},
@@ -130,7 +130,7 @@ def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) 
 
 
 def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str, dict[str, float]]:
-    """Where a host is in several such aggregates the least number holds, as in Nova."""
+    """For a host in several such aggregates the smallest number applies, as in Nova."""
     rows = connection.execute(_AGGREGATES)
     special = {row.id: found for row in rows if (found := multipliers_in(row.metadata, weighers))}
     if not special:
@@ -144,7 +144,7 @@ def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str,
 
 
 def note_build(connection: Connection, host: str, now: datetime, *, succeeded: bool) -> None:
-    """A build ended on `host`."""
+    """Records the end of a build on `host`."""
     if succeeded:
         connection.execute(_SUCCEEDED, {"of_host": host})
     elif not connection.execute(_FAILED_AGAIN, {"of_host": host, "now": now}).rowcount:

@@ -1,9 +1,10 @@
-"""Servers, their consoles and jobs in SQL. All functions work inside the caller's transaction.
+"""Servers, their consoles and jobs in SQL. All functions run in the caller's transaction.
 
-A change of a server's state goes: `lock_server`, decide, `update_server`. The row lock is what makes the decision
-hold until the commit, on SQLite as well (a writing transaction is the only one there).
+To change the state of a server: `lock_server`, decide, `update_server`. The row lock keeps the decision valid until the
+commit, on SQLite as well, where only one transaction writes at a time.
 
-Not here: flavors and keypairs (`flavor_store`), hosts and aggregates (`host_store`), actions (`action_store`).
+Not here: flavors and key pairs (`flavor_store`, `keypair_store`), hosts and aggregates (`host_store`), actions
+(`action_store`).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,17 +18,17 @@ from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Lock
 from moorage.compute.store.tables import consoles, jobs, servers
 from moorage.jobs.store import JobStore
 
-#: A host that dies of a job must not die of it for ever: it is given up after this many claims.
+#: A job is given up after this many claims, so that a job that kills its host does not do so for ever.
 MAX_HOST_ATTEMPTS = 10
 
-#: An administrator's password, and what an owner wrote for the guest, which often has one in it.
+#: The administrator's password, and the owner's user data, which often contain one.
 _SECRETS = (("password",), ("server", "guest", "user_data"))
 
 HOST_JOBS = JobStore(jobs, max_attempts=MAX_HOST_ATTEMPTS, secrets=_SECRETS)
-#: What `build_worker` does is never given up by the store: an allocation must be given back, however long it takes.
+#: Jobs of `build_worker` are never given up by the store: an allocation must be released, however long it takes.
 BUILD_JOBS = JobStore(jobs)
 
-#: What servers can be sorted by, and the column behind it.
+#: {sort key of the API: column}
 SORT_COLUMNS = {
     "created_at": servers.c.created_at,
     "updated_at": servers.c.updated_at,
@@ -87,7 +88,7 @@ _CONSOLE_UPDATE = update(consoles).where(consoles.c.server_id == bindparam("of_i
 
 @dataclass(frozen=True)
 class ServerQuery:
-    """What SQL decides of a list of servers; None means any."""
+    """The conditions of a server list that SQL evaluates; None means any."""
 
     project_id: str | None = None
     user_id: str | None = None
@@ -97,15 +98,15 @@ class ServerQuery:
     uuids: Sequence[str] | None = None
     vm_states: Sequence[VmState] | None = None
     deleted: bool = False
-    softly_deleted: bool = False  #: those too that can be restored
+    softly_deleted: bool = False  #: include soft-deleted servers
     changed_since: datetime | None = None
     changed_before: datetime | None = None
     sort: Sequence[tuple[str, bool]] = ()  #: (key of SORT_COLUMNS, descending?)
 
 
 def insert_servers(connection: Connection, new: Sequence[Server], counted: Mapping[str, int] | None = None) -> None:
-    """`server.number` is given by the database and ignored here. `counted`: what each counts, if the caller has added
-    that to what the project uses (`usage_store`).
+    """`server.number` is assigned by the database. `counted`: what each counts, if the caller has added it to the project's
+    usage (`quota_store`).
     """
     connection.execute(_INSERT, [_row(server, counted) for server in new])
 
@@ -124,30 +125,30 @@ def server(connection: Connection, server_id: str) -> Server | None:
 
 
 def servers_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Server]:
-    """{id: server}, of those that there are."""
+    """{id: server} for existing servers."""
     return {row.id: _server(row) for row in connection.execute(_BY_IDS, {"ids": list(ids)})}
 
 
 def hosts_of_servers(connection: Connection, ids: Collection[str], project_id: str) -> set[str]:
-    """Where those of them are that are the project's and anywhere."""
+    """Hosts of those servers that exist, have a host, and belong to the project."""
     return set(connection.execute(_HOSTS_OF, {"ids": list(ids), "of_project": project_id}).scalars())
 
 
 def lock_server(connection: Connection, server_id: str) -> Server | None:
-    """The server as it is, and as it stays until this transaction ends."""
+    """The server, locked until the transaction ends."""
     row = connection.execute(_LOCK, {"of_id": server_id}).one_or_none()
     return None if row is None else _server(row)
 
 
 def lock_servers(connection: Connection, ids: Collection[str]) -> dict[str, Server]:
-    """As `lock_server`, {id: server}; locked in one order whoever asks."""
+    """As `lock_server`, {id: server}; always locked in the same order."""
     return {row.id: _server(row) for row in connection.execute(_LOCK_ALL, {"ids": list(ids)})}
 
 
 def assign_servers(
     connection: Connection, places: Mapping[str, tuple[str, Placed]], task_state: TaskState | None, now: datetime
 ) -> None:
-    """{server id: (host, what was claimed there)} of servers that the caller has locked."""
+    """{server id: (host, claimed candidate)} for servers that the caller has locked."""
     values = [
         {"of_id": server_id, "at": host, "task": task_state, "what": _document(placed), "now": now}
         for server_id, (host, placed) in places.items()
@@ -161,13 +162,13 @@ def update_server(connection: Connection, server_id: str, now: datetime, **value
         if values.get(name) is not None:
             values[name] = _document(values[name])
     counting = () if (mark := _is_counted_after(values)) is None else ((servers.c.is_counted, mark),)
-    # MariaDB sets one column after the other: the mark goes by the state that the server was in.
+    # MariaDB sets columns in order, and the mark depends on the state before the change.
     changed = (*counting, (servers.c.updated_at, now), *((servers.c[name], value) for name, value in values.items()))
     connection.execute(_UPDATE.ordered_values(*changed), {"of_id": server_id})
 
 
 def _is_counted_after(values: Mapping[str, Any]) -> ColumnElement[bool] | None:
-    """Whether it still counts what it did; None: what is changed does not matter for that (`quota_service.counts`)."""
+    """The new value of `is_counted`; None: the change does not affect what the server counts (`quota_service.server_amounts`)."""
     if "flavor" in values or values.get("vm_state") in (VmState.DELETED, VmState.SHELVED_OFFLOADED):
         return false()
     if "vm_state" in values or "task_state" in values:
@@ -176,7 +177,7 @@ def _is_counted_after(values: Mapping[str, Any]) -> ColumnElement[bool] | None:
 
 
 def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
-    """Newest first where `query.sort` says nothing else."""
+    """Newest first unless `query.sort` says otherwise."""
     conditions = [
         column == value
         for column, value in (
@@ -198,7 +199,7 @@ def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]
         conditions.append(servers.c.updated_at <= query.changed_before)
     if not (query.softly_deleted or query.deleted):
         conditions.append(servers.c.vm_state != VmState.SOFT_DELETED)
-    # Who asks for changes wants to hear of deletions too.
+    # A query for changes includes deletions.
     if query.deleted:
         conditions.append(servers.c.vm_state == VmState.DELETED)
     elif query.changed_since is None:
@@ -218,18 +219,18 @@ def servers_on_hosts(connection: Connection) -> dict[str, list[tuple[str, str, F
 
 
 def servers_running_in(connection: Connection, since: datetime, until: datetime) -> Iterator[Server]:
-    """Servers that were there at some time in ``[since, until)``, deleted ones too."""
+    """Servers that existed at some time in ``[since, until)``, including deleted ones."""
     for row in connection.execute(_RUNNING_IN, {"since": since, "until": until}):
         yield _server(row)
 
 
 def parked_until(connection: Connection, vm_state: VmState, until: datetime) -> list[str]:
-    """Ids of servers that have been in `vm_state` since that moment or longer, and with which nothing is done."""
+    """Ids of servers in `vm_state` since that moment or longer, without an operation in progress."""
     return [row.id for row in connection.execute(_PARKED, {"in_state": vm_state, "until": until})]
 
 
 def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
-    """The last `MAX_CONSOLE_BYTES` of `text` replace what was there."""
+    """Stores the last `MAX_CONSOLE_BYTES` of `text`, replacing the former text."""
     kept = text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore")
     if connection.execute(_CONSOLE_UPDATE.values(text=kept, updated_at=now), {"of_id": server_id}).rowcount == 0:
         connection.execute(_CONSOLE_INSERT, {"server_id": server_id, "text": kept, "updated_at": now})
@@ -246,7 +247,7 @@ def placed_of(document: Mapping[str, Any] | None) -> Placed | None:
 
 
 def _document(value: Fault | Placed) -> Mapping[str, Any]:
-    """Not by `asdict`, which copies whatever is in it, level by level."""
+    """Not by `asdict`, which copies recursively."""
     document = dict(vars(value))
     if isinstance(value, Fault):
         document["created_at"] = value.created_at.isoformat()

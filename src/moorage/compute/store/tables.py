@@ -1,4 +1,4 @@
-"""Tables of the compute database. States and times as in `servers`; documents are JSON, read and written whole."""
+"""Tables of the compute database. JSON documents are always read and written as a whole."""
 
 from sqlalchemy import (
     BigInteger,
@@ -22,7 +22,7 @@ from moorage.jobs.tables import jobs_table
 metadata = new_metadata()
 
 _NAME = String(255)
-#: SQLite counts only in a column of exactly the type INTEGER.
+#: SQLite autoincrements only a column of exactly the type INTEGER.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 
 flavors = Table(
@@ -97,7 +97,7 @@ servers = Table(
     Column("image_properties", Json),  # of servers made since they are kept
     Column("key_data", Text),
     Column("counted", Json),  # {limit: units}: what of its project's `used` is this server's
-    # Whether that is what it counts now: see `counting`.
+    # Whether `counted` is current: see `quota_store`.
     Column("is_counted", Boolean, nullable=False, server_default=false()),
     Index(None, "project_id", "vm_state"),
     Index(None, "project_id", "is_counted"),
@@ -220,7 +220,7 @@ aggregate_hosts = Table(
     **TABLE_OPTIONS,
 )
 
-#: Limits that were set; of the empty project: those of all that have none of their own.
+#: Limits that were set; those of the empty project apply to all projects without limits of their own.
 quotas = Table(
     "quotas",
     metadata,
@@ -231,7 +231,7 @@ quotas = Table(
     **TABLE_OPTIONS,
 )
 
-#: One row for each project that ever asked for something limited: who holds its lock may count and add.
+#: One row for each project that has requested something limited; its lock protects counting and adding.
 quota_locks = Table(
     "quota_locks",
     metadata,
@@ -270,7 +270,7 @@ server_groups = Table(
     **TABLE_OPTIONS,
 )
 
-#: A server is in one group at most, and stays there.
+#: A server is in at most one group, for its whole life.
 server_group_members = Table(
     "server_group_members",
     metadata,
@@ -280,7 +280,7 @@ server_group_members = Table(
     **TABLE_OPTIONS,
 )
 
-#: Builds that failed on a host since one succeeded there; no row where none did.
+#: Number of failed builds on a host since the last successful one; no row for zero.
 build_failures = Table(
     "build_failures",
     metadata,

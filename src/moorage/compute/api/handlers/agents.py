@@ -1,12 +1,19 @@
-"""The host agents' API; not part of Nova's.
+"""The API of host agents, and operators' orders to them; not part of Nova's API.
 
-PUT  /agent/v1/hosts/{host}        what the host is; a heartbeat
+PUT  /agent/v1/hosts/{host}        register the host, or send its heartbeat
 POST /agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
 GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when they do
 GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status"}}``: one of them
-POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again, as an operator would: the host was down
-PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: what it saw
-PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one
+POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
+PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
+PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job
+PUT  /agent/v1/hosts/{host}/images/{id}/file  the disk of a server, as an image: see `moorage.images.for_hosts`
+
+POST /moorage/v1/hosts/{host}/provider-config       ``{"do": "show", "plan" or "apply", "files": {NAME: TEXT}}`` -> 202
+GET  /moorage/v1/hosts/{host}/provider-config/{id}  ``{"order": {"id", "do", "files", "state", "at", "finished_at", "result"}}``
+
+The `state` of an order is waiting, done or failed. The `result` of a done one is ``{"state": STATE, "outcome": OUTCOME
+or null}`` as in `moorage.agent.control.control_api`, of a failed one ``{"error", "code"}``.
 """
 
 from dataclasses import replace
@@ -62,7 +69,7 @@ def server(request: ComputeRequest, host: str, server_id: str) -> Response:
 
 
 def reboot(request: ComputeRequest, host: str, server_id: str) -> Response:
-    """In the name of the server's project: a host has none."""
+    """Acts for the server's project, because a host has none."""
     found = request.service.domains.server_on_host(host, server_id)
     caller = replace(request.caller, project_id=found.project_id, roles=frozenset({"service"}), host=None)
     request.service.operations.operate(caller, request.request_id, server_id, lifecycle.REBOOT_HARD)

@@ -1,4 +1,4 @@
-"""Host aggregates."""
+"""Host aggregates, and the availability zones that they define."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ def act(request: ComputeRequest, aggregate_id: str) -> Response:
 
 
 def _id(text: str) -> int:
-    """Names are not ids: clients ask for ``/os-aggregates/NAME`` first and list when that is not found."""
+    """Names are not ids: clients request ``/os-aggregates/NAME`` first, and list if that is not found."""
     try:
         number = parsing.parse_whole_number(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Why a server finds a host or not: of one that is there, or of one that nobody makes (`explain_service`)."""
+"""Explanations why a server finds a host or not, for an existing or a hypothetical server (`explain_service`)."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Events that other services tell of: heard and answered as the peer does, and waited for by nobody here.
+"""Events from other services: answered as Nova answers them, but nothing here waits for them.
 
-A host attaches accelerators itself and knows when it has; so ``accelerator-request-bound`` is only noted in the log.
+A host attaches accelerators itself and knows when it is done, so ``accelerator-request-bound`` is only logged.
 """
 
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def create(request: ComputeRequest) -> Response:
-    """200 where all were heard, else 207; each event says by its ``code`` what became of it."""
+    """200 if all events were accepted, else 207; the ``code`` of each event has its own result."""
     answered = [_answered(request, event) for event in request.json["events"]]
     counts_as_up = all(event["code"] == 200 for event in answered)
     return Response(200 if counts_as_up else 207, {"events": answered})

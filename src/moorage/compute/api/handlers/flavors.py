@@ -1,4 +1,4 @@
-"""Flavors, their extra specs and access lists."""
+"""Flavors, their extra specs and access lists; and the manual migration of bare-metal servers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ from moorage.compute.model.servers import Flavor
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
 
-#: From here on Nova refuses extra specs of its own namespaces that it does not know.
+#: From here on, Nova refuses unknown extra specs in its own namespaces.
 KNOWN_ONLY_SINCE = (2, 86)
 
 
@@ -101,7 +101,7 @@ def _wanted(request: ComputeRequest) -> list[Flavor]:
 
 
 def _is_public(request: ComputeRequest) -> bool | None:
-    """Without the parameter: what the project may use. The text ``None`` is a value of its own here: all."""
+    """Default: flavors that the project may use. The text ``None`` is a value of its own: all flavors."""
     given = request.query.every("is_public") or ["true"]
     return None if given[-1].lower() == "none" else flag(given[-1])
 
@@ -148,14 +148,14 @@ def _access(flavor_id: str, projects: list[str]) -> Response:
 
 
 def _texts(specs: Mapping[str, Any]) -> dict[str, str]:
-    """Numbers are kept as text: Placement and drivers read text."""
+    """Numbers become text, because Placement and drivers read text."""
     return {key: str(value) for key, value in specs.items()}
 
 
 def migrate_bare_metal_flavors(request: ComputeRequest) -> Response:
     bare_metal = request.service.bare_metal
     if bare_metal is None:
-        raise NotBuilt("This compute service is not connected to a Placement.")
+        raise NotBuilt("This compute service is not connected to Placement.")
     steps, last = bare_metal.migrate(dry_run=request.json["dry_run"], after=request.json.get("after", ""))
     rows = [
         {

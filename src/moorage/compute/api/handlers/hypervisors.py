@@ -1,4 +1,4 @@
-"""Hypervisors: one for each host, called as the host is."""
+"""Hypervisors: one for each host, with the host's name."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.ids import is_uuid
 from moorage.wire.http import Response
 
-#: What `_capacity` tells of a host, and the statistics of all together.
+#: The keys of `_capacity`, and of the statistics over all hosts.
 _CAPACITY_NAMES = (
     "vcpus", "memory_mb", "local_gb", "vcpus_used", "memory_mb_used", "local_gb_used", "free_ram_mb",
     "free_disk_gb", "current_workload", "running_vms", "disk_available_least",
@@ -81,7 +81,7 @@ def _list(request: ComputeRequest, *, detailed: bool) -> Response:
 
 
 def _one(request: ComputeRequest, hypervisor_id: str) -> HostDetails:
-    """A name is no id: clients ask so first, and list when it is refused."""
+    """A name is not an id: clients try it first, and list if it is refused."""
     if request.version >= (2, 53) and not is_uuid(hypervisor_id):
         raise Invalid(f"Invalid uuid {hypervisor_id}")
     for details in request.service.hosts.hosts():

@@ -1,4 +1,4 @@
-"""What was done to a server: ``os-instance-actions``."""
+"""The history of a server: ``os-instance-actions``."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _SEES_EVENTS = "os_compute_api:os-instance-actions:events"
 
 
 def index(request: ComputeRequest, server_id: str) -> Response:
-    """Newest first; in pages, and of a period, from 2.58 on."""
+    """Newest first; pages and periods from 2.58 on."""
     actions = request.service.servers.actions(request.caller, server_id)
     if request.version < (2, 58):
         return Response(body={"instanceActions": [_view(request, action) for action in actions]})
@@ -52,7 +52,7 @@ def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
 
 
 def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[str, Any]:
-    """`details` name no host, so everybody sees them here; the peer shows them to administrators."""
+    """`details` name no host, so everybody sees them here; Nova shows them to administrators only."""
     view: dict[str, Any] = {
         "event": event.name,
         "start_time": microseconds(event.started_at),

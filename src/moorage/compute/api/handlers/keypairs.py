@@ -1,4 +1,4 @@
-"""Keypairs of users; somebody else's are the administrator's, from 2.10 on."""
+"""Key pairs of users; from 2.10 on, administrators can manage those of other users."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def show(request: ComputeRequest, name: str) -> Response:
     pair = request.service.keypairs.get(_user(request), name)
     view = _brief(request, pair) | {
         "user_id": pair.user_id,
-        # A number that nothing is looked up by: the microsecond in which it was made.
+        # The API requires a number, which identifies nothing: the time of creation in microseconds.
         "id": int(pair.created_at.timestamp() * 1_000_000),
         "created_at": microseconds(pair.created_at),
         "updated_at": None,

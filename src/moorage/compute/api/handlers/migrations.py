@@ -1,4 +1,4 @@
-"""Moves of servers: all of them for administrators (``os-migrations``), and those of a server that go on."""
+"""Moves of servers: all of them for administrators (``os-migrations``), and a server's live migrations in progress."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ _LIVE = "live-migration"
 
 
 def index(request: ComputeRequest) -> Response:
-    """In pages, and of a period, from 2.59 on."""
+    """Pages and periods from 2.59 on."""
     names = [name for name in MIGRATION_FILTERS if request.version >= (2, 80) or name not in ("user_id", "project_id")]
     wanted = {name: value for name in names if (value := request.query.first(name)) is not None}
     found = request.service.servers.migrations(wanted)
@@ -34,7 +34,7 @@ def index(request: ComputeRequest) -> Response:
 
 
 def index_of_server(request: ComputeRequest, server_id: str) -> Response:
-    """Live ones that go on."""
+    """Live migrations in progress."""
     request.service.servers.get(request.caller, server_id)
     found = request.service.servers.migrations({"instance_uuid": server_id, "migration_type": _LIVE})
     return Response(body={"migrations": [_view_of_server(request, one) for one in found if one.is_open]})
@@ -68,7 +68,7 @@ def _common(request: ComputeRequest, one: Migration) -> dict[str, Any]:
 
 
 def _view(request: ComputeRequest, one: Migration) -> dict[str, Any]:
-    """Flavors are numbers with the peer, and texts here: none is shown."""
+    """Nova's flavor numbers do not exist here, so none is shown."""
     view = _common(request, one) | {
         "instance_uuid": one.server_id,
         "old_instance_type_id": None,
@@ -80,7 +80,7 @@ def _view(request: ComputeRequest, one: Migration) -> dict[str, Any]:
 
 
 def _view_of_server(request: ComputeRequest, one: Migration) -> dict[str, Any]:
-    """How far it is nobody says."""
+    """The progress in bytes is not known."""
     amounts = ("total", "processed", "remaining")
     unknown = {f"{what}_{amount}_bytes": None for what in ("memory", "disk") for amount in amounts}
     return _common(request, one) | unknown | {"server_uuid": one.server_id}

@@ -1,7 +1,7 @@
 """Limits of projects: ``limits``, ``os-quota-sets`` and ``os-quota-class-sets``.
 
-Beside the peer's names a limit ``class:NAME`` may be set on any resource class of Placement; it is shown where it was
-set for the project or for all. Limits of networks and files are kept and limit nothing.
+Besides Nova's names, a limit ``class:NAME`` may be set on any resource class of Placement; it is shown if it was set for
+the project or for all. Limits of networks and files are stored and limit nothing.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from moorage.compute.model.quota import OF_FILES, OF_NETWORKS
 from moorage.core.errors import Invalid, NotBuilt
 from moorage.wire.http import Response
 
-#: The only class of projects that is ever looked at.
+#: The only quota class with limits.
 _DEFAULT_CLASS = "default"
 
 
@@ -87,7 +87,7 @@ def reset(request: ComputeRequest, project_id: str) -> Response:
 
 
 def show_class(request: ComputeRequest, name: str) -> Response:
-    """Every class has the limits of the only one there is."""
+    """Every class has the limits of the default class."""
     return Response(
         body={"quota_class_set": {"id": name, **_shown_of_class(request, request.service.quotas.defaults())}}
     )
@@ -121,7 +121,7 @@ def _shown(request: ComputeRequest, limits: Mapping[str, int]) -> dict[str, int]
 
 
 def _shown_of_class(request: ComputeRequest, limits: Mapping[str, int]) -> dict[str, int]:
-    """Classes learned of server groups, and left networks out, later than projects did."""
+    """Quota classes got server groups and lost networks in later microversions than projects did."""
     if request.version >= (2, 50):
         return _shown(request, limits)
     return {name: limits[name] for name in sorted(limits) if not name.startswith("server_group")}

@@ -1,4 +1,4 @@
-"""``POST /servers/{id}/action``."""
+"""The actions on a server: ``POST /servers/{id}/action``."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ from moorage.compute.servers.operate_service import NewImage, Rebuild
 from moorage.core.errors import Gone, Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
 
-#: What Nova does and this service does not.
+#: Actions that Nova has and this service does not.
 NOT_BUILT = frozenset(
     {
         "addFixedIp", "addFloatingIp", "addSecurityGroup", "injectNetworkInfo", "os-getSPICEConsole",
         "os-getSerialConsole", "os-getVNCConsole", "removeFixedIp", "removeFloatingIp", "removeSecurityGroup",
     }
 )  # fmt: skip
-#: What Nova itself took away.
+#: Actions that Nova removed.
 GONE = frozenset({"os-getRDPConsole", "resetNetwork"})
 
 
@@ -80,7 +80,7 @@ def _console(request: ComputeRequest, server_id: str, argument: Any) -> Response
     text = request.service.servers.console(request.caller, server_id)
     length = argument.get("length")
     if length is not None and (most := amount(length, "length")) >= 0:
-        # As the peer counts: what follows the last line break is a line too, though it is empty.
+        # As Nova counts: the text after the last line break is a line, even if it is empty.
         lines = text.split("\n")
         text = "\n".join(lines[max(0, len(lines) - most) :])
     return Response(body={"output": text})
@@ -149,7 +149,7 @@ def _destination(argument: Any) -> Destination:
     return Destination((argument or {}).get("host") or None)
 
 
-#: Columns of a server by the names that a rebuild request has for them.
+#: Columns of a server that a rebuild request may set, under the same names.
 _CHANGES = ("name", "metadata", "description", "key_name", "user_data", "hostname")
 
 

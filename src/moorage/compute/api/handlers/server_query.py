@@ -1,4 +1,4 @@
-"""The query of ``GET /servers``: which servers, in which order, which page."""
+"""The query of ``GET /servers``: conditions, order and page."""
 
 import re
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from moorage.compute.model.servers import Server, VmState
 from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
 from moorage.core.errors import Invalid
 
-#: A pattern with groups, or with more repetitions than this, can keep a regular expression engine busy for
-#: years; it is looked for as plain text instead.
+#: A pattern with groups, or with more repetitions than this, could take a regular expression engine years; it is
+#: matched as plain text instead.
 _MAX_REPETITIONS = 2
 _REPETITIONS = re.compile(r"[*+{]")
 
@@ -24,7 +24,7 @@ class ServerListing:
 
 
 def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
-    """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; others' servers need its ``:get_all_tenants``."""
+    """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; servers of others need its ``:get_all_tenants``."""
     first = request.query.first
     sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(request)
     if sees_all:
@@ -49,7 +49,7 @@ def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
 
 
 def name_matches(pattern: str) -> Callable[[str], bool]:
-    """As a regular expression, found anywhere; as plain text where it is none, or a dangerous one."""
+    """Matches anywhere as a regular expression; as plain text if it is not a valid one, or a dangerous one."""
     if "(" in pattern or len(_REPETITIONS.findall(pattern)) > _MAX_REPETITIONS:
         return lambda name: pattern in name
     try:
@@ -60,7 +60,7 @@ def name_matches(pattern: str) -> Callable[[str], bool]:
 
 
 def _bare(request: ComputeRequest) -> set[str]:
-    """Parameters that were given without a value: ``?all_tenants``."""
+    """Parameters without a value: ``?all_tenants``."""
     return {name for name in request.query.names() if "" in request.query.every(name)}
 
 
@@ -87,7 +87,7 @@ def _sort(request: ComputeRequest) -> list[tuple[str, bool]]:
         if direction not in ("asc", "desc"):
             raise Invalid(f"Invalid input for query parameters sort_dir. Value: {direction}")
     order: dict[str, bool] = {}
-    for at, key in enumerate(keys):  # the second time that it is named a key decides nothing
+    for at, key in enumerate(keys):  # only the first occurrence of a key counts
         order.setdefault(key, (directions[at] if at < len(directions) else "desc") == "desc")
     return list(order.items())
 
@@ -97,7 +97,7 @@ def _statuses(request: ComputeRequest) -> set[str]:
 
 
 def _predicate(request: ComputeRequest) -> Callable[[Server], bool]:
-    """What SQL does not decide."""
+    """The conditions that SQL does not evaluate."""
     first = request.query.first
     tests: list[Callable[[Server], bool]] = []
     if statuses := _statuses(request):

@@ -1,6 +1,6 @@
-"""What hangs on a server and is small here: tags, addresses, attachments, topology, diagnostics, the guest's password.
+"""Small subresources of a server: tags, addresses, attachments, topology, diagnostics, the guest's password.
 
-There is no network and no volume service, so their lists are empty; to change them is refused (`absent`).
+There is no network and no volume service, so their lists are empty; changes are refused (`unsupported_routes`).
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def add_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
     )
     if not request.service.tags.add(request.caller, server_id, tag):
         return Response(204)
-    # Any character may be in a tag: a line break would begin a header of the tenant's own.
+    # A tag may contain any character; an unquoted line break would let a tenant add a header.
     return Response(
         201, headers={"location": f"{request.base_url}/v2.1/servers/{server_id}/tags/{quote(tag, safe='')}"}
     )
@@ -119,17 +119,17 @@ def show_share(request: ComputeRequest, server_id: str, key: str) -> Response:
 
 
 def topology(request: ComputeRequest, server_id: str) -> Response:
-    """No guest has NUMA nodes of its own."""
+    """Guests have no NUMA nodes."""
     _server(request, server_id)
     return Response(body={"nodes": [], "pagesize_kb": None})
 
 
-#: Of the peer's names for what runs a guest, by what a host says of its hypervisor.
+#: {hypervisor type that a host reports: Nova's name of the driver}
 _DRIVERS = {"QEMU": "libvirt"}
 
 
 def diagnostics(request: ComputeRequest, server_id: str) -> Response:
-    """What is known without asking the hypervisor; the rest is null."""
+    """The values known without asking the hypervisor; the rest is null."""
     server = _server(request, server_id)
     if request.version < (2, 48):
         raise NotBuilt("Below 2.48 diagnostics are in the hypervisor's own words: ask with 2.48.")
@@ -156,7 +156,7 @@ def diagnostics(request: ComputeRequest, server_id: str) -> Response:
 
 
 def show_password(request: ComputeRequest, server_id: str) -> Response:
-    """The one that a guest encrypts with its key and posts; there is nowhere to post it."""
+    """Always empty: a guest would post its encrypted password to a metadata service, which does not exist here."""
     _server(request, server_id)
     return Response(body={"password": ""})
 

@@ -15,7 +15,7 @@ _SEES_HOSTS = "os_compute_api:os-extended-server-attributes"
 
 @dataclass(frozen=True)
 class ServerViewContext:
-    """What of other rows a server's view needs: hosts by name."""
+    """Other rows that the view of a server needs: hosts by name."""
 
     hosts: Mapping[str, HostDetails]
 
@@ -65,7 +65,7 @@ def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> d
 
 
 def whole(request: ComputeRequest, server: Server) -> dict[str, Any]:
-    """One server: lists do not name groups."""
+    """A single server; lists do not show groups."""
     view = full(request, server, ServerViewContext.of(request))
     if request.version >= (2, 71):
         view["server_groups"] = request.service.groups.ids_of(server.id)
@@ -73,7 +73,7 @@ def whole(request: ComputeRequest, server: Server) -> dict[str, Any]:
 
 
 def changed(request: ComputeRequest, server: Server) -> dict[str, Any]:
-    """In the answer to a change: below 2.75 without what were extensions once."""
+    """The answer to a change: below 2.75 without the former extensions."""
     view = whole(request, server)
     if request.version < (2, 75):
         for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
@@ -82,7 +82,7 @@ def changed(request: ComputeRequest, server: Server) -> dict[str, Any]:
 
 
 def rebuilt(request: ComputeRequest, server: Server) -> dict[str, Any]:
-    """In the answer to a rebuild: the user data have a name of their own there."""
+    """The answer to a rebuild, in which the user data have another name."""
     view = changed(request, server)
     if request.version >= (2, 54):
         view["key_name"] = server.key_name
@@ -97,12 +97,12 @@ _NOT_IN_CHANGES = frozenset({"config_drive", "key_name", "host_status", "os-exte
 
 
 def host_id(project_id: str, host: str | None) -> str:
-    """The same for servers of one project on one host, and saying nothing about which."""
+    """The same for servers of one project on one host, without revealing the host."""
     return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
 def _added(request: ComputeRequest, server: Server, details: HostDetails | None) -> dict[str, Any]:
-    """What later microversions show too."""
+    """Values that later microversions add."""
     rows: list[tuple[int, str, Any]] = [
         (9, "locked", server.locked_by is not None),
         (19, "description", server.description),
@@ -178,7 +178,7 @@ def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
 
 
 def _fault(request: ComputeRequest, fault: Fault) -> dict[str, Any]:
-    """Details name hosts: only administrators get them."""
+    """Details name hosts, so only administrators get them."""
     view: dict[str, Any] = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
     if fault.details and request.caller.is_admin:
         view["details"] = fault.details

@@ -1,4 +1,4 @@
-"""Servers: create, list, show, rename, delete; their metadata. What else hangs on them: `server_parts`."""
+"""Servers: create, list, show, rename, delete; and their metadata. Other subresources: `server_subresources`."""
 
 from ipaddress import ip_address
 from typing import Any
@@ -11,9 +11,9 @@ from moorage.compute.requests.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
 
-#: Hints that Nova's filters read; others mean nothing there either.
+#: Hints that Nova's filters use and this service does not; other hints have no effect in Nova either.
 _HINTS_NOT_BUILT = frozenset({"query", "target_cell", "different_cell", "build_near_host_ip"})
-#: What a server is described by, and the column behind it.
+#: {attribute in an update request: column}
 _DESCRIBED = {
     "name": "name",
     "description": "description",
@@ -153,7 +153,7 @@ def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
 
 
 def _counts(body: dict[str, Any]) -> tuple[int, int]:
-    """Servers to make: at least, at most."""
+    """Number of servers to create: (minimum, maximum)."""
     least = amount(body.get("min_count", 1), "min_count")
     most = amount(body.get("max_count", least), "max_count")
     if least > most:
@@ -162,7 +162,7 @@ def _counts(body: dict[str, Any]) -> tuple[int, int]:
 
 
 def _image_id(body: dict[str, Any]) -> str | None:
-    """The image, named by ``imageRef`` and again by the one block device that the CLI sends for it."""
+    """The image in ``imageRef``, which the CLI names again in a block device."""
     image_id = str(body.get("imageRef") or "").rpartition("/")[2] or None
     for device in body.get("block_device_mapping_v2", ()):
         kind = (device.get("source_type"), device.get("destination_type", "local"))
@@ -180,7 +180,7 @@ def _check_networks(networks: object) -> None:
 
 
 def _check_host_name(body: dict[str, Any]) -> None:
-    """A host and its hypervisor have one name here."""
+    """A host and its hypervisor have the same name here."""
     host, hypervisor = body.get("host"), body.get("hypervisor_hostname")
     if host and hypervisor and host != hypervisor:
         raise Invalid(f"No compute host {host} has a hypervisor {hypervisor}.")

@@ -1,6 +1,6 @@
 """Compute services, one for each host; and, below 2.43, hosts themselves.
 
-Below 2.53 a service is changed by what is done to it (``PUT /os-services/disable``), from then on by its id.
+Below 2.53 a service is addressed by the change (``PUT /os-services/disable``), from then on by its id.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def update(request: ComputeRequest, service_id: str) -> Response:
 
 
 def update_named(request: ComputeRequest, service_id: str) -> Response:
-    """`service_id` says what to do; host and binary are in the body."""
+    """`service_id` is the change to make; host and binary are in the body."""
     body = request.json
     if body["binary"] != COMPUTE_BINARY:
         raise Invalid(
@@ -114,7 +114,7 @@ def index_hosts(request: ComputeRequest) -> Response:
 
 
 def show_host(request: ComputeRequest, host: str) -> Response:
-    """Capacity, what is used, and the same again per project."""
+    """Capacity, usage, and usage again in the row of the maximum, as Nova shows them."""
     details = next((one for one in request.service.hosts.hosts() if one.host.name == host), None)
     if details is None:
         raise NotFound(f"Compute host {host} could not be found.")

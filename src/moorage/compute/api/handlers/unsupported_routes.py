@@ -1,6 +1,6 @@
-"""What the peer has, or had, and this service has not: each with a message, none silently.
+"""Routes that Nova has, or had, and this service does not: each with a message, none silently.
 
-410 is what the peer itself took away; 501 what it has and there is no use for here. docs/wire/compute.md lists them.
+410: Nova itself removed it; 501: Nova has it and this service does not. docs/wire/compute.md lists them.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from moorage.compute.api.handlers.views import ComputeRequest
 from moorage.core.errors import Gone, NotBuilt
 from moorage.wire.http import Response
 
-#: Last microversion with the peer's proxies to images, volumes and networks; from the next on they are not found.
+#: The last microversion with Nova's proxies to images, volumes and networks; later they are not found.
 PROXIES_UNTIL = 35
 _IMAGES = "Images are not proxied: ask the image service of the catalogue."
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
@@ -20,7 +20,7 @@ _REMOVED = "The peer removed this API; nothing took its place here."
 
 @dataclass(frozen=True)
 class Absent:
-    """One path, with the verbs that the peer has or had."""
+    """One path, with the methods that Nova has or had."""
 
     path: str
     methods: str  #: separated by blanks

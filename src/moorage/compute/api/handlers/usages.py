@@ -1,4 +1,4 @@
-"""What projects used over a period: ``os-simple-tenant-usage``. From 2.40 on in pages of servers."""
+"""Usage of projects over a period: ``os-simple-tenant-usage``. From 2.40 on in pages of servers."""
 
 from datetime import datetime
 from typing import Any
@@ -24,7 +24,7 @@ def index(request: ComputeRequest) -> Response:
 
 
 def show(request: ComputeRequest, project_id: str) -> Response:
-    if not project_id:  # the list with a slash at its end is no list
+    if not project_id:  # a trailing slash after the list's path
         raise NotFound("The resource could not be found.")
     if project_id != request.caller.project_id:
         require(request, "os_compute_api:os-simple-tenant-usage:list")
@@ -39,7 +39,7 @@ def show(request: ComputeRequest, project_id: str) -> Response:
 
 
 def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[list[Server], dict[str, Any]]:
-    """A page of `servers`, by id, and the link to the next one."""
+    """A page of `servers`, by id, and the link to the next page."""
     if request.version < (2, 40):
         return servers, {}
     found = sorted(servers, key=lambda server: server.id)

@@ -1,4 +1,4 @@
-"""The version documents, which everybody may read."""
+"""Version documents, and the list of extensions, in which old clients look for names."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from moorage.core.errors import NotFound
 from moorage.wire.http import Response
 from moorage.wire.microversion import Version, VersionRange
 
-#: 2.100 is the newest of the 2025 releases. What came since is volumes, and unknown query parameters refused everywhere.
+#: 2.100 is the newest of the 2025 releases. Later ones add volumes, and refuse unknown query parameters everywhere.
 VERSIONS = VersionRange(
     service_type="compute",
     minimum=Version(2, 1),
@@ -40,7 +40,7 @@ def _document(request: ComputeRequest) -> dict[str, Any]:
     }
 
 
-#: Nova's alias, name, and what of it is here.
+#: (Nova's alias, Nova's name, description of the part that exists here).
 _EXTENSIONS = (
     ("OS-DCF", "DiskConfig", "How a server's disk is partitioned."),
     ("OS-EXT-AZ", "ExtendedAvailabilityZone", "The availability zone that a server is in."),
@@ -106,7 +106,7 @@ def show_extension(request: ComputeRequest, alias: str) -> Response:
 
 
 def _extension(alias: str, name: str, description: str) -> dict[str, object]:
-    """`namespace` and `updated` are the same for all with the peer, too: they say nothing any more."""
+    """`namespace` and `updated` are the same for all extensions in Nova, too."""
     return {
         "alias": alias,
         "name": name,

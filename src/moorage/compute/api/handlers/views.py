@@ -12,10 +12,10 @@ from moorage.core.errors import Forbidden, Invalid
 from moorage.wire.errors import Problem
 from moorage.wire.http import Request, Response
 
-#: Longest page, and the page of who does not say.
+#: Maximum and default number of rows in a page.
 MAX_LIMIT = 1000
 
-#: The largest number that a column keeps, and the longest id of a project.
+#: The largest number that a column holds, and the maximum length of a project's id.
 MAX_AMOUNT = 2**31 - 1
 MAX_PROJECT_LENGTH = 255
 
@@ -42,7 +42,7 @@ def error(problem: Problem) -> Response:
 
 
 def word_schema_error(failure: Any) -> str:
-    """Nova names the last step of the path only."""
+    """As in Nova, names only the last step of the path."""
     if not failure.path:
         return str(failure.message)
     return f"Invalid input for field/attribute {failure.path[-1]}. Value: {failure.instance}. {failure.message}"
@@ -66,12 +66,12 @@ def seconds(moment: datetime) -> str:
 
 
 def microseconds(moment: datetime | None) -> str | None:
-    """``2026-11-20T16:54:59.784509``: Nova's other form, without a zone."""
+    """``2026-11-20T16:54:59.784509``: Nova's other format, without a time zone."""
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
 def flag(value: object) -> bool:
-    """``True``, ``"true"``, ``"1"``, ``"yes"``, ``"on"`` and so on, as clients send it."""
+    """A boolean, as clients send it: ``True``, ``"true"``, ``"1"``, ``"yes"``, ``"on"`` and so on."""
     if isinstance(value, bool):
         return value
     text = str(value).strip().lower()
@@ -90,7 +90,7 @@ def moment(text: str, name: str) -> datetime:
 
 
 def whole(text: str, refusal: str) -> int:
-    """A whole number in a query; `refusal` is said of what is none."""
+    """A whole number in a query; `refusal` is the message for anything else."""
     try:
         return parsing.parse_whole_number(text)
     except ValueError as error_of_format:
@@ -98,7 +98,7 @@ def whole(text: str, refusal: str) -> int:
 
 
 def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
-    """Of a field that takes numbers and digits: a schema bounds the first kind alone."""
+    """A number or a text of digits, at most `most`: a schema bounds numbers only."""
     try:
         number = int(value)
     except (ValueError, OverflowError) as error_of_format:
@@ -111,14 +111,14 @@ def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
 
 
 def project(text: str) -> str:
-    """The id of a project, as far as there can be one."""
+    """Checks the length of a project's id."""
     if len(text) > MAX_PROJECT_LENGTH:
         raise Invalid(f"This is no id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
     return text
 
 
 def period(request: ComputeRequest, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
-    """``changes-since`` and ``changes-before``; the second is read from microversion `before_since` on."""
+    """``changes-since`` and ``changes-before``; the latter is read from microversion `before_since` on."""
     first = request.query.first
     since, before = first("changes-since"), first("changes-before") if request.version >= before_since else None
     after = None if since is None else moment(since, "changes-since")
@@ -136,7 +136,7 @@ def page_size(request: ComputeRequest) -> int:
 
 
 def page(rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
-    """The page of `rows` that ``marker`` and ``limit`` ask for, and whether more follow."""
+    """The page of `rows` selected by ``marker`` and ``limit``, and whether more rows follow."""
     start = 0
     if (marker := request.query.first("marker")) is not None:
         positions = [at for at, row in enumerate(rows) if str(row[key]) == marker]
@@ -148,7 +148,7 @@ def page(rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id
 
 
 def check_query(known: KnownQuery) -> Callable[..., None]:
-    """A check before the handler: refuses what the list does not know, where its version is strict about that."""
+    """A check before the handler: refuses unknown query parameters from the microversion on in which Nova does."""
 
     def check(request: ComputeRequest, **_path: str) -> None:
         if request.version >= (2, known.strict_since) and (unknown := sorted(request.query.names() - known.names)):
@@ -160,6 +160,6 @@ def check_query(known: KnownQuery) -> Callable[..., None]:
 
 
 def require(request: ComputeRequest, rule: str) -> None:
-    """For rules that depend on what is in the request."""
+    """For rules that depend on the content of the request."""
     if not request.allowed(rule):
         raise Forbidden(f"Policy doesn't allow {rule} to be performed.", rule=rule)

@@ -1,1 +1,1 @@
-"""JSON schemas of the bodies that the Compute API and the agents' API read."""
+"""JSON schemas of request bodies, by microversion, and the query parameters that lists accept (`queries`)."""

@@ -1,4 +1,4 @@
-"""Arguments of the actions on a server, by the key in the body. Keys without a row take null or an empty object."""
+"""Schemas of the arguments of server actions, by the key in the body. Keys not listed take null or an empty object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def _schema(properties: Mapping[str, Any], *required: str, null: bool = False) -
 
 
 def _grown(rows: list[tuple[Version, dict[str, Any]]], *required: str, null: bool = False) -> VersionedSchema:
-    """Each row adds properties to those before it; None takes one away."""
+    """Each row adds properties to those before it; None removes one."""
     properties: dict[str, Any] = {}
     versions: list[tuple[Version, Schema | None]] = []
     for since, added in rows:

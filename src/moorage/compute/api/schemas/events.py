@@ -1,12 +1,12 @@
-"""The body of events that other services tell of."""
+"""Schema of events from other services."""
 
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _NETWORK = ("network-changed", "network-vif-plugged", "network-vif-unplugged", "network-vif-deleted")
-#: (minor version, name) of what was added.
+#: (minor version, event name) of later additions.
 _ADDED = ((51, "volume-extended"), (76, "power-update"), (82, "accelerator-request-bound"), (93, "volume-reimaged"))
-#: These say with their tag what they are about.
+#: Events whose tag identifies their object.
 TAG_REQUIRED = frozenset(name for _, name in _ADDED)
 
 

@@ -1,13 +1,13 @@
-"""Bodies of flavors, extra specs and access lists."""
+"""Schemas of flavors, extra specs and access lists, and of the migration of bare-metal servers."""
 
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
-#: Nova takes numbers as text too.
+#: Nova accepts numbers as text, too.
 _COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 0, "maximum": 2147483647}
 _POSITIVE = _COUNT | {"minimum": 1, "pattern": "^0*[1-9][0-9]*$"}
-#: Not in a name, as with the peer: control characters, which no XML can hold and which steer terminals, and what turns the
-#: direction of text.
+#: Not allowed in a name, as in Nova: control characters, which XML cannot hold and which control terminals, and
+#: characters that change the direction of text.
 _UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufffe\uffff"
 NAME = {
     "type": "string",

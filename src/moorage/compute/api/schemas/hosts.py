@@ -1,4 +1,4 @@
-"""Bodies of services and aggregates, and of the agents' API."""
+"""Schemas of services and aggregates, of the agents' API, and of orders about provider configuration."""
 
 from moorage.compute.api.schemas.flavors import NAME
 from moorage.compute.model.power_sync import POWERS

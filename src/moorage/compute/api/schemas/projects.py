@@ -1,4 +1,7 @@
-"""Bodies of quota sets and quota class sets."""
+"""Schemas of what a project has besides servers: quotas, key pairs, server groups.
+
+Server groups have ``policies`` with one member before microversion 2.64, ``policy`` and ``policy_rules`` since.
+"""
 
 from typing import Any
 
@@ -8,7 +11,7 @@ from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
 
 _LIMIT = {"type": ["integer", "string"], "pattern": "^-?[0-9]+$", "minimum": -1, "maximum": 2147483647}
-#: Any resource class of Placement by its name.
+#: The limit of any resource class of Placement.
 _CLASS = f"^{CLASS_PREFIX}[A-Z0-9_]{{1,255}}$"
 
 

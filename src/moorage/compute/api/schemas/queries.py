@@ -1,4 +1,4 @@
-"""Which query parameters the lists know. Early versions pass over others, later ones refuse them, as Nova does."""
+"""Query parameters that lists accept. As in Nova, early microversions ignore others, and later ones refuse them."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ _PERIOD = ("changes-since", "changes-before")
 
 @dataclass(frozen=True)
 class KnownQuery:
-    """From microversion 2.`strict_since` on nothing but `names` is read."""
+    """From microversion 2.`strict_since` on, parameters other than `names` are refused."""
 
     names: frozenset[str]
     strict_since: int = 75

@@ -1,4 +1,4 @@
-"""Bodies of servers. What came with a microversion is refused below it, as in Nova."""
+"""Schemas of servers and of explanations. As in Nova, attributes of later microversions are refused."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from moorage.wire.microversion import Version
 _TEXT = {"type": "string"}
 _FLAG = {"type": ["boolean", "string"]}
 _COUNT = {"type": ["integer", "string"], "pattern": "^[0-9]+$", "minimum": 1}
-#: An empty text takes the address away.
+#: An empty text removes the address.
 _IPV4 = {"type": "string", "anyOf": [{"format": "ipv4"}, {"maxLength": 0}]}
 _IPV6 = {"type": "string", "anyOf": [{"format": "ipv6"}, {"maxLength": 0}]}
 _BASE64 = r"^(?:[A-Za-z0-9+/\s]*={0,2}\s*)$"
@@ -43,7 +43,7 @@ _NETWORK = {
     "properties": {"uuid": _TEXT, "port": {"type": ["string", "null"]}, "fixed_ip": _TEXT, "tag": _TEXT},
     "additionalProperties": False,
 }
-#: Taken from 2.1 on.
+#: Accepted from 2.1 on.
 _FIRST: dict[str, Any] = {
     "name": NAME,
     "imageRef": _TEXT,
@@ -77,7 +77,7 @@ _ADDED: list[tuple[Version, dict[str, Any]]] = [
     (Version(2, 90), {"hostname": HOSTNAME}),
 ]
 _SERVERS = {"type": "array", "items": {"type": "string", "format": "uuid"}}
-#: As far as they are read here; others may say anything, as in Nova.
+#: Only hints that are used here; as in Nova, others may have any value.
 HINTS = {
     "type": "object",
     "properties": {
