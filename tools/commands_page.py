@@ -17,12 +17,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 _HEAD = """\
 # Commands and exit codes
 
-Written by `tools/commands_page.py` from the commands themselves; `moorage COMMAND --help` says the same.
+`tools/commands_page.py` writes this page from the commands themselves; `moorage COMMAND --help` shows the same.
 
-`--config FILE` (or `MOORAGE_CONFIG`) names the plane; without it, it is the one in `~/.local/state/moorage`. A command that
-asks services takes those of `OS_AUTH_URL` where that is set and `--config` is not given. Whatever shows something has
-`--json`: one document, or one per line where it is a list without an end. Tables are at most 100 columns wide; `NO_COLOR`
-is respected. An error is one line on standard error, `moorage: what, where, what to do`, never a stack trace.
+`--config FILE` (or `MOORAGE_CONFIG`) names the plane; the default is the one in `~/.local/state/moorage`. A command that calls
+services uses those of `OS_AUTH_URL` if it is set and `--config` is not given. Commands that show something accept `--json`: one
+document, or one per line for a list without an end. Tables are at most 100 columns wide, and `NO_COLOR` is respected. An error is one
+line on standard error, `moorage: what, where, what to do`, never a stack trace.
 """
 
 

@@ -30,10 +30,10 @@ LOCKS = ("runtime", "keystonemiddleware", "libvirt", "nvidia", "otel", "signatur
 PAGE = ROOT / "docs" / "reference" / "licences.md"
 HEAD = """<!-- written by tools/packages.py: `make licences` -->
 
-# Licences of what Moorage needs
+# Licences of the packages that Moorage needs
 
-Read from the metadata of the locked versions; `tests/docs/test_packages.py` fails for one that is not on its list of licences
-that may be. Packages under the LGPL are used as they are, as libraries of their own: extras, none of which the embedded mode needs.
+`make licences` reads them from the metadata of the locked versions. `tests/docs/test_packages.py` fails for a licence outside its list.
+Packages under the LGPL are used unmodified, as separate libraries; they are extras, and the embedded mode needs none.
 
 | package | licence | needed by |
 |---|---|---|

@@ -17,24 +17,24 @@ from tools.reference.tables import code, heading, table
 
 SOURCE = Path(__file__).parents[2] / "src"
 WORDS = """
-Every error has a code that does not change; its words may. Programs see the codes in Placement's bodies
-(`errors[].code`, from microversion 1.23 on; codes of other' namespaces are `placement.undefined_code` there, as with the
-peer), in the answers of the sockets of a host's agent, in what an agent reports of a failed job, and in Python, on what
-os_acc raises. The other services' bodies are their peers', which have no place for one; for them there is the status.
-Where several errors have one code, what the first says is here; … is a name or a number. `-`: it reaches nobody over HTTP.
+Every error has a stable code; its message may change. Programs find codes in Placement's bodies (`errors[].code`, from
+microversion 1.23 on; codes of other namespaces appear as `placement.undefined_code`, as in the peer), in the answers of a host
+agent's sockets, in an agent's report of a failed job, and on the exceptions of os_acc. The bodies of the other services have
+no place for a code; use the status. If several errors share a code, the table shows the message of the first one. … stands
+for a name or a number. `-` means that the error is never answered over HTTP.
 """
 _CODE = re.compile(r"[a-z_]+\.[a-z_]+")
 #: What is given in neither of the two ways: {code: (status, what)}.
 BESIDES = {
     "agent.failed": (
         "-",
-        "A job ended with an exception that nobody foresaw; the report has a number, the log of the host what it was.",
+        "A job ended with an unexpected exception; the report has a number, and the host's log has the exception.",
     ),
-    "compute.host_down": ("-", "The host of a job is dead: what was to be done there is not done."),
-    "jobs.attempts": ("-", "A job was given up after its last attempt."),
+    "compute.host_down": ("-", "The host of a job is dead, so the job is not done."),
+    "jobs.attempts": ("-", "The last attempt of a job failed."),
     "placement.undefined_code": (
         "any",
-        "Placement's body of an error whose code is not one of `placement.`: the status tells.",
+        "The code in Placement's bodies for errors outside `placement.`; use the status.",
     ),
     "moorage.bug": ("500", "Unexpected error; the log of the service says more under the id of the request."),
     "moorage.schema": ("400", "The body is not what the schema of the route allows; the message says where."),

@@ -7,21 +7,19 @@ from moorage.scheduler import extra_specs
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-What a flavor's extra specs may say. How a server finds its place by them is told in
-[how a server finds its place](../guides/scheduling.md), what the accelerators' own mean in
-[bitstreams](../guides/bitstreams.md).
+The extra specs of a flavor. [Scheduling](../guides/scheduling.md) tells how they choose a host, [bitstreams](../guides/bitstreams.md) what
+those of accelerators mean.
 """
 ASKED = """
-## What is asked of Placement
+## Keys for Placement
 
-Read at every microversion. What cannot be meant is refused when the flavor is changed, naming the key.
+These are read at every microversion. An impossible value is refused when the flavor is changed; the message names the key.
 """
 KNOWN = """
-## What hypervisors and accelerators read
+## Keys for hypervisors and accelerators
 
-A value that is not of this form, or a key of these namespaces that is not here, is refused from microversion 2.86 of
-the Compute API on; below it only what bears on scheduling is checked. `#` is a number. Namespaces that are not here are
-nobody's business: they are kept and passed on.
+From microversion 2.86 of the Compute API, a value of another form and an unknown key of these namespaces are refused. Below it,
+only keys that affect scheduling are checked. `#` is a number. Keys of other namespaces are stored and passed on unchecked.
 """
 
 

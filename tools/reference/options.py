@@ -7,10 +7,9 @@ from moorage.config import Config
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-Options stand in an INI file, `moorage.conf` in the state directory unless `--config` or `MOORAGE_CONFIG` name another
-one. `moorage config show` prints all of them with the values in force, `--defaults` a file to begin with. An option that
-there is not is an error at the start. Lists are comma separated, times are in seconds (`_s`) unless the name says
-otherwise.
+Options are in an INI file: `moorage.conf` in the state directory, unless `--config` or `MOORAGE_CONFIG` names another file. `moorage
+config show` prints all options with the values in force; `--defaults` prints a file to start with. Unknown options are errors at the
+start. Lists are separated by commas. Times are in seconds (`_s`) unless the name says otherwise.
 """
 
 

@@ -13,10 +13,9 @@ from moorage.wire.http import Route
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-Every path that is answered, with the microversions that have it and the policy rule that is asked (none: everybody may).
-Where answers differ from the peers' is in [Placement](../wire/differences.md), [Compute](../wire/compute.md) and
-[Reservations](../wire/reservation.md). `moorage:absent` are paths of the peer that answer, honestly, that this service
-has nothing there.
+Every path, with its microversions and the policy rule that is checked (none: everybody may call it). [Placement](../wire/differences.md),
+[Compute](../wire/compute.md) and [Reservation](../wire/reservation.md) list the differences from the peers. `moorage:absent` marks
+paths of the peer that this service answers with "not supported".
 """
 SERVICES: list[ServiceApi] = [placement.API, compute.API, accelerator.API, reservation.API, images.API, identity.API]
 

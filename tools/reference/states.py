@@ -11,23 +11,22 @@ from moorage.reservation.model import leases as reservation
 from tools.reference.tables import code, heading, table
 
 WORDS = """
-A status changes only as these tables allow, which the code asks at each change; anything else is refused with
-`moorage.state`. What an operation on a server needs and leaves is in
-[what can be done to a server](server-operations.md), action by action.
+A status changes only as these tables allow. The code checks them at each change and refuses any other change with
+`moorage.state`. [Server operations](server-operations.md) lists the states that each operation needs and leaves.
 """
 
 #: (title, table, what to know about it)
 TABLES: list[tuple[str, Transitions, str]] = [
-    ("Servers", lifecycle.SERVER_STATES, "What operations, and an administrator's `os-resetState`, make of a server: its `vm_state`."),
-    ("Domains", power.POWER, "What the hypervisor has: the power state of a guest."),
-    ("Leases", reservation.LEASE_STATES, "`DELETING` is left by the lease being gone."),
+    ("Servers", lifecycle.SERVER_STATES, "The `vm_state` of a server, which operations and an administrator's `os-resetState` change."),
+    ("Domains", power.POWER, "The power state of a guest in the hypervisor."),
+    ("Leases", reservation.LEASE_STATES, "A lease in `DELETING` is removed."),
     ("Reservations of a lease", reservation.RESERVATION_STATES, ""),
-    ("Events of a lease", reservation.EVENT_STATES, "`DONE` and `ERROR` go back where a lease's end moves: its `before_end` is armed again."),
-    ("Accelerator requests", binding.TRANSITIONS, "`Deleting` is left by the request being gone."),
-    ("Attach handles", accelerator.HANDLE_TRANSITIONS, "What a host may attach: a function of a card, or a card. Nothing that a tenant may have written to is free before it is cleaned."),
-    ("Regions", accelerator.REGION_TRANSITIONS, "Of an FPGA. `unknown`: programming was cut off, so it is programmed again before it is used."),
-    ("Jobs of a host", jobs.TRANSITIONS, "`claimed` to `claimed`: the lease of a claim was over, and another worker took it with a new epoch."),
-    ("Images", images.TRANSITIONS, "Of the image service that is built in."),
+    ("Events of a lease", reservation.EVENT_STATES, "`DONE` and `ERROR` can change back when a lease's end moves: its `before_end` event is due again."),
+    ("Accelerator requests", binding.TRANSITIONS, "A request in `Deleting` is removed."),
+    ("Attach handles", accelerator.HANDLE_TRANSITIONS, "A card, or a function of a card, that a host can attach. A handle that had a tenant is cleaned before it is free."),
+    ("Regions", accelerator.REGION_TRANSITIONS, "Regions of an FPGA. `unknown`: programming was interrupted, so the region is programmed again before it is used."),
+    ("Jobs of a host", jobs.TRANSITIONS, "`claimed` to `claimed`: the lease of a claim ended, and another worker claimed the job with a new epoch."),
+    ("Images", images.TRANSITIONS, "Images of the built-in image service."),
 ]  # fmt: skip
 
 
