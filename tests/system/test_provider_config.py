@@ -192,7 +192,7 @@ def test_sighup_takes_the_files_and_keeps_process_and_configuration(process, fil
     until(lambda: custom(process) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"})
     (files / "a.yaml").write_text("broken: [")
     process.process.send_signal(signal.SIGHUP)
-    until(lambda: "the last good one stays in force" in process.log)
+    until(lambda: "the last accepted one stays in force" in process.log)
     assert custom(process) == {"CUSTOM_LLC", "CUSTOM_P_STATE_ENABLED"}
     assert process.members() == worker
 

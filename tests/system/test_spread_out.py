@@ -193,7 +193,7 @@ def test_a_report_that_finds_nobody_is_made_when_compute_is_back(tmp_path):
         server = clients.create_server(flavor=clients.create_fpga_flavor())
         agent.wait_for_programming()
         services.kill()
-        until(lambda: "no job to be had" in agent.log)
+        until(lambda: "could not ask for a job" in agent.log)
         services.start()
         clients.wait_for_status(server, "ACTIVE", "ERROR")
         assert clients.server(server)["status"] == "ACTIVE"

@@ -1,7 +1,10 @@
-"""What goes on in the background: tasks, run by threads in real time or one after another in virtual time.
+"""Background tasks, and what runs them: threads in real time, or one thread in virtual time.
 
-A task does what is due now and says when it wants to be called again. It never waits by itself, so the same
-task runs under a `VirtualClock`, where thirty days pass in the time the work itself takes.
+A task does the work that is due and returns when it wants to be called again. It never waits itself, so the same
+task also runs under a `VirtualClock`, where thirty days take only as long as the work in them.
+
+Not here: `TaskPool` for thousands of tasks (`moorage.jobs.task_pool`), and hints between processes
+(`moorage.jobs.wakeups`).
 """
 
 import logging
@@ -17,28 +20,31 @@ from moorage.core.clock import Clock, VirtualClock
 
 log = logging.getLogger(__name__)
 
-#: Pause after a tick that raised: the trouble is logged, and the task goes on.
+#: Pause after a run that raised. The error is logged, and the task goes on.
 PAUSE_AFTER_FAILURE = timedelta(seconds=2)
 
-#: After so long a wait looks at the clock again: somebody may have set it, and Python cannot wait for centuries.
+#: Longest wait before the clock is read again: it may have been set, and Python cannot wait for centuries.
 LONGEST_WAIT_S = 60.0
 
 
 class Task(Protocol):
-    """May have `listens_to`, queues of jobs whose hints wake it, `min_pause_s`, the least time between two rounds: what wakes
-    it meanwhile is done in one, and `shows_life`: others look for what it says, so it comes first when the clock jumps.
+    """Background work with a name. A task may also have these attributes:
+
+    * `listens_to`: queues of jobs; a hint for one of them wakes the task.
+    * `min_pause_s`: least time between two runs. Everything that wakes the task within it is done in one run.
+    * `shows_life`: other tasks read its reports (a heartbeat), so it runs first when the clock jumps.
     """
 
     name: str
 
     def run_once(self) -> datetime | None:
-        """Do what is due. The moment of the next call; None: only when woken."""
+        """Do what is due. Returns the moment of the next call; None: call it only when it is woken."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRun:
-    """One call of a task: `due` is the moment of the next, None only when it is woken."""
+    """One call of a task. `due` is the moment of the next call; None: only when it is woken."""
 
     task: str
     succeeded: bool
@@ -48,7 +54,7 @@ class TaskRun:
 
 
 class TaskRuns:
-    """When each task began the last round that it ended: for who must know that they have looked since."""
+    """When each task began its last completed run, so that a caller can wait until all have run since a moment."""
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
@@ -60,7 +66,7 @@ class TaskRuns:
             self._ended.notify_all()
 
     def wait_for(self, tasks: Collection[str], since: float, timeout_s: float) -> bool:
-        """Until each of them has ended a round that it began after `since`. False: not within `timeout_s`."""
+        """Wait until each of `tasks` has completed a run that began after `since`. False: not within `timeout_s`."""
         with self._ended:
             return self._ended.wait_for(
                 lambda: all(self._began.get(task, -math.inf) > since for task in tasks), timeout_s
@@ -68,9 +74,9 @@ class TaskRuns:
 
 
 class Wakeups:
-    """Who waits for what, by topic. `wake` before `wait` is not lost: the next wait returns at once.
+    """Waiters of this process, by topic. A `wake` before the wait is not lost: the next wait returns at once.
 
-    A queue of jobs is a topic that others send hints for, too; other topics are this process's own.
+    A topic is a queue of jobs, for which other processes send hints too, or a name that only this process uses (`own`).
     """
 
     def __init__(self) -> None:
@@ -79,20 +85,20 @@ class Wakeups:
         self._queues: set[str] = set()
 
     def listen(self, *queues: str, own: Sequence[str] = ()) -> threading.Event:
-        """An event that is set at each `wake` of one of these; the listener clears it."""
+        """Returns an event that each `wake` of one of these topics sets. The listener clears it."""
         event = threading.Event()
         self.call(event.set, *queues, own=own)
         return event
 
     def call(self, action: Callable[[], None], *queues: str, own: Sequence[str] = ()) -> None:
-        """`action` at each `wake` of one of these: quick, and not raising."""
+        """Call `action` at each `wake` of one of these topics. It must be quick and must not raise."""
         with self._lock:
             for topic in (*queues, *own):
                 self._actions.setdefault(topic, []).append(action)
             self._queues.update(queues)
 
     def queues(self) -> frozenset[str]:
-        """Those that anybody here waits for."""
+        """Queues that this process listens to."""
         with self._lock:
             return frozenset(self._queues)
 
@@ -110,10 +116,10 @@ class Wakeups:
 
 
 class TaskThreads:
-    """Each task in a thread of its own, in real time. `topics` of a task: `task.name` and what it `listens_to`."""
+    """Runs each task in a thread of its own, in real time. A task is woken by its name and by what it `listens_to`."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups, run_ended: Callable[[TaskRun], None] | None = None) -> None:
-        """`run_ended` is told after each round."""
+        """`run_ended` is called after each run."""
         self._clock = clock
         self._run_ended = run_ended
         self._wakeups = wakeups
@@ -128,9 +134,10 @@ class TaskThreads:
             thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """Ask all to end after their current tick and wait for them, for so long together.
+        """Let all threads end after their current run; wait at most `timeout_s` for all of them together.
 
-        A tick that takes longer ends with the process: whatever a task does may be cut off and is taken up again.
+        A run that takes longer ends with the process. That is harmless: a task's work may be cut off anywhere and is
+        taken up again.
         """
         self._stopping.set()
         self._wakeups.wake_all()
@@ -160,7 +167,7 @@ class TaskThreads:
 
 
 class TasksInVirtualTime:
-    """All tasks in this thread under virtual time: deterministic, in the order they were given."""
+    """Runs all tasks in the calling thread under virtual time: deterministic, in the order they were given."""
 
     def __init__(self, clock: VirtualClock, wakeups: Wakeups, tasks: Sequence[Task]) -> None:
         self._clock = clock
@@ -168,7 +175,7 @@ class TasksInVirtualTime:
         self._due: dict[str, datetime | None] = {task.name: clock.now() for task in tasks}
 
     def run_until(self, moment: datetime) -> None:
-        """Everything that happens up to and including `moment`; the clock stands there afterwards."""
+        """Run everything that is due up to and including `moment`; the clock stands there afterwards."""
         while True:
             self.settle()
             upcoming = min((due for due in self._due.values() if due is not None), default=None)
@@ -178,7 +185,7 @@ class TasksInVirtualTime:
             self._clock.advance_to(upcoming)
 
     def settle(self, *, limit: int = 10_000) -> None:
-        """What is due now, and what that wakes, until nothing is left to do at this moment."""
+        """Run what is due now, and what that wakes, until nothing more is due at this moment."""
         for _ in range(limit):
             ran = [self._run_if_due(task, woken) for task, woken in self._rows]
             if not any(ran):
@@ -195,7 +202,7 @@ class TasksInVirtualTime:
 
 
 def listens_to(task: Task) -> tuple[str, ...]:
-    """Queues of jobs whose hints wake it."""
+    """Queues of jobs whose hints wake `task`."""
     queues: tuple[str, ...] = getattr(task, "listens_to", ())
     return queues
 
@@ -213,7 +220,7 @@ def run_task(task: Task, clock: Clock) -> TaskRun:
     began = time.perf_counter()
     try:
         due, succeeded = task.run_once(), True
-    except Exception:  # the top of a thread: a task must survive one bad round
+    except Exception:  # the top of a thread: a task must survive one bad run
         log.exception("task failed; it is tried again", extra={"task": task.name})
         due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
     return TaskRun(task.name, succeeded, due, began, time.perf_counter() - began)

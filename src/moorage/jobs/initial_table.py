@@ -1,4 +1,4 @@
-"""The jobs table as it was first released: a step for the migrations of the features that have jobs.
+"""The jobs table as it was first released, for the migrations of the services that have jobs.
 
     from moorage.jobs import initial_table as jobs
 
@@ -8,7 +8,7 @@
     def downgrade() -> None:
         jobs.drop()
 
-It never changes again: what changes `moorage.jobs.tables` comes as a step of its own beside this one.
+This module never changes again. Add a migration step of its own for each later change of `moorage.jobs.tables`.
 """
 
 import sqlalchemy as sa

@@ -1,11 +1,11 @@
-"""A host's jobs over HTTP, as each service that has work for hosts offers them to their agents.
+"""A host's jobs over HTTP: both sides. Each service that has jobs for hosts offers these routes to their agents.
 
 POST <service>/agent/v1/hosts/{host}/jobs   ``{"worker", "limit"}`` -> its next jobs
-PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: what became of one -> ``{"more"}``, whether
-                                            the host may have others, or nothing
+PUT  <service>/agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: a report -> ``{"more"}``, whether the host
+                                            may have other jobs, or nothing
 
-Who calls as a host reaches what is that host's: `agent_route` compares the host of a path with the caller's, and
-`is_of_host` the queue of a job.
+An agent reaches only its own host's jobs: `agent_route` compares the host in a path with the caller's, and `is_of_host`
+the queue of a job.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,7 +49,7 @@ REPORT = Schema(
 
 @dataclass(frozen=True)
 class JobReport:
-    """What an agent says of a job."""
+    """An agent's report on a job."""
 
     state: str  #: ``running``, ``done`` or ``failed``
     epoch: int
@@ -57,7 +57,7 @@ class JobReport:
 
     @property
     def error(self) -> str | None:
-        """Why it failed, in one sentence."""
+        """Why the job failed, in one sentence; None unless it failed."""
         if self.state != "failed":
             return None
         return str(self.result.get("error") or "the host gave no reason")
@@ -65,7 +65,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class AgentJob:
-    """A job as its agent sees it. `payload`: see who enqueues it."""
+    """A job as its agent sees it. The service that enqueues it defines `payload`."""
 
     id: str
     kind: str
@@ -85,13 +85,13 @@ def agent_route(
     effect: Literal["change", "none", "routine"] = "change",
     reads: str = "json",
 ) -> Route[S]:
-    """A route of hosts' agents: below ``/agent/v1/hosts/{host}``, or one whose handler asks `is_of_host`."""
+    """A route for agents: below ``/agent/v1/hosts/{host}``, or one whose handler calls `is_of_host`."""
     check = check_host if "{host}" in path else None
     return Route(method, path, handler, rule, schema=schema, before_schema=check, reads=reads, effect=effect)
 
 
 def check_host(request: Request[Any], host: str, **_: str) -> None:
-    """Raises `Forbidden` where the caller is the agent of another host."""
+    """Raises `Forbidden` if the caller is the agent of another host."""
     if request.caller.host not in (None, host):
         raise Forbidden(
             f"the agent of host {request.caller.host} may not act for host {host}", code="jobs.other_host", host=host
@@ -99,15 +99,15 @@ def check_host(request: Request[Any], host: str, **_: str) -> None:
 
 
 def is_of_host(job: Job, host: str | None) -> bool:
-    """Whether the agent of `host` may report on it; None: a service, which may on every job of a host.
+    """Whether the agent of `host` may report on `job`; `host` None: a service, which may report on every host's jobs.
 
-    A host may have queues of its own behind its name, ``compute-1/clean``.
+    A host's queues have its name, or its name and a suffix: ``compute-1/clean``.
     """
     return job.queue not in QUEUES and (host is None or job.queue == host or job.queue.startswith(f"{host}/"))
 
 
 def report_of(document: Mapping[str, Any]) -> JobReport:
-    """From a body that `REPORT` accepts."""
+    """Reads a body that the schema `REPORT` has accepted."""
     return JobReport(document["state"], document["epoch"], document.get("result") or {})
 
 
@@ -123,13 +123,13 @@ def job_document(job: Job) -> dict[str, object]:
 
 
 class HostJobsClient:
-    """The agent's side."""
+    """The agent's side of the routes."""
 
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
     def claim_jobs(self, host: str, worker: str, limit: int = 1) -> list[AgentJob]:
-        """Not repeated by itself: a worker whose answer was lost asks again, and gets the same jobs."""
+        """Claim jobs, without a retry: a worker whose answer was lost asks again, and gets the same jobs."""
         body = {"worker": worker, "limit": limit}
         rows = self._http.request("POST", f"/agent/v1/hosts/{quote(host, safe='')}/jobs", json=body)["jobs"]
         return [
@@ -137,9 +137,9 @@ class HostJobsClient:
         ]
 
     def report_job(self, job_id: str, epoch: int, state: str, result: Mapping[str, Any] | None = None) -> bool:
-        """`state`: running, done or failed. The same report again is fine. False: the host has no other job now.
+        """Report a job as running, done or failed; may be repeated. Returns False when the host has no other job now.
 
-        Raises `Conflict` ``jobs.fenced`` when another worker has the job by now: stop working on it.
+        Raises `Conflict` ``jobs.fenced`` when another worker has the job now: stop working on it.
         """
         body = {"epoch": epoch, "state": state, "result": dict(result or {})}
         try:

@@ -1,4 +1,4 @@
-"""Open jobs of a service, by state and age: what a scrape asks of its table."""
+"""Metrics about the open jobs of a service, by state and age, read from its table at each scrape."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Table, func, select
 from moorage.jobs.model import OPEN
 from moorage.telemetry.metrics import GaugeFamily, GaugeSample
 
-#: Alike in each service that has jobs, so each has families of its own with its name in front.
+#: Every service that has jobs has these families, each with the service's name in front.
 _TEXTS = {
     "jobs_open": "Jobs that are not finished: ready, or claimed by a host or worker.",
     "jobs_oldest_seconds": "Age of the oldest job that is not finished.",
@@ -20,7 +20,7 @@ def families(service: str) -> tuple[GaugeFamily, ...]:
 
 
 def samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[GaugeSample]:
-    """Both states are always there; a state without jobs is 0 seconds old."""
+    """Yields both open states always; the age of a state without jobs is 0 seconds."""
     job = table.c
     asked = select(job.state, func.count(), func.min(job.created_at)).where(job.open_queue.is_not(None))
     found = {state: (count, oldest) for state, count, oldest in connection.execute(asked.group_by(job.state))}

@@ -1,6 +1,6 @@
-"""A job: work for a host or a worker, and the states it goes through.
+"""A job: work for a host or a worker, and the states that it goes through.
 
-Not here: where jobs are kept (`moorage.jobs.store`) and what shortens the wait for them (`moorage.jobs.wakeups`).
+Not here: the table of jobs (`moorage.jobs.store`), and the hints that shorten the wait for one (`moorage.jobs.wakeups`).
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class JobState(StrEnum):
     CANCELLED = "cancelled"
 
 
-#: A claim whose lease is over is claimed again: a new epoch of the same state.
+#: CLAIMED to CLAIMED: after the lease of a claim has ended, another worker claims the job in a new epoch.
 TRANSITIONS = transition_table(
     "a job",
     {
@@ -34,24 +34,24 @@ TRANSITIONS = transition_table(
     },
 )
 
-#: The states of a job that is still to be worked on; it holds back the younger jobs of its key.
+#: States of a job that is not finished. It holds back the younger jobs of its key.
 OPEN = frozenset(TRANSITIONS.allowed)
 
-#: In `Job.result` under ``code`` when a job was given up after its last attempt.
+#: ``code`` in `Job.result` of a job that was given up after its last attempt.
 ATTEMPTS_CODE = "jobs.attempts"
 
-#: `MoorageError.error_code` for a report from a claim that is no longer the newest.
+#: `MoorageError.error_code` for a report of a claim that is not the newest any more.
 FENCED_CODE = "jobs.fenced"
 
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """Work to be enqueued. The same `id` again is the same job."""
+    """A job to enqueue. Enqueueing the same `id` again has no effect."""
 
     id: str
-    queue: str  #: who may claim it: a host's name, or ``compute-build``
+    queue: str  #: its claimants: a host's name, or the name of a service's queue (``compute-build``)
     kind: str  #: ``build``, ``destroy`` ...
-    key: str  #: jobs of one key run one at a time and in order, across all queues
+    key: str  #: jobs of one key run one at a time, in order, across all queues
     payload: dict[str, Any]
 
 
@@ -63,11 +63,11 @@ class Job:
     key: str
     payload: dict[str, Any]
     state: JobState
-    attempt: int  #: how often it was claimed
-    epoch: int  #: grows with each claim; reports with an older one are refused
-    #: CLAIMED: when others may take it. READY: not before this moment (None: at once).
+    attempt: int  #: number of claims so far
+    epoch: int  #: grows with each claim; a report with an older epoch is refused
+    #: CLAIMED: when other workers may claim it. READY: it may not be claimed before this moment (None: at once).
     lease_until: datetime | None
-    worker: str | None  #: who claimed it last
+    worker: str | None  #: last claimant
     created_at: datetime
     finished_at: datetime | None
     result: dict[str, Any] | None

@@ -1,8 +1,8 @@
-"""Of the workers that share a queue one looks at it, by the clock and by hints; the others rest until they are called.
+"""Elects one poller among the workers that share a queue. It polls by the clock and by hints; the others rest.
 
-Four workers of a host that each polled, and each followed every hint, would cost four times as much and find nothing
-more. Whoever looks and finds work calls one of the others, which looks then: it finds more work and calls the next, or
-nothing and goes on looking. So a lost hint costs a poll period, and not the length of a job.
+If each of a host's four workers polled and followed every hint, that would cost four times as much and find no more
+work. A poller that finds a job calls one resting worker, which polls next: it finds another job and calls the next
+worker, or finds none and stays the poller. So a lost hint costs one poll period at most, never the length of a job.
 """
 
 import threading
@@ -11,30 +11,30 @@ from datetime import datetime
 
 
 class PollerElection:
-    """`wake` wakes all workers of the queue; those that are not called may then go on resting (`may_poll`)."""
+    """`wake` wakes all workers of the queue; each then asks `may_poll` whether it is the one to ask for a job."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._resting: set[int] = set()
-        self._poller: int | None = None  #: number of the worker who does
+        self._poller: int | None = None  #: number of the worker that polls; None: nobody does at this moment
         self._called: int | None = None
-        #: When the service last answered one of them.
+        #: When the service last answered one of the workers.
         self.answered_at: datetime | None = None
 
     def may_poll(self, worker: int) -> bool:
-        """Whether `worker`, which was woken or whose time has come, is to ask for work."""
+        """Whether `worker`, which was woken or is due, asks the service for a job."""
         with self._lock:
             if worker not in self._resting or self._poller == worker:
                 return True
             if self._called == worker:
                 self._called = None
-                self._resting.discard(worker)  # until it has an answer: it asks again when it gets none
+                self._resting.discard(worker)  # until it has an answer; without one it asks again
                 return True
             return False
 
     def found_no_job(self, worker: int) -> bool:
-        """Whether it is for `worker` to look again by itself."""
+        """`worker` rests from now on. Returns whether it is the poller, which asks again after a poll period."""
         with self._lock:
             self._resting.add(worker)
             if self._poller is None:
@@ -42,7 +42,7 @@ class PollerElection:
             return self._poller == worker
 
     def began_job(self, worker: int) -> None:
-        """`worker` is busy from now on: somebody else looks."""
+        """`worker` is busy from now on: another worker becomes the poller."""
         with self._lock:
             self._resting.discard(worker)
             if self._poller == worker:

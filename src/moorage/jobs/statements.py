@@ -1,4 +1,4 @@
-"""The statements of `moorage.jobs.store`, built once per table: that costs several times what SQLite needs to run them."""
+"""The statements of `moorage.jobs.store`, built once per table: building one costs several times what SQLite needs to run it."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -25,7 +25,7 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from moorage.jobs.model import JobState
 
-#: To a text inside a payload: ("server", "guest", "user_data").
+#: Path to a text inside a payload, such as ("server", "guest", "user_data").
 Path = tuple[str, ...]
 
 
@@ -86,7 +86,7 @@ class Claiming:
             .limit(bindparam("limit"))
             .with_for_update(skip_locked=True)
         )
-        #: Has the worker one from before? Without a lock: it sees also what somebody holds at this moment.
+        #: Has the worker a claimed job? Reads without a lock, so it also sees rows that another transaction has locked.
         self.left_over = (
             select(job.position)
             .where(_in_queue(table), job.state == JobState.CLAIMED, job.worker == bindparam("by"))
@@ -107,9 +107,9 @@ class Claiming:
 
 
 class Changing:
-    """`extend`, `release`, `finish`: by who still has the claim. The others: whoever has it.
+    """`extend`, `release` and `finish` change a job only for its present claimant; the others for any caller.
 
-    Whatever ends a job blanks its `secrets`, in the same statement.
+    Each statement that ends a job also blanks its `secrets`.
     """
 
     def __init__(self, table: Table, secrets: Iterable[Path] = ()) -> None:
@@ -160,7 +160,7 @@ class Changing:
 
 
 class _Blanked(FunctionElement[str]):
-    """A JSON document as text, with an empty text in the place of what is at `path`, where anything is."""
+    """A JSON document as text, with an empty text in place of the value at `path`, if there is one."""
 
     inherit_cache = True
     type = Text()
@@ -187,7 +187,7 @@ def _in_queue(table: Table) -> ColumnElement[bool]:
 
 
 def _first_of_key(table: Table) -> ColumnElement[bool]:
-    """No other job of the key is claimed, and none that is ready is older."""
+    """No other job of this key is claimed, and no older one is ready."""
     job, other = table.c, table.alias("other")
     same_key = other.c.serial_key == job.serial_key
     claimed = select(other.c.position).where(same_key, other.c.state == JobState.CLAIMED)
@@ -200,5 +200,5 @@ def _insert_unless_there(table: Table, dialect: Dialect) -> Executable:
         return sqlite.insert(table).on_conflict_do_nothing(index_elements=["id"])
     if dialect.name == "postgresql":
         return postgresql.insert(table).on_conflict_do_nothing(index_elements=["id"])
-    # Not INSERT IGNORE, which also turns values that are too long or missing into warnings.
+    # INSERT IGNORE would also turn values that are too long or missing into warnings.
     return mysql.insert(table).on_duplicate_key_update(id=table.c.id)

@@ -1,12 +1,14 @@
-"""Jobs in SQL: enqueued with the state change that causes them, claimed for a time, finished by whoever still may.
+"""Jobs in SQL: enqueued with the state change that causes them, claimed for a time, finished by their claimant.
 
-All functions work inside the caller's transaction (`moorage.db.transactions.write`). What holds, whatever the
-number of processes, and on every database:
+All methods of `JobStore` work inside the caller's transaction (`moorage.db.transactions.write`). These statements hold
+for any number of processes, on every database:
 
-* never two CLAIMED jobs of one key: `claimed_key` is unique, so the database refuses the second one;
-* of the jobs of one key the oldest visible one goes first, and a claim holds the key until it is finished, even
-  when its lease is over and another worker takes it;
-* a claim bumps the epoch; `extend`, `release` and `finish` with an older one raise `Conflict` ``jobs.fenced``.
+* No key has two CLAIMED jobs: `claimed_key` is unique, so the database refuses the second one.
+* Of the jobs of one key, the oldest visible one runs first. A claim holds the key until the job is finished, even
+  when its lease has ended and another worker claims the job.
+* A claim increases the epoch; `extend`, `release` and `finish` with an older epoch raise `Conflict` ``jobs.fenced``.
+
+`PruningTask` deletes old rows: finished jobs, and other services' histories.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,32 +27,32 @@ from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
 from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking, Path
 from moorage.telemetry.tracing import with_trace
 
-#: What is done, in the claiming transaction, about a job that was given up after its last attempt.
+#: Called in the claiming transaction for a job that was given up after its last attempt.
 GivenUp = Callable[[Connection, Job], None]
 
 _FINAL = frozenset({JobState.DONE, JobState.FAILED, JobState.CANCELLED})
 
 
 class JobStore:
-    """The jobs in `table`. With `max_attempts` a claim that would be one more gives the job up instead (FAILED).
+    """The jobs in `table`. With `max_attempts`, a claim beyond that number gives the job up instead (FAILED).
 
-    `secrets` lead to texts in payloads, ``("password",)``, that are not kept longer than the job is open: they are empty
-    afterwards, however it ended.
+    `secrets` are paths to texts in payloads, such as ``("password",)``. They are blanked when the job ends, in
+    whatever state.
     """
 
     def __init__(self, table: Table, *, max_attempts: int | None = None, secrets: tuple[Path, ...] = ()) -> None:
         self.table = table
         self._max_attempts = max_attempts
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
-        #: Has the queue ``of_queue`` any job that is not finished? One statement, for who asks often and in vain.
+        #: Has the queue ``of_queue`` any job that is not finished? One cheap statement for frequent polls.
         self.any_open = self._looking.any_open
 
     def enqueue(self, connection: Connection, job: NewJob, now: datetime) -> None:
-        """Add `job` at the end of its key. An id that is there already stays as it is."""
+        """Add `job` as the last one of its key. A job with this id that exists stays as it is."""
         self.enqueue_all(connection, [job], now)
 
     def enqueue_all(self, connection: Connection, jobs: Sequence[NewJob], now: datetime) -> None:
-        """As `enqueue`, in their order."""
+        """Add `jobs` in their order; see `enqueue`."""
         rows = [
             {
                 "id": job.id,
@@ -80,20 +82,21 @@ class JobStore:
         *,
         given_up: GivenUp | None = None,
     ) -> list[Job]:
-        """At most `limit` jobs of `queue`, oldest first, for `worker` until `now` + `lease_s`.
+        """Claim at most `limit` jobs of `queue`, oldest first, for `worker` until `now` + `lease_s`.
 
-        READY ones, CLAIMED ones whose lease is over, and what `worker` had claimed before: one that asks again was
-        restarted, or has not seen the answer to its last claim. So a worker's name must be nobody else's.
-        `given_up` is told of each job that had its `max_attempts`, so that its owner can say why. Raises
-        `RetryableConflict` when another process was quicker with the same key, or looks at what `worker` had at this
-        moment: nothing is claimed then, and the transaction is to be run again.
+        Claims READY jobs, CLAIMED jobs whose lease has ended, and jobs that `worker` had claimed before: a worker that
+        asks again was restarted, or has not seen the answer to its last claim. So a worker's name must be unique.
+        `given_up` is called for each job that has had its `max_attempts`, so that its owner can say why.
+        Raises `RetryableConflict` when another process claimed the same key first, or reads `worker`'s jobs at this
+        moment: then nothing is claimed, and the caller runs the transaction again.
         """
         rows = connection.execute(
             self._claiming.claimable, {"of_queue": queue, "now": now, "limit": limit, "by": worker}
         ).all()
         if not rows and connection.execute(self._claiming.left_over, {"of_queue": queue, "by": worker}).all():
-            # MariaDB locks each row it looks at, others' too. Who passed over its own would wait for its lease to end.
-            raise RetryableConflict(f"what {worker} had claimed is being looked at by another worker at this moment")
+            # MariaDB locks each row that it reads, other workers' rows too. A worker that skipped its own locked job
+            # would have to wait for the lease to end.
+            raise RetryableConflict(f"another worker reads the jobs that {worker} has claimed at this moment")
         until = now + timedelta(seconds=lease_s)
         claimed = []
         for row in rows:
@@ -106,13 +109,13 @@ class JobStore:
         return self._take(connection, claimed, worker, until) if claimed else []
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
-        """The worker is still at it. Also after the lease is over, as long as nobody else has the job."""
+        """Extend the claim to `lease_until`. Also possible after the lease has ended, while no other worker has the job."""
         values = {"of_id": job_id, "of_epoch": epoch, "until": lease_until}
         if connection.execute(self._changing.extend, values).rowcount == 0:
             raise self._refusal(connection, job_id, epoch, JobState.CLAIMED)
 
     def release(self, connection: Connection, job_id: str, epoch: int, not_before: datetime | None = None) -> None:
-        """Give a claimed job back, to be claimed again at once or from `not_before` on. It keeps its place."""
+        """Make a claimed job READY again, at once or from `not_before` on. It keeps its place in the queue."""
         values = {"of_id": job_id, "of_epoch": epoch, "until": not_before}
         if connection.execute(self._changing.release, values).rowcount == 0:
             raise self._refusal(connection, job_id, epoch, JobState.READY)
@@ -126,12 +129,12 @@ class JobStore:
         result: Mapping[str, Any] | None,
         now: datetime,
     ) -> bool:
-        """Put a claimed job into a final `state`. False: the same report was here before, nothing changed.
+        """Put a claimed job into a final `state`. False: the same report came before, and nothing changed.
 
-        An agent repeats a report whose answer it has not seen; what follows from a report must follow once.
+        An agent repeats a report whose answer it has not seen. The caller acts on a report only when this returns True.
         """
         if state not in _FINAL:
-            raise ValueError(f"{state} does not end a job")
+            raise ValueError(f"{state} is not a final state of a job")
         values = {
             "of_id": job_id,
             "of_epoch": epoch,
@@ -147,8 +150,10 @@ class JobStore:
         raise self._refusal(connection, job_id, epoch, state)
 
     def finish_all(self, connection: Connection, ended: Sequence[tuple[Job, Mapping[str, Any]]], now: datetime) -> None:
-        """Several claimed jobs are DONE, each with its result, and none of them was before. Raises what is in the way of
-        one of them; the transaction is not to be committed then.
+        """Put several claimed jobs into DONE, each with its result.
+
+        Raises `Conflict` or `NotFound` for the first job that cannot be finished, also when it is DONE already; the
+        caller must not commit the transaction then.
         """
         values = [
             {"of_id": job.id, "of_epoch": job.epoch, "final": JobState.DONE, "what": dict(result), "now": now}
@@ -161,24 +166,24 @@ class JobStore:
             if found is None or (found.epoch, found.state) != (job.epoch, JobState.DONE):
                 raise self._refusal(connection, job.id, job.epoch, JobState.DONE)
         names = ", ".join(job.id for job, _ in ended)
-        raise Conflict(f"of the jobs {names} one was finished before: it cannot become done", code="moorage.state")
+        raise Conflict(f"one of the jobs {names} was finished before; it cannot become done", code="moorage.state")
 
     def cancel(self, connection: Connection, job_id: str, now: datetime) -> bool:
-        """Cancel a job that nobody has begun. False: it is claimed or finished already, or not there."""
+        """Cancel a job that no worker has claimed. False: it is claimed or finished, or does not exist."""
         return connection.execute(self._changing.cancel, {"of_id": job_id, "now": now}).rowcount > 0
 
     def revoke(self, connection: Connection, key: str, queue: str, now: datetime) -> None:
-        """Cancel all that is open of `key` in `queue`, also what is claimed: its reports come too late from now on."""
+        """Cancel all open jobs of `key` in `queue`, claimed ones too: later reports about those are refused."""
         connection.execute(self._changing.revoke, {"of_key": key, "of_queue": queue, "now": now})
 
     def revoke_one(self, connection: Connection, job_id: str, now: datetime) -> None:
-        """As `revoke`, of one job."""
+        """Cancel one open job, even if it is claimed; see `revoke`."""
         connection.execute(self._changing.revoke_one, {"of_id": job_id, "now": now})
 
     def next_due(self, connection: Connection, queue: str) -> datetime | None:
-        """When to look again: from this moment on (maybe past) a claim would find a job; None: when woken.
+        """The moment (possibly past) from which on a claim would find a job; None: poll again when woken.
 
-        Jobs behind another one of their key do not count; they come when that one is finished.
+        Ignores jobs that wait for an older job of their key.
         """
         ready = connection.execute(self._looking.ready_now, {"of_queue": queue}).scalar()
         if ready is not None:
@@ -187,7 +192,10 @@ class JobStore:
         return None if due is None else _moment(due)
 
     def next_queue(self, connection: Connection, key: str) -> str | None:
-        """Whose turn it is when a job of `key` has ended: who waited behind it may have heard its hint in vain."""
+        """Queue of the oldest READY job of `key`, or None.
+
+        Send it a hint when a job of `key` has ended: the next job's own hint may have come while that one still ran.
+        """
         found = connection.execute(self._looking.next_queue, {"of_key": key}).scalar()
         return None if found is None else str(found)
 
@@ -196,20 +204,20 @@ class JobStore:
         return None if row is None else _job(row)
 
     def open_in(self, connection: Connection, queue: str) -> list[Job]:
-        """All jobs of `queue` that are not finished, oldest first."""
+        """All unfinished jobs of `queue`, oldest first."""
         return [_job(row) for row in connection.execute(self._looking.open_in, {"of_queue": queue})]
 
     def story(self, connection: Connection, key: str) -> list[Job]:
-        """All jobs of `key` that were not pruned, oldest first."""
+        """All jobs of `key` that are still in the table, oldest first."""
         return [_job(row) for row in connection.execute(self._looking.by_key, {"of_key": key})]
 
     def prune(
         self, connection: Connection, finished_before: datetime, limit: int, *, last_of: Sequence[str] = ()
     ) -> int:
-        """Forget at most `limit` jobs that were finished before this moment, the oldest first; how many.
+        """Delete at most `limit` jobs that ended before `finished_before`, oldest first; return how many.
 
-        What is open stays, whatever its age, and so does the last DONE job of each key in `last_of`. Who reports on one
-        that is forgotten is told that there is none, and stops, as one who is fenced.
+        Keeps open jobs of any age, and the last DONE job of each key in `last_of`. A worker that reports on a deleted
+        job gets `NotFound`, and stops as a fenced worker does.
         """
         values = {"before": finished_before, "limit": limit + len(last_of)}
         kept = {connection.execute(self._changing.last_done, {"of_key": key}).scalar() for key in last_of}
@@ -220,15 +228,15 @@ class JobStore:
         return len(positions)
 
     def _take(self, connection: Connection, rows: Sequence[Row[Any]], worker: str, until: datetime) -> list[Job]:
-        """They are locked since they were found, so they are as they were found."""
+        """Claim `rows`, which this transaction has locked since it read them."""
         values = {"positions": [row.position for row in rows], "by": worker, "until": until}
         try:
             taken = connection.execute(self._claiming.take, values).rowcount
         except IntegrityError as error:
             keys = ", ".join(repr(row.serial_key) for row in rows)
-            raise RetryableConflict(f"another process claimed a job of {keys} at this moment") from error
+            raise RetryableConflict(f"another process has just claimed a job of {keys}") from error
         if taken != len(rows):
-            raise RetryableConflict("another process changed one of these jobs at this moment")
+            raise RetryableConflict("another process has just changed one of these jobs")
         return [
             replace(
                 _job(row),
@@ -243,7 +251,7 @@ class JobStore:
 
     def _give_up(self, connection: Connection, row: Row[Any], now: datetime) -> Job:
         worker = row.worker or "nobody"
-        reason = f"given up after {row.attempt} attempts; the last one was by {worker}, who did not report in time"
+        reason = f"given up after {row.attempt} attempts; the last worker, {worker}, did not report in time"
         what = {"error": reason, "code": ATTEMPTS_CODE}
         connection.execute(self._changing.give_up, {"at": row.position, "what": what, "now": now})
         return _job(connection.execute(self._looking.by_id, {"of_id": row.id}).one())
@@ -270,7 +278,7 @@ def _statements(table: Table, secrets: tuple[Path, ...]) -> tuple[Enqueueing, Cl
 
 def _moment(value: object) -> datetime:
     if not isinstance(value, datetime):
-        raise TypeError(f"{value!r} is no moment")
+        raise TypeError(f"{value!r} is not a datetime")
     return value
 
 
@@ -292,18 +300,23 @@ def _job(row: Row[Any]) -> Job:
     )
 
 
-#: Rows that one transaction takes away: some milliseconds, which a writer on SQLite waits.
+#: Rows that one transaction deletes. That takes some milliseconds, for which other writers wait on SQLite.
 PRUNE_BATCH_ROWS = 500
-#: Between two transactions, and as long as the last one took where that is longer.
+#: Pause between two transactions of a long deletion; as long as the last transaction, if that took longer.
 PRUNE_SHORT_PAUSE = timedelta(milliseconds=20)
-#: Between two rounds in which not enough was old: a thirtieth of the time that rows are kept, within these.
+#: Bounds of the pause after a run that deleted less than a batch: a thirtieth of the time that rows are kept.
 PRUNE_MIN_PAUSE, PRUNE_MAX_PAUSE = timedelta(hours=1), timedelta(days=1)
 
-#: Takes away at most so many rows, the oldest first, of those that are older than a moment; how many it were.
+#: (connection, before, limit): deletes up to `limit` rows older than `before`, oldest first; returns the number deleted.
 RemoveOldRows = Callable[[Connection, datetime, int], int]
 
 
 class PruningTask:
+    """Deletes rows that are older than `keep`, few at a time, so that no writer waits for it.
+
+    Any number of processes may run it; the second one finds less to delete.
+    """
+
     def __init__(self, name: str, engine: Engine, clock: Clock, remove: RemoveOldRows, *, keep: timedelta) -> None:
         self.name = name
         self._engine = engine

@@ -1,4 +1,4 @@
-"""The jobs table, which each feature that has jobs puts into its own database."""
+"""The jobs table, which each service that has jobs puts into its own database."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, UniqueConstraint
 
@@ -6,16 +6,16 @@ from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime
 
 
 def jobs_table(metadata: MetaData, name: str = "jobs") -> Table:
-    """Each feature calls it once in its ``tables.py``, with its own metadata.
+    """A service calls this once in its ``tables.py``, with its own metadata.
 
-    Two columns repeat another one while it matters and are NULL afterwards, so that plain indexes do on all three
-    databases what partial indexes do on two of them: `open_queue` keeps finished jobs out of the way of a poll,
-    and the uniqueness of `claimed_key` makes "never two claimed jobs of one key" a promise of the database.
+    Two columns repeat another column while a job is open or claimed, and are NULL afterwards. So plain indexes do on
+    all three databases what partial indexes do on two of them: `open_queue` keeps finished jobs out of a poll, and the
+    unique `claimed_key` lets the database guarantee that no key has two claimed jobs.
     """
     return Table(
         name,
         metadata,
-        # Moments may be equal, above all in virtual time: `position` says which job is the older one.
+        # Two jobs may have the same creation time, above all in virtual time: `position` tells which is older.
         Column("position", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
         Column("id", String(64), nullable=False),
         Column("queue", String(255), nullable=False),

@@ -1,7 +1,7 @@
-"""Very many tasks in few threads, in real time: what a process of a thousand simulated hosts runs.
+"""Runs very many tasks in few threads, in real time, as in a process that simulates a thousand hosts.
 
-A task of its own thread is better where there are few: a long tick holds up nobody else. Here it holds up as many
-others as there are more tasks due than threads.
+A few tasks are better off with a thread each (`TaskThreads`): there, a long run delays no other task. Here it does
+as soon as more tasks are due than there are threads.
 """
 
 import heapq
@@ -21,7 +21,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(order=True)
 class _DueTime:
-    """When a task is due; `number` keeps the order of those that are due together."""
+    """When a task is due; `number` keeps the order of tasks that are due at the same moment."""
 
     due: datetime
     number: int
@@ -31,19 +31,19 @@ class _DueTime:
 @dataclass(eq=False)
 class _Row:
     task: Task
-    due_time: _DueTime | None = None  #: the one that counts; others of it in the heap are passed over
+    due_time: _DueTime | None = None  #: the valid one; older entries of this row in the heap are skipped
     is_running: bool = False
     is_woken: bool = False  #: while it was running
-    paused_until: datetime = _LONG_AGO  #: not before, however often it is woken
+    paused_until: datetime = _LONG_AGO  #: it does not run before, however often it is woken
 
 
 class TaskPool:
-    """Ticks of one task never overlap. `topics` as with `TaskThreads`."""
+    """Runs of one task never overlap. A task is woken as in `TaskThreads`."""
 
     def __init__(
         self, clock: Clock, wakeups: Wakeups, threads: int, run_ended: Callable[[TaskRun], None] | None = None
     ) -> None:
-        """`run_ended` is told after each round."""
+        """`run_ended` is called after each run."""
         self._clock = clock
         self._wakeups = wakeups
         self._run_ended = run_ended
@@ -103,7 +103,7 @@ class TaskPool:
                 self._put(row, due)
 
     def _next(self) -> _Row | None:
-        """The next that is due, when it is; None at the end."""
+        """Waits until a task is due and returns its row; None when the pool stops."""
         with self._changed:
             while not self._stopping:
                 if not self._due_times:

@@ -1,4 +1,4 @@
-"""Hints: "look at this queue now", to whoever waits for its jobs, in this process and in others.
+"""Hints: they wake the workers of a queue, in this process and in others, when it has a new job.
 
 A hint only shortens a wait. The jobs table is the truth and is polled anyway, so a lost hint costs at most one
 poll period, and nothing here raises or blocks because a database or a broker is away.
@@ -7,7 +7,7 @@ poll period, and nothing here raises or blocks because a database or a broker is
     hints.send("compute-1")                        # after the commit of the job
     hints.close()
 
-Not here: jobs (`moorage.jobs.store`) and who waits (`moorage.jobs.background_tasks.Wakeups`).
+Not here: the jobs (`moorage.jobs.store`) and the waiters (`moorage.jobs.background_tasks.Wakeups`).
 """
 
 import contextlib
@@ -27,33 +27,36 @@ log = logging.getLogger(__name__)
 #: The channel of PostgreSQL and the exchange of RabbitMQ.
 CHANNEL = "moorage_jobs"
 
-#: Pauses between attempts to connect, doubled from the first to the last.
+#: Pauses between attempts to connect; doubled from the first to the last.
 FIRST_PAUSE_S = 0.2
 LAST_PAUSE_S = 10.0
 
-#: A connection that does not come about in this time counts as failed.
+#: An attempt to connect that takes longer counts as failed.
 CONNECT_TIMEOUT_S = 5
 
-#: How long a thread listens or waits before it looks whether it is to stop.
+#: A thread that listens or waits checks this often whether it must stop.
 ROUND_S = 0.5
 
 
 class Hints(Protocol):
     def send(self, queue: str) -> None:
-        """Wake who waits for jobs of `queue`. Returns at once; never raises."""
+        """Wake the workers of `queue`. Returns at once; never raises."""
         ...
 
     def close(self) -> None: ...
 
 
-#: Told each time a connection breaks or does not come about: ``listener`` or ``sender``.
+#: Called with ``listener`` or ``sender`` each time a connection breaks or cannot be made.
 Interrupted = Callable[[str], object]
 
 
 def open_hints(
     url: str | None, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
 ) -> Hints:
-    """The kind that `url` names. `channel` tells apart installations that share a database or a broker."""
+    """Open the kind of hints that `url` names; None: within this process only.
+
+    `channel` separates installations that share a database or a broker. Raises `StartError` for any other scheme.
+    """
     if url is None:
         return InProcessHints(wakeups)
     scheme = urlsplit(url).scheme.partition("+")[0]
@@ -61,11 +64,14 @@ def open_hints(
         return PostgresHints(url, wakeups, channel=channel, interrupted=interrupted)
     if scheme in ("amqp", "amqps"):
         return RabbitHints(url, wakeups, channel=channel, interrupted=interrupted)
-    raise StartError(f"hints go by postgresql://, by amqp://, or (no URL) within one process; not by {scheme!r}")
+    raise StartError(f"hints need a URL postgresql:// or amqp://, or none for one process; {scheme!r} is neither")
 
 
 def try_link(url: str) -> None:
-    """Connect once, as hints do, and send one that nobody waits for. Raises `Unavailable` with the reason, `StartError`."""
+    """Connect once, as hints do, and send a hint for a queue without workers.
+
+    Raises `Unavailable` with the reason, `StartError` for a URL or a missing library.
+    """
     scheme = urlsplit(url).scheme.partition("+")[0]
     connect: Callable[[], _Link]
     if scheme in ("postgresql", "postgres"):
@@ -75,17 +81,17 @@ def try_link(url: str) -> None:
         _need("pika", "rabbit")
         connect = partial(_RabbitLink, url, CHANNEL)
     else:
-        raise StartError(f"hints go by postgresql:// or by amqp://; not by {scheme!r}")
+        raise StartError(f"hints need a URL postgresql:// or amqp://; {scheme!r} is neither")
     try:
         with contextlib.closing(connect()) as link:
             link.send("moorage-doctor")
-    except Exception as error:  # raised again as ours: two drivers, each with errors of its own
+    except Exception as error:  # two drivers, each with its own errors: raised again as ours
         trouble = " ".join(str(error).split()) or type(error).__name__
-        raise Unavailable(f"the bus does not answer: {trouble}") from error
+        raise Unavailable(f"the message bus does not answer: {trouble}") from error
 
 
 class InProcessHints:
-    """For one process: what the all-in-one plane uses."""
+    """Hints within one process, as the all-in-one plane uses them."""
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
@@ -98,14 +104,14 @@ class InProcessHints:
 
 
 class _Link(Protocol):
-    """One connection to what carries hints, used by one thread. Every method may raise what the driver raises."""
+    """One connection to the database or broker, used by one thread. Every method may raise the driver's errors."""
 
     def listen(self, queues: Iterable[str]) -> None:
-        """From now on `hear` hints for these, too. Only called on the link of a listener."""
+        """From now on `hear` also returns hints for these queues. Only called on a listener's link."""
         ...
 
     def hear(self, seconds: float) -> Iterable[str]:
-        """Queues that hints came for; waits so long at most, and keeps the connection alive."""
+        """Queues that received a hint. Waits `seconds` at most, and keeps the connection alive."""
         ...
 
     def send(self, queue: str) -> None: ...
@@ -114,15 +120,15 @@ class _Link(Protocol):
 
 
 class _RemoteHints:
-    """Two threads with a link each, one that listens and one that sends; each connects again by itself.
+    """Two threads with a link each: one listens, one sends. Each reconnects by itself.
 
-    Waiters of this process are woken without the detour. When the listener is connected (again) all are woken
-    once: what was sent while it was away is lost. The sender keeps what it could not send, each queue once, and
-    connects when there is something to send, so a process that only listens has one connection.
+    Waiters of this process are woken directly. When the listener has (re)connected it wakes all waiters once, because
+    hints that were sent while it was away are lost. The sender keeps the hints that it could not send, one per queue,
+    and connects only when it has one to send; so a process that only listens has one connection.
     """
 
     def __init__(self, name: str, wakeups: Wakeups, connect: Callable[[], _Link], interrupted: Interrupted) -> None:
-        #: Set while a hint would be heard.
+        #: Set while the listener is connected.
         self.listening = threading.Event()
         self._name = name
         self._wakeups = wakeups
@@ -130,7 +136,7 @@ class _RemoteHints:
         self._interrupted = interrupted
         self._stopping = threading.Event()
         self._changed = threading.Condition()
-        self._pending: dict[str, None] = {}  # queues to send hints for, in order
+        self._pending: dict[str, None] = {}  # queues whose hints are not sent yet, in order
         self._threads = [
             threading.Thread(target=self._listen, name=f"hints-{name}-listen", daemon=True),
             threading.Thread(target=self._publish, name=f"hints-{name}-send", daemon=True),
@@ -155,7 +161,7 @@ class _RemoteHints:
     def _listen(self) -> None:
         def hear_until_lost(link: _Link) -> None:
             known: frozenset[str] = frozenset()
-            link.listen(known)  # also where nobody waits yet: `hear` then notices a lost link
+            link.listen(known)  # even with no queue yet: only then does `hear` notice a lost link
             try:
                 while not self._stopping.is_set():
                     if new := self._wakeups.queues() - known:
@@ -177,7 +183,7 @@ class _RemoteHints:
                 while (queue := self._next_pending()) is not None:
                     try:
                         link.send(queue)
-                    except Exception:  # raised again: whatever it is, the hint was not sent
+                    except Exception:  # raised again; whatever failed, the hint was not sent
                         self._put_back(queue)
                         raise
                 link.hear(0)
@@ -191,7 +197,7 @@ class _RemoteHints:
             return bool(self._pending)
 
     def _next_pending(self) -> str | None:
-        # Taken out before it is sent: a hint for the same queue that comes meanwhile is a new one.
+        # Removed before it is sent: another hint for this queue during the sending is a new one.
         with self._changed:
             queue = next(iter(self._pending), None)
             if queue is not None:
@@ -203,7 +209,7 @@ class _RemoteHints:
             self._pending[queue] = None
 
     def _keep(self, role: str, use: Callable[[_Link], None], wanted: Callable[[], bool] = lambda: True) -> None:
-        """Connect whenever it is wanted and `use` the link; after a failure again, with growing pauses."""
+        """Connect when `wanted` says so and `use` the link; after a failure, again after a growing pause."""
         pause_s = FIRST_PAUSE_S
         while not self._stopping.is_set():
             if not wanted():
@@ -212,12 +218,12 @@ class _RemoteHints:
                 with contextlib.closing(self._connect()) as link:
                     pause_s = FIRST_PAUSE_S
                     use(link)
-            except Exception as error:  # noqa: BLE001 - the top of a thread; a hint is never worth more than a line
+            except Exception as error:  # noqa: BLE001 - the top of a thread; a lost hint is worth a log line, no more
                 if not self._stopping.is_set():
                     self._interrupted(role)
                     trouble = str(error) or type(error).__name__
                     log.warning(
-                        "no hints for now; polling goes on",
+                        "hints are not available; polling continues",
                         extra={"hints": self._name, "role": role, "trouble": trouble, "pause_s": pause_s},
                     )
                 self._stopping.wait(pause_s)
@@ -225,7 +231,7 @@ class _RemoteHints:
 
 
 class PostgresHints(_RemoteHints):
-    """NOTIFY and LISTEN. Every process hears every hint: for tens of them; where hosts are many, take RabbitMQ.
+    """Hints by NOTIFY and LISTEN. Every process receives every hint, which suits tens of hosts; use RabbitMQ for more.
 
     Behind PgBouncer this needs session pooling.
     """
@@ -238,7 +244,7 @@ class PostgresHints(_RemoteHints):
 
 
 class RabbitHints(_RemoteHints):
-    """A direct exchange; each process has an exclusive queue, bound to the job queues that it waits for."""
+    """Hints by a direct exchange. Each process has an exclusive queue, bound to the job queues that it waits for."""
 
     def __init__(
         self, url: str, wakeups: Wakeups, *, channel: str = CHANNEL, interrupted: Interrupted = lambda _role: None
@@ -259,7 +265,7 @@ class _PostgresLink:
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="moorage hints",
-            # A server that vanished without a word is noticed after about half a minute.
+            # Notice a server that vanished without closing the connection after about half a minute.
             keepalives_idle=15,
             keepalives_interval=5,
             keepalives_count=3,
@@ -267,7 +273,7 @@ class _PostgresLink:
         )
 
     def listen(self, queues: Iterable[str]) -> None:
-        """One channel carries all queues. After LISTEN this connection runs no query: psycopg hung on that."""
+        """One channel carries the hints of all queues. Run no query on this connection after LISTEN: psycopg hung on it."""
         from psycopg import sql
 
         if not self._listens:
@@ -293,7 +299,7 @@ class _RabbitLink:
         parameters = pika.URLParameters(url)
         parameters.heartbeat = 15
         parameters.connection_attempts = 1
-        # The last one: a broker that is out of memory or disk blocks publishers instead of refusing.
+        # `blocked_connection_timeout`: a broker that is out of memory or disk blocks publishers instead of refusing them.
         parameters.socket_timeout = parameters.stack_timeout = CONNECT_TIMEOUT_S
         parameters.blocked_connection_timeout = CONNECT_TIMEOUT_S
         self._exchange = channel

@@ -222,7 +222,7 @@ def test_a_worker_that_is_back_gets_what_it_had_also_while_others_look_at_it(job
         STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
     with write(jobs) as looking:
         looking.execute(select(STORE.table).with_for_update()).all()
-        with write(jobs) as connection, pytest.raises(RetryableConflict, match="what w1 had claimed"):
+        with write(jobs) as connection, pytest.raises(RetryableConflict, match="the jobs that w1 has claimed"):
             STORE.claim(connection, "compute-1", "w1", START, LEASE_S)
         with write(jobs) as connection:
             assert STORE.claim(connection, "compute-1", "w2", START, LEASE_S) == []

@@ -278,7 +278,7 @@ def test_after_its_attempts_a_job_fails_with_a_reason_and_lets_the_next_one_go(j
     assert told == [failed]
     assert failed.state is JobState.FAILED
     assert failed.result == {
-        "error": "given up after 3 attempts; the last one was by w1, who did not report in time",
+        "error": "given up after 3 attempts; the last worker, w1, did not report in time",
         "code": "jobs.attempts",
     }
     assert [job.id for job in claim(jobs, clock.now(), store=THREE_TIMES)] == ["b"]

@@ -64,7 +64,7 @@ def test_while_it_is_away_nobody_waits(make, libvirtd, tmp_path):
     connection = LibvirtConnection(f"qemu:///system?socket={tmp_path}/nothing", SystemClock())
     for _ in range(3):
         begin = time.monotonic()
-        with pytest.raises(HypervisorAway, match="see that its daemon runs"), connection.use():
+        with pytest.raises(HypervisorAway, match="check that its daemon runs"), connection.use():
             pytest.fail("there is nothing to be used")
         assert time.monotonic() - begin < 1
 

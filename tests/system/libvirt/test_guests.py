@@ -130,7 +130,7 @@ def test_libvirtd_may_go_and_come_back(plane, clients, libvirtd, firmware, flavo
     wait_for(clients, server, "ACTIVE")
     guests = libvirtd.guests()
     libvirtd.stop()
-    until(lambda: "see that its daemon runs on this host" in plane.err)
+    until(lambda: "check that its daemon runs on this host" in plane.err)
     clients.compute.request("POST", f"/servers/{server}/action", json={"pause": None})
     assert clients.server(server)["OS-EXT-STS:task_state"] == "pausing"
     libvirtd.start()

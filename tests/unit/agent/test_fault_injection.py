@@ -61,5 +61,5 @@ def test_a_fault_without_a_number_is_for_ever(control):
 def test_a_file_that_cannot_be_read_fails_the_operation_with_its_name(control):
     injection = FaultInjection(control=control)
     control.write_text('{"fault": []}')
-    with pytest.raises(VirtError, match=r"control\.json: is not what a simulated host reads: .*fault"):
+    with pytest.raises(VirtError, match=r"control\.json: a simulated host cannot read this file: .*fault"):
         injection.check("spawn", "web")

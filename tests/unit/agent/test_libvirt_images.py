@@ -52,7 +52,9 @@ def test_another_projects_private_image_is_no_kernel(shelf, name, way):
         "rescued": lambda: shelf.guests.begin_rescue(SPEC, DISK, "password"),
     }
     shelf.files.mkdir(parents=True, exist_ok=True)
-    with pytest.raises(VirtError, match=f"{KERNEL} is not in the image service, or not for project red"):
+    with pytest.raises(
+        VirtError, match=f"from image {KERNEL}: the image service does not have it, or not for project red"
+    ):
         ways[way]()
     assert [path.name for path in shelf.files.iterdir() if path.name.startswith(("kernel", "initrd"))] == []
 

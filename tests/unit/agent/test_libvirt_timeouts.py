@@ -16,7 +16,9 @@ def test_what_is_answered_or_raised_comes_back():
 
 def test_a_call_that_never_ends_is_given_up_with_a_sentence():
     never = threading.Event()
-    with pytest.raises(GuestHangs, match="did not answer within 0 s: it hangs; reboot the server hard, or delete it"):
+    with pytest.raises(
+        GuestHangs, match="QEMU hangs: it did not answer within 0 s; reboot the server hard, or delete it"
+    ):
         call_with_timeout(never.wait, within_s=0.01)
     never.set()
 

@@ -339,7 +339,7 @@ def test_a_class_in_two_items_of_a_list_is_a_fault():
             - CUSTOM_A: {total: 1}
             - CUSTOM_A: {total: 2}
     """).faults
-    assert fault.problem == "CUSTOM_A is there twice, first at f.yaml:6:11"
+    assert fault.problem == "CUSTOM_A occurs twice, first at f.yaml:6:11"
     assert fault.path == "providers[0].inventories.additional[1].CUSTOM_A"
 
 

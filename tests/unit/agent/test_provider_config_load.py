@@ -68,7 +68,7 @@ def test_other_files_are_not_read_but_lookalikes_are_mentioned(directory):
 def test_a_directory_that_is_not_there_configures_nothing(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert load_provider_files(ProviderFiles(tmp_path / "nowhere")).configs == ()
-    assert "there is no such directory" in caplog.text
+    assert "this directory does not exist" in caplog.text
 
 
 def test_a_fault_stops_the_start_and_names_file_place_and_remedy(directory):

@@ -145,7 +145,7 @@ def test_a_provider_below_another_parent_is_left_there_with_a_warning():
     seen = [SEEN_HOST, SeenProvider("d", "dev", 1, "elsewhere")]
     changes = diff(tree(host(), device()), seen, {}, {})
     assert changes.steps == ()
-    assert "dev hangs below elsewhere" in changes.warnings[0]
+    assert "provider dev is below elsewhere" in changes.warnings[0]
 
 
 def test_names_that_placement_knows_keep_their_uuid():

@@ -148,7 +148,7 @@ def test_a_report_has_the_sentence_and_the_code_of_the_error(error, expected):
 def test_of_an_error_that_nobody_foresaw_the_owner_has_a_number_and_the_log_what_it_was(caplog):
     sentence, code = failure_report(ConnectionError("amqp://nova:geheim@10.0.0.1 refused"))
     found = re.fullmatch(
-        r"Unexpected error on the host; its operator finds .* under (err-[0-9a-f]{10}) in its log", sentence
+        r"Unexpected error on the host; its log has the cause under (err-[0-9a-f]{10}), for the operator", sentence
     )
     assert found, sentence
     assert code == "agent.failed"

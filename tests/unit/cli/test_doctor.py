@@ -286,7 +286,7 @@ def test_a_bus_that_does_not_answer_is_a_warning_for_all_goes_on(tmp_path, schem
     url = f"{scheme}://moorage:secret@127.0.0.1:{free_port()}/bus"
     found = list(endpoints.check_bus(config_of(tmp_path, plane={"hints": url})))
     assert [one.severity for one in found] == [Severity.WARNING]
-    assert "the bus does not answer" in found[0].what
+    assert "the message bus does not answer" in found[0].what
     assert "secret" not in f"{found[0]}"
 
 

@@ -332,7 +332,7 @@ def test_a_start_without_the_accelerator_agent_says_what_is_missing(plane, monke
 
 
 def test_a_host_described_under_another_name_does_not_start(plane):
-    with pytest.raises(StartError, match="is described as other"):
+    with pytest.raises(StartError, match="its hypervisor is called other"):
         plane.start_agent(HostDescription(name="other"))
 
 

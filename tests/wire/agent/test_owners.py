@@ -61,7 +61,7 @@ def test_somebody_who_insists_is_given_way_and_asked_ever_more_rarely(host, plac
     assert gaps[-1] <= LONGEST_PAUSE / PERIOD + 1
     assert vcpus(placement, root).allocation_ratio == 4.0
     (warning,) = tracker.update().warnings
-    assert "VCPU of provider compute-1 is changed by somebody else each time" in warning
+    assert "VCPU of provider compute-1 is changed by another client each time" in warning
 
 
 def test_what_is_contested_does_not_hold_up_the_rest_of_the_provider(host, placement, root, clock):

@@ -99,7 +99,7 @@ def test_a_broken_file_is_reported_once_and_the_last_good_configuration_stays_in
     with caplog.at_level(logging.ERROR):
         look(running, 6)
     assert len(caplog.records) == 1
-    assert "the last good one stays in force" in caplog.text
+    assert "the last accepted one stays in force" in caplog.text
     assert "a.yaml:2:1" in caplog.records[0].why
     assert "a.yaml:2:1" in running.api.get("/v1/provider-config")["refused"]
     running.tracker.update()

@@ -100,7 +100,7 @@ def test_an_order_that_came_too_late_is_not_carried_out(host):
     assert "Waiting for the host" in host.answer()
     host.plane.clock.advance_to(host.plane.clock.now() + timedelta(minutes=6))
     host.plane.settle()
-    assert "is not carried out any more" in host.answer()
+    assert "has expired" in host.answer()
     assert host.offers() is None
 
 

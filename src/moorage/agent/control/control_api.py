@@ -1,10 +1,10 @@
-"""The small HTTP API of a host's agent, which the commands of this machine speak.
+"""The HTTP API of a host's agent for commands on its machine, and the same operations as jobs from compute.
 
 ::
 
     GET  /v1/provider-config           STATE
-    POST /v1/provider-config/plan      {"files": {NAME: TEXT}} -> OUTCOME: what these files would change
-    POST /v1/provider-config/apply     {"is_held": false} -> OUTCOME: what the files of the directory changed
+    POST /v1/provider-config/plan      {"files": {NAME: TEXT}} -> OUTCOME: the changes that these files would make
+    POST /v1/provider-config/apply     {"is_held": false} -> OUTCOME: the changes that the directory's files made
 
     STATE    {"host", "directory", "in_force": SET, "before": SET or null, "refused"}
     SET      {"taken_at", "files": {NAME: TEXT}}
@@ -12,7 +12,7 @@
     PROVIDER {"uuid", "name", "is_created", "is_removed", "classes": [CLASS], "traits_added", "traits_removed"}
     CLASS    {"name", "how", "before", "after", "used": 4, "users": [{"consumer", "server", "amount"}]}
 
-Faults of files, and what contradicts the driver, are 409. Who may ask, and what an error is: `moorage.wire.unix_socket_api`.
+Faulty files, and files that contradict the driver, are 409. For access and the form of errors see `moorage.wire.unix_socket_api`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -36,13 +36,13 @@ from moorage.wire.unix_socket_api import build_unix_socket_app, unix_socket_api
 
 Document = dict[str, object]
 
-#: Of one class of a provider so many users are named.
+#: Number of users that are listed for one class of a provider.
 MAX_USERS = 100
 
 
 @dataclass(frozen=True)
 class HostControl:
-    """What the API is about. `server_name` answers None for what is no server, and may raise `MoorageError`."""
+    """The objects behind the API. `server_name` returns None for a consumer that is no server, and may raise `MoorageError`."""
 
     host: str
     tracker: ResourceTracker
@@ -55,7 +55,7 @@ def show(request: Request[HostControl]) -> Response:
 
 
 def state_document(control: HostControl) -> Document:
-    """STATE: what is in force, what was before it, and why the files as they are now do not count."""
+    """STATE: the files in force, the set before it, and why the present files were refused, if they were."""
     reloader = control.reloader
     return {
         "host": control.host,
@@ -94,13 +94,13 @@ def _file_set_document(files: ConfigFileSet | None) -> Document | None:
 
 
 def outcome_document(control: HostControl, done: UpdateResult) -> Document:
-    """OUTCOME: what a round has changed, or would."""
+    """OUTCOME: the changes of an update, or of a preview."""
     rows = [_provider_document(control, row) for row in describe_changes(done.changes, done.seen)]
     return {"host": control.host, "providers": rows, "warnings": list(done.warnings)}
 
 
 def _provider_document(control: HostControl, row: ProviderChange) -> Document:
-    # Only what gets less can be in somebody's way, and only then it is asked who that is.
+    # Users are needed, and asked for, only where a class loses capacity.
     asked = any(change.needs_users for change in row.classes) and not row.is_created
     holders = control.tracker.holders(row.uuid) if asked else {}
 
@@ -136,7 +136,7 @@ def _provider_document(control: HostControl, row: ProviderChange) -> Document:
 
 
 def _server_name(control: HostControl, consumer: str) -> str | None:
-    """Without compute, or for what is no server, the consumer's uuid must do."""
+    """The server's name; None without compute, or for a consumer that is no server."""
     try:
         return control.server_name(consumer)
     except MoorageError:
@@ -177,17 +177,21 @@ Result = dict[str, Any]
 
 class ProviderConfigJobs:
     def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
-        """`may_apply`: whether files of this host may be changed from afar."""
+        """Jobs of compute about the provider configuration; they do what the commands of this machine do.
+
+        Running a job again is harmless: the same files are in the directory already. `may_apply`: whether compute may
+        change files of this host.
+        """
         self._control = control
         self._clock = clock
         self._may_apply = may_apply
 
     def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> Result:
-        """Raises `MoorageError` with the sentence for the report; the files are as they were then."""
+        """Raises `MoorageError` with the sentence for the report; then the files are as they were before."""
         if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
             raise Gone(
-                f"this order waited for host {self._control.host} until {payload['expires_at']} and is not carried out "
-                "any more; give it again",
+                f"this job waited for host {self._control.host} until {payload['expires_at']} and has expired; order it "
+                "again",
                 code="agent.order_is_old",
             )
         files = {name: text.encode() for name, text in payload["files"].items()}
@@ -204,9 +208,9 @@ class ProviderConfigJobs:
             case "apply":
                 if not self._may_apply:
                     raise Forbidden(
-                        f"the files of host {self._control.host} are changed on the host only "
-                        "([compute] provider_config_remote_apply is false there): moorage provider-config apply",
+                        f"the files of host {self._control.host} can only be changed on that host, because "
+                        "[compute] provider_config_remote_apply is false there: run moorage provider-config apply",
                         code="agent.apply_from_afar",
                     )
                 return outcome_document(self._control, reloader.replace(files))
-        raise Invalid(f"this agent knows no order {what!r}; upgrade it", code="agent.kind")
+        raise Invalid(f"this agent does not know the job {what!r}; upgrade it", code="agent.kind")

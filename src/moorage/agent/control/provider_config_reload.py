@@ -1,9 +1,9 @@
-"""The provider configuration of a running host: taken again without a restart, or left as it was.
+"""Reloads the provider configuration of a running host, without a restart.
 
-    a file changed, SIGHUP, `apply`  ->  read and checked  ->  merged, published  ->  kept, with what it replaced
+    changed file | SIGHUP | `apply`  ->  read and check  ->  merge and publish  ->  keep, with the previous set
 
-What is wrong is said, and the last good configuration stays in force. A file is judged as at the start: one that
-contradicts the driver is refused, for the next start would fail on it.
+Faults are reported, and the last accepted configuration stays in force. The rules are those of the start: a file that
+contradicts the driver is refused, because the next start would fail on it.
 """
 
 import logging
@@ -26,35 +26,35 @@ from moorage.core.errors import MoorageError, StartError
 
 log = logging.getLogger(__name__)
 
-#: Between attempts while Placement is away.
+#: Longest pause between attempts while Placement does not answer.
 LONGEST_PAUSE_S = 60.0
 
 
 class ProviderConfigReloader:
-    """`record_start` once after the agent's start; the rest from any thread."""
+    """Call `record_start` once after the agent's start; call the other methods from any thread."""
 
     def __init__(self, tracker: ResourceTracker, current: CurrentConfigSet, clock: Clock) -> None:
         self._tracker = tracker
         self._clock = clock
         self._one_at_a_time = threading.Lock()
         self.current = current
-        #: Of further hosts that this process simulates: they take what the first one has taken.
+        #: Trackers of further hosts that this process simulates: they follow the first host's configuration.
         self.followers: list[ResourceTracker] = []
         self.files = tracker.files
-        #: Of the files that were judged last, whatever came of it.
+        #: Stamp of the files that were checked last, accepted or not.
         self.judged: DirectoryStamp = ()
-        #: Why the files as they are now do not count; None: they do.
+        #: Why the present files were refused; None: they are in force.
         self.refused: str | None = None
 
     def record_start(self) -> None:
-        """What the start has read is in force."""
+        """Put the files that the start has read in force."""
         self.judged = self._tracker.stamp
         self.current.put_in_force(self._tracker.texts, self._clock.now())
 
     def reload(self, *, is_held: bool = False) -> UpdateResult:
-        """Read the files and let them count. `is_held`: the caller keeps others from changing them meanwhile.
+        """Read the files and put them in force. `is_held`: the caller holds the directory's lock already.
 
-        Raises `StartError` for faults, and what Placement answers or does not: nothing has changed then.
+        Raises `StartError` for faults, and the errors of Placement's client; then nothing has changed.
         """
         with self._one_at_a_time:
             if not is_held:
@@ -77,7 +77,7 @@ class ProviderConfigReloader:
             return done
 
     def replace(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """Put such files in the place of the present ones and take them. Raises as `reload`; all is as before then."""
+        """Replace the present files by `contents` and reload. Raises as `reload`; then the files are as they were before."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
             raise refusal_error(self.files.directory, report.faults)
@@ -85,7 +85,7 @@ class ProviderConfigReloader:
             return self.reload(is_held=True)
 
     def preview_files(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """What `reload` would do with such files in the directory. Raises what it would raise."""
+        """What `reload` would do with `contents` in the directory. Raises the errors that it would raise."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
             raise refusal_error(self.files.directory, report.faults)
@@ -93,9 +93,9 @@ class ProviderConfigReloader:
 
 
 class ProviderConfigTask:
-    """Looks for changed files each `period_s` (0: never by itself), and takes them at once when it is `asked`.
+    """Reloads changed files every `period_s` (0: never by itself), and at once after `request_reload`.
 
-    A change counts when nothing has changed since the look before: nobody's half-written files are read.
+    It reloads only after two runs that saw the same files, so that it does not read half-written ones.
     """
 
     def __init__(self, reloader: ProviderConfigReloader, *, host: str, clock: Clock, period_s: float) -> None:
@@ -108,7 +108,7 @@ class ProviderConfigTask:
         self._failures = 0
 
     def request_reload(self) -> None:
-        """The next run reads the files, changed or not. Whoever asks wakes the topic, too."""
+        """Make the next run read the files, changed or not. The caller must also wake the task's topic."""
         self._reload_requested.set()
 
     def run_once(self) -> datetime | None:
@@ -126,12 +126,12 @@ class ProviderConfigTask:
             self._reloader.reload()
         except StartError as error:
             log.error(
-                "the changed provider configuration is refused; the last good one stays in force",
+                "the changed provider configuration was refused; the last accepted one stays in force",
                 extra={"why": error.message},
             )
         except MoorageError as error:
             self._failures += 1
-            log.warning("the provider configuration could not be taken; trying again", extra={"why": error.message})
+            log.warning("the provider configuration could not be reloaded; trying again", extra={"why": error.message})
             self._reload_requested.set()
             return self._next(min(float(1 << min(self._failures, 16)), LONGEST_PAUSE_S))
         self._failures = 0
@@ -142,5 +142,5 @@ class ProviderConfigTask:
 
 
 def provider_config_topic(host: str) -> str:
-    """What to wake so that `ProviderConfigTask` runs."""
+    """Wake this topic to run `ProviderConfigTask` at once."""
     return f"provider configuration of {host}"

@@ -1,7 +1,12 @@
-"""Tells the compute service how the domains of this host are, where they change by themselves.
+"""Reports domains that changed by themselves to the compute service, and reboots guests after the host was down.
 
-Guests shut themselves down, and write on their consoles; domains vanish. The service is asked only when something
-changed here, and once in a while.
+Guests shut themselves down and write to their consoles; domains vanish. `DomainsTask` calls the service only when
+something changed here, and every `ASK_ANYWAY`.
+
+`HostBoot` reboots guests that ran when the host went down. It recognises a boot of the host by the kernel's boot id,
+because a guest that is off may also have shut itself down while only the agent was away. It reboots them through the
+compute service, so that a start after a power cut is an operation like any other: refused during another operation,
+visible among the server's actions, and with its devices plugged anew.
 """
 
 import logging
@@ -20,9 +25,9 @@ from moorage.durable import write_durably
 log = logging.getLogger(__name__)
 
 GONE = "gone"
-#: So many fit into one body whatever is in them; the others are told the next time.
+#: Consoles in one report: this many fit into a body, whatever they contain. The others follow in the next report.
 CONSOLES_AT_ONCE = 4
-#: Without a change the service is asked so seldom: its servers may have changed while this agent was away.
+#: Longest time without a report: the service's servers may have changed while this agent was away.
 ASK_ANYWAY = timedelta(seconds=60)
 
 
@@ -32,7 +37,7 @@ _RUNNING_STATUS = "ACTIVE"
 
 
 class HostBoot:
-    """`remembered` is a file of the agent's: the boot id of its last look."""
+    """Reboots guests after the host was down. `remembered` is a file of the agent with the boot id of its last run."""
 
     def __init__(self, *, host: str, remembered: Path, compute: ComputeClient, current: Path = KERNELS_BOOT_ID) -> None:
         self._host = host
@@ -42,9 +47,9 @@ class HostBoot:
         self._is_over = self._last() in (None, self._current)
 
     def reboot_guests(self, expected: Mapping[str, str | None], domains: Mapping[str, Domain]) -> frozenset[str]:
-        """Servers that are being rebooted now: how their domains look is no news. After the first call none are.
+        """Reboot the guests that ran when the host went down; returns their servers, whose domains need no report now.
 
-        What fails in the middle is done at the next call.
+        Does nothing after the first successful call; the next call continues one that failed.
         """
         resumed: set[str] = set()
         if not self._is_over:
@@ -59,19 +64,19 @@ class HostBoot:
         return frozenset(resumed)
 
     def _reboot(self, server: str) -> set[str]:
-        """Only one that compute believes to run: others were off before."""
+        """Reboot `server` if compute believes that it runs; otherwise it was off before."""
         try:
             present = self._compute.server_here(self._host, server)
             if present is None or present.status != _RUNNING_STATUS:
                 return set()
             self._compute.reboot_here(self._host, server)
         except (Conflict, NotFound) as refused:
-            log.info("a server is not started after all", extra={"server": server, "why": refused.message})
+            log.info("compute refused to reboot a server", extra={"server": server, "why": refused.message})
             return set()
         return {server}
 
     def _last(self) -> bytes | None:
-        """None: this agent was never here."""
+        """The remembered boot id; None: this agent never ran here."""
         try:
             return self._remembered.read_bytes().strip()
         except FileNotFoundError:
@@ -79,7 +84,7 @@ class HostBoot:
 
 
 class DomainsTask:
-    """`boot` None: after a boot of the host its guests stay off, and so the service is told."""
+    """`boot` None: after a boot of the host its guests stay off, and the task reports them as off."""
 
     def __init__(
         self,
@@ -108,7 +113,7 @@ class DomainsTask:
             self._report_changes()
         except MoorageError as error:
             self._reported_at = None
-            log.warning("the domains of this host could not be told", extra={"why": error.message})
+            log.warning("the domains of this host could not be reported", extra={"why": error.message})
         return self._clock.now() + self._period
 
     def _report_changes(self) -> None:
@@ -119,7 +124,7 @@ class DomainsTask:
         if not (consoles or is_time or _powers(domains) != self._reported_power):
             return
         expected = self._compute.expected_servers(self._host)
-        # Again, and now: a look that is older than the answer could take a domain for gone that was made since.
+        # Read the domains again: one that was made before the answer came must not be reported as gone.
         domains = self._driver.domains()
         resumed = self._boot.reboot_guests(expected, domains) if self._boot else frozenset()
         looks = {
@@ -133,7 +138,7 @@ class DomainsTask:
         self._warn_of_leftovers(frozenset(domains) - expected.keys())
 
     def _changed_consoles(self, domains: Mapping[str, Domain]) -> dict[str, str]:
-        """By uuid: the end of the console, where it is not what was sent."""
+        """{uuid: end of the console}, for consoles that differ from the last report."""
         written: dict[str, str] = {}
         for uuid in domains:
             if len(written) == CONSOLES_AT_ONCE:
@@ -147,11 +152,11 @@ class DomainsTask:
         return written
 
     def _warn_of_leftovers(self, leftovers: frozenset[str]) -> None:
-        """Never destroyed: who does not know a server may be wrong, and its disk would be gone."""
+        """Only a warning: a service that does not know a server may be wrong, and destroying the domain would lose its disk."""
         if leftovers - self._leftovers:
             log.warning(
-                "domains of servers that the compute service does not have on this host: left over, or kept for a move "
-                "that is not confirmed; they are left alone",
+                "this host has domains of servers that the compute service does not have here: left over, or kept until a "
+                "move is confirmed; they are left alone",
                 extra={"domains": sorted(leftovers)},
             )
         self._leftovers = leftovers

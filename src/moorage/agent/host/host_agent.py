@@ -1,7 +1,7 @@
-"""The agent of one host: what it does at its start, and its tasks from then on.
+"""The agent of one host: its start, and its tasks from then on.
 
-start:  files read and checked -> tree published -> os_acc.initialize() -> registered with compute
-tasks: heartbeat, provider tree, one `JobsTask` per worker
+start:  read and check files -> publish provider tree -> os_acc.initialize() -> register with compute
+tasks:  heartbeat, provider tree, one `JobsTask` per worker
 """
 
 import logging
@@ -26,15 +26,14 @@ from moorage.jobs.poller_election import PollerElection
 log = logging.getLogger(__name__)
 
 
-#: After so many periods a heartbeat is sent, whatever else compute has heard: it may have been told something else.
+#: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.
 AT_LEAST_EACH = 6
 
 
 class HeartbeatTask:
-    """Says that the host is there, and what it is. One beat that fails is made up for by the next.
+    """Tells compute that the host is alive, with the host's facts. If a heartbeat fails, the next one makes up for it.
 
-    To have asked for jobs, and to have got an answer, is a sign of life too: then nothing is sent, unless the facts
-    have changed.
+    An answered request for jobs is a sign of life too; then no heartbeat is sent, unless the facts have changed.
     """
 
     shows_life = True
@@ -64,7 +63,7 @@ class HeartbeatTask:
                 self._compute.register_host(self._host, **facts)
                 self._sent = facts, self._clock.now()
         except MoorageError as error:
-            log.warning("no heartbeat: the compute service does not take it", extra={"why": error.message})
+            log.warning("heartbeat failed: the compute service did not accept it", extra={"why": error.message})
         return self._clock.now() + self._period
 
     def _is_needed(self, facts: Mapping[str, Any]) -> bool:
@@ -77,22 +76,22 @@ class HeartbeatTask:
 
 @dataclass(frozen=True)
 class AgentSettings:
-    """The section [agent] of the configuration, as far as it is about rhythm."""
+    """The options of the section [agent] that the agent itself needs."""
 
     workers: int = 4
     heartbeat_period_s: float = 10.0
     update_period_s: float = 60.0
     poll_period_s: float = 2.0
-    #: How often a job that takes long is reported as running; well under the lease of a job.
+    #: How often a running job is reported; well under the lease of a job.
     keep_alive_period_s: float = 10.0
-    #: How long the start waits for Placement and the compute service.
+    #: How long the start waits for Placement and for the compute service.
     start_patience_s: float = 60.0
-    #: Whether a server that is stopped gives its accelerators back (see `JobRunner`).
+    #: Whether stopping a server releases its accelerators (see `JobRunner`).
     releases_on_stop: bool = False
 
 
 class HostAgent:
-    """`start` once, then run `tasks`. Everything that must survive is on disk, in Placement or in compute."""
+    """Call `start` once, then run `tasks`. Everything that must survive a restart is on disk, in Placement or in compute."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class HostAgent:
         ]
 
     def start(self) -> None:
-        """Raises `StartError` when the host must not run servers like this; nothing was claimed then."""
+        """Raises `StartError` when the host cannot run servers; then no job was claimed."""
         self._retry_until_available(self._check_name)
         self._retry_until_available(self._tracker.start)
         self._initialize_acceleration()
@@ -171,22 +170,24 @@ class HostAgent:
 
     def _check_name(self) -> None:
         if (name := self._driver.facts().name) != self._host:
-            raise StartError(f"host {self._host} is described as {name}; give both the same name")
+            raise StartError(
+                f"the agent is for host {self._host}, but its hypervisor is called {name}; give both the same name"
+            )
 
     def _initialize_acceleration(self) -> None:
         try:
             self._acceleration.initialize()
-        except Exception as error:  # os_acc brings errors of its own tree
+        except Exception as error:  # os_acc has errors of its own
             raise StartError(
-                f"host {self._host} cannot start: os_acc.initialize(): {error}; see to the accelerator agent of this "
-                "host, then start this one"
+                f"host {self._host} cannot start: os_acc.initialize(): {error}; repair the accelerator agent of this "
+                "host, then start this agent again"
             ) from error
 
     def _register(self) -> None:
         self._compute.register_host(self._host, **self._facts())
 
     def _facts(self) -> dict[str, Any]:
-        """What compute shows of the host."""
+        """Facts of the host, as compute registers them."""
         facts = self._driver.facts()
         return {
             "provider_uuid": self._tracker.provider_uuid(facts.name),
@@ -201,7 +202,7 @@ class HostAgent:
         }
 
     def _retry_until_available(self, step: Callable[[], object]) -> None:
-        """Services of a plane start in any order."""
+        """Retry `step` while a service is unavailable: the services of a plane start in any order."""
         until = self._clock.now() + timedelta(seconds=self._settings.start_patience_s)
         pause_s = 0.5
         while True:

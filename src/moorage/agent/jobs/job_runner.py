@@ -1,4 +1,9 @@
-"""One job of this host, from its payload to its result: which part of the agent does what kind of job."""
+"""One job of this host, from its payload to its result: the method for each kind of job.
+
+`JobRunner` does the jobs of the compute service, `AcceleratorRunner` those of the accelerator service.
+
+Spec: docs/evidence/specs/accelerator-attach.md
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -26,18 +31,18 @@ JobResult = dict[str, Any]
 RawPayload = Mapping[str, object]
 T = TypeVar("T")
 
-#: Of what a guest wrote, the end goes into a report.
+#: A report contains this many characters from the end of the guest's console.
 MAX_CONSOLE_CHARACTERS = 1 << 16
 
-#: Jobs that only change the power of a domain that is there.
+#: Kinds of jobs that only change the power state of an existing domain.
 _POWER = ("pause", "unpause", "suspend", "resume", "reboot")
 
 
 class JobRunner:
-    """`devices_changed` is called when accelerators were given or taken.
+    """`devices_changed` is called when accelerators were attached or released.
 
-    `releases_on_stop`: a server that is stopped gives its accelerators back to the host, which keeps them for it in
-    Placement, and gets as many when it is started. `others`: kinds of jobs that are about no server.
+    `releases_on_stop`: stopping a server releases its accelerators on the host, although Placement keeps its allocation;
+    starting it attaches as many. `others`: further kinds of jobs, not about a server, by kind.
     """
 
     def __init__(
@@ -99,7 +104,7 @@ class JobRunner:
             )
         return self._kinds[kind](payload, keep_alive)
 
-    # ----------------------------------------------------------------------------- made and unmade
+    # -------------------------------------------------------------------------- build and destroy
 
     def _build(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         job = decode_payload(payload, BuildPayload)
@@ -145,21 +150,21 @@ class JobRunner:
         return result | self._released_result(released) | _devices_result(BuiltServer(()))
 
     def _soft_delete(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        """One that could not be built is not here: that is as good as off."""
+        """A server that could not be built has no domain: that counts as off."""
         try:
             return self._power(PowerAction.STOP)(payload, keep_alive)
         except NoSuchDomain:
             return {}
 
     def _attach_devices(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
-        """What is to run has its devices: they may have been released when it was stopped."""
+        """Attach the devices of a server that is about to run: stopping it may have released them."""
         built = self._builder.attach(decode_payload(payload, BuildPayload), keep_alive)
         if not built.devices:
             return {}
         self._devices_changed()
         return _devices_result(built)
 
-    # -------------------------------------------------------------------------- what goes on in it
+    # ------------------------------------------------------------------------- operations inside
 
     def _rescue(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         job = decode_payload(payload, RescuePayload)
@@ -189,7 +194,7 @@ class JobRunner:
         self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
         return {}
 
-    # -------------------------------------------------------------------------------- comes and goes
+    # ------------------------------------------------------------------------------------------ moves
 
     def _shelve(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         job = decode_payload(payload, SnapshotPayload)
@@ -241,7 +246,7 @@ class JobRunner:
     def _take_over(self, payload: RawPayload, keep_alive: KeepAlive) -> JobResult:
         return self._moves.take_over(decode_payload(payload, ServerOnlyPayload).server.id)
 
-    # ----------------------------------------------------------------------------------- in common
+    # ------------------------------------------------------------------------- results, side effects
 
     def _released_result(self, count: int) -> JobResult:
         if count:
@@ -257,26 +262,26 @@ def _devices_result(built: BuiltServer) -> JobResult:
 
 
 class AcceleratorAgentApi(Protocol):
-    """The host's accelerator agent."""
+    """The methods of the host's accelerator agent that its service's jobs call."""
 
     def bind_requests(self, job: Mapping[str, Any]) -> Mapping[str, str]:
-        """By accelerator request the address of what was attached for it."""
+        """Attach devices; returns {accelerator request: address of its device}."""
         ...
 
     def unbind_instance(self, instance_uuid: str) -> Mapping[str, Mapping[str, str]]:
-        """How the handles of the deployables are that it had something of."""
+        """Detach the server's devices; returns the states of the handles of each deployable that it had part of."""
         ...
 
     def handle_states(self, pci_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """The same of the deployables that have these handles."""
+        """States of the handles of each deployable that has one of `pci_ids`."""
         ...
 
     def program_region(self, job: Mapping[str, Any]) -> str | None:
-        """The image that the region carries now; None: it is blank."""
+        """Program a region; returns the id of its image now, None if it is blank."""
         ...
 
     def apply_operator_wishes(self, wishes: Mapping[str, Any]) -> None:
-        """All that an operator wants of this host's devices, instead of what he wanted before."""
+        """Replace all of an operator's settings for this host's devices."""
         ...
 
 

@@ -1,4 +1,7 @@
-"""Jobs of this host: claimed from the service that has them one at a time, done, reported with their epoch."""
+"""Workers that do this host's jobs: claim one from its service, do it, report its result with the claim's epoch.
+
+Not here: what each kind of job does (`job_runner`).
+"""
 
 import logging
 import time
@@ -17,26 +20,26 @@ from moorage.telemetry.logs import request_context
 
 log = logging.getLogger(__name__)
 
-#: Between attempts while the service does not answer, doubled from the first to the last.
+#: Pauses between attempts while the service does not answer; doubled from the first to the last.
 FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 
 
-#: Told of each job that was worked on: its kind, ``done``, ``failed`` or ``lost``, and how many seconds it took.
+#: Called after each job with its kind, its outcome (``done``, ``failed`` or ``lost``), and how many seconds it took.
 JobEnded = Callable[[str, str, float], object]
 
 
 class KindRunner(Protocol):
     def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
-        """Raises `MoorageError` with the sentence for the report, `JobLost` where there is nobody to report to."""
+        """Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now."""
         ...
 
 
 class JobsTask:
-    """One worker. Several of them share the queue; `number` tells them apart, the same after a restart.
+    """One worker. Several share a queue; `number` identifies each, also after a restart.
 
-    `election` is shared by those of one queue, so that one of them polls. `what` tells its jobs from those that another
-    service has for this host.
+    The workers of one queue share `election`, so that one of them polls. `what` names the service's jobs in the task's
+    name, because another service may have jobs for this host too.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class JobsTask:
         ended: JobEnded = lambda _kind, _outcome, _seconds: None,
     ) -> None:
         self.name = f"{what} of {host}, worker {number}"
-        #: Where the hint that there is a job goes to: the queue's name, where a service says no other.
+        #: The topic of hints about new jobs: the queue's name, unless the service uses another.
         self.listens_to = (topic or host,)
         self._host = host
         self._number = number
@@ -79,7 +82,9 @@ class JobsTask:
         except MoorageError as error:
             pause = self._pause()
             self._failures += 1
-            log.warning("no job to be had; asking again", extra={"why": str(error), "pause_s": pause.total_seconds()})
+            log.warning(
+                "could not ask for a job; trying again", extra={"why": str(error), "pause_s": pause.total_seconds()}
+            )
             return self._clock.now() + pause
         self._failures = 0
         if any(has_more):
@@ -87,12 +92,12 @@ class JobsTask:
         return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
 
     def _pause(self) -> timedelta:
-        """After a failure: a hint that could not be followed must not cost a whole period, however long that is."""
+        """Pause after a failed claim: shorter than a poll period, so that a hint during a failure costs little."""
         return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> bool:
-        """Whether there may be another one."""
-        # The request that caused the job: its id goes through all logs and into our calls.
+        """Do `job` and report it. Returns whether there may be another one."""
+        # The id of the request that caused the job goes into all logs and calls.
         context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
         log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})
         began, outcome = time.perf_counter(), "lost"
@@ -102,7 +107,7 @@ class JobsTask:
                 return self._report(job, outcome, result)
         except JobLost as lost:
             outcome = "lost"
-            log.warning("job lost to another worker; left as it is", extra={"why": str(lost)})
+            log.warning("another worker has the job; left as it is", extra={"why": str(lost)})
             return True
         finally:
             self._ended(job.kind, outcome, time.perf_counter() - began)
@@ -115,14 +120,14 @@ class JobsTask:
             raise
         except Unavailable as error:
             if "url" in error.fields and error.fields.get("peer") == "compute":
-                # Nobody would hear how it ended either. The job stays claimed, and is given to this worker again: from its
-                # beginning, as after a death of the agent.
+                # A report would not arrive either. The job stays claimed; this worker gets it again and starts it from its
+                # beginning, as after a crash of the agent.
                 raise
             return self._failed(job, error)
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
-        except Exception as error:  # noqa: BLE001 - `failure_report` logs it; the top of a job: its server must not hang
+        except Exception as error:  # noqa: BLE001 - the top of a job: its server must not hang; `failure_report` logs the error
             return self._failed(job, error)
 
     def _failed(self, job: AgentJob, error: Exception) -> tuple[str, JobResult]:
@@ -131,7 +136,7 @@ class JobsTask:
         return "failed", {"error": sentence, "code": code}
 
     def _keep_alive(self, job: AgentJob) -> None:
-        """Raises `JobLost`. A service that is away for a moment is no reason to undo the work."""
+        """Extend the claim. Raises `JobLost`. Logs only if the service does not answer: that is no reason to undo the work."""
         try:
             self._report(job, "running", {})
         except Unavailable as error:
@@ -141,11 +146,14 @@ class JobsTask:
         try:
             return self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:
-            raise JobLost(f"job {job.id} is not ours any more: {error}") from error
+            raise JobLost(f"another worker has job {job.id} now: {error}") from error
 
 
 class JobsWhileReady(HostJobsClient):
-    """`ready` raises `MoorageError` while the hypervisor is away; asking for jobs raises that then."""
+    """Claims no jobs while the hypervisor does not answer, so that they wait and are done when it is back.
+
+    `ready` raises `MoorageError` while the hypervisor is away; `claim_jobs` raises the same.
+    """
 
     def __init__(self, jobs: HostJobsClient, ready: Callable[[], object]) -> None:  # no link of its own
         self._jobs = jobs

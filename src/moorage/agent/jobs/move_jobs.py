@@ -1,13 +1,13 @@
-"""What a host does for a server that comes or goes.
+"""A host's part in moving a server: resize, cold and live migration, shelve. By kind of job::
 
-move-out:  stop -> snapshot -> unplug   a failure before the devices go: started again, as if nothing had been
-move-in:   as a build, from the image that move-out made; off where it was off
-move-back: plug -> start                what move-out did, undone: the domain and its disk were never gone
-remake:    plug -> rebuild          from that image, on the same host; a failure leaves it off and without devices
-strip:     stop -> unplug
-back again (remake-back, return): stop -> unplug -> plug -> rebuild, from the image that has the old disk
-shelve:    stop -> snapshot             the devices stay until it is offloaded
-receive, hand-over, take-over           a domain that must not stop; it has no devices
+move-out:    stop -> snapshot -> unplug   a failure before the unplug starts the server again, as it was
+move-in:     a build from the image that move-out made; it stays off if the server was off
+move-back:   plug -> start                undoes move-out: the domain and its disk were never removed
+remake:      plug -> rebuild              from that image, on the same host; a failure leaves it off, without devices
+strip:       stop -> unplug
+remake-back, return:  stop -> unplug -> plug -> rebuild, from the image of the old disk
+shelve:      stop -> snapshot             the devices stay until the server is offloaded
+receive, hand-over, take-over             live migration: the domain keeps running; it has no devices
 """
 
 from functools import partial
@@ -28,7 +28,7 @@ from moorage.agent.virt.driver import VirtDriver
 
 
 class MoveJobs:
-    """Every method may be run again after a crash at any line."""
+    """Every method may run again after a crash at any line."""
 
     def __init__(self, driver: VirtDriver, builder: ServerBuilder, snapshots: Snapshots) -> None:
         self._driver = driver
@@ -36,7 +36,7 @@ class MoveJobs:
         self._snapshots = snapshots
 
     def move_out(self, job: SnapshotPayload, keep_alive: KeepAlive) -> int:
-        """How many devices were released."""
+        """Returns the number of released devices."""
         self.shelve(job, keep_alive)
         return self._builder.detach(job.server_ref, keep_alive)
 
@@ -44,7 +44,7 @@ class MoveJobs:
         try:
             self._power(job, PowerAction.STOP, keep_alive)
             self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
-        except Exception:  # raised again: whatever it is, the server must not stay off for it
+        except Exception:  # raised again; whatever failed, the server must not stay off
             if job.start:
                 self._power(job, PowerAction.START, keep_alive)
             raise
@@ -63,7 +63,7 @@ class MoveJobs:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
             raise
-        except Exception:  # raised again: whatever it is, what the old flavor needs must be free for the way back
+        except Exception:  # raised again; whatever failed, the old flavor's devices must be free for the way back
             self.strip_devices(job.server_ref, keep_alive)
             raise
 
@@ -72,7 +72,7 @@ class MoveJobs:
         return self._builder.rebuild(job, keep_alive)
 
     def strip_devices(self, server: ServerRef, keep_alive: KeepAlive) -> int:
-        """How many devices were released. Off before they go: no guest holds what the next tenant gets."""
+        """Returns the number of released devices. Stops the domain first: no guest may hold the next tenant's device."""
         if server.id in self._driver.domains():
             self._builder.run_keeping_alive(lambda: self._driver.power(server.id, PowerAction.STOP), keep_alive)
         return self._builder.detach(server, keep_alive)

@@ -1,12 +1,12 @@
-"""Servers made and unmade on this host: devices plugged, then the domain started; and the way back.
+"""Builds and destroys servers on this host: plug the devices, then start the domain; and the reverse.
 
-    build:   plug -> spawn          a failure: destroy, unplug, and the reason goes into the report
-    rebuild: plug -> rebuild        what it had is plugged already; a failure leaves what is there
-    attach:  plug -> spawn          only where the domain has other devices than the server, or none any more
-    destroy: destroy -> unplug      in this order: a device must not go to the next tenant while a guest holds it
+    build:   plug -> spawn          after a failure: destroy, unplug, and report the reason
+    rebuild: plug -> rebuild        its devices are plugged already; a failure leaves everything as it is
+    attach:  plug -> spawn          only if the domain's devices differ from the server's
+    destroy: destroy -> unplug      in this order: the next tenant must not get a device that a guest still holds
 
-All may be run again after a crash at any line: `plug` answers the same devices for the same server, `spawn` finds
-the domain, `destroy` and `unplug` find nothing left to do.
+Each may run again after a crash at any line: `plug` returns the same devices for the same server, `spawn` finds the
+domain, and `destroy` and `unplug` find nothing left to do.
 """
 
 import logging
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Acceleration(Protocol):
-    """The library `os_acc`, as its specification has it, and its own word on which flavors are for it."""
+    """The library `os_acc`, as specified."""
 
     def initialize(self) -> None:
         """Returns when all devices are found and their traits are published."""
@@ -41,16 +41,16 @@ class Acceleration(Protocol):
     def plug(
         self, instance_info: Mapping[str, Any], selected_rp: Mapping[str, Any], flavor_extra_specs: Mapping[str, str]
     ) -> Sequence[Mapping[str, str]]:
-        """``[{"pci_id": "<bdf>"}]``, one for each accelerator asked for; a mediated device is ``{"mdev": "<uuid>"}``."""
+        """Returns one entry per requested accelerator: ``{"pci_id": "<bdf>"}``, or ``{"mdev": "<uuid>"}``."""
         ...
 
     def unplug(self, instance_info: Mapping[str, Any]) -> int:
-        """How many accelerators were released."""
+        """Returns the number of released accelerators."""
         ...
 
 
 class NoAcceleration:
-    """A host without an accelerator agent."""
+    """For a host without an accelerator agent."""
 
     def initialize(self) -> None:
         return
@@ -64,33 +64,33 @@ class NoAcceleration:
         return 0
 
 
-#: Does a flavor with these extra specs ask for accelerators?
+#: Whether a flavor with these extra specs requests accelerators.
 RefersToAccelerators = Callable[[Mapping[str, str]], bool]
 
-#: Says that the job is still worked on; raises when it was given to somebody else (`JobLost`).
+#: Reports that the job is still in progress; raises `JobLost` when another worker has it.
 KeepAlive = Callable[[], None]
 
 
 class JobLost(MoorageError):
-    """The job's lease ran out and another worker has it: what it concerns must not be touched any more."""
+    """The job's lease has ended and another worker has it: do not touch its server any more."""
 
     code = "agent.job_lost"
 
 
 class BuildFailed(MoorageError):
-    """The server could not be made; what was made of it is gone again, or the message says what is left."""
+    """The server could not be built. Its parts are removed again, or the message says what is left."""
 
     code = "agent.build_failed"
-    is_left = False  #: whether anything is
+    is_left = False  #: whether parts of the server are left on the host
 
 
 @dataclass(frozen=True)
 class BuiltServer:
-    devices: tuple[Mapping[str, str], ...]  #: as `os_acc.plug` told them
+    devices: tuple[Mapping[str, str], ...]  #: as `os_acc.plug` returned them
 
 
 class ServerBuilder:
-    """`ancestor_names` tells the providers that those with the given uuids hang below: a device's NUMA node."""
+    """`ancestor_names`: names of the ancestors of providers with these uuids, such as a device's NUMA node."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class ServerBuilder:
         self._keep_alive_period_s = keep_alive_period_s
 
     def build(self, job: BuildPayload, keep_alive: KeepAlive, *, start: bool = True) -> BuiltServer:
-        """Raises `BuildFailed`, which says whether anything is left behind, `JobLost` with everything as it is."""
+        """Raises `BuildFailed`, which says whether parts are left, and `JobLost`, which undoes nothing."""
         try:
             devices = self._plug_devices(job, keep_alive)
             keep_alive()
@@ -116,7 +116,7 @@ class ServerBuilder:
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
-        except Exception as error:  # os_acc brings errors of its own tree; whatever it is, it must be undone
+        except Exception as error:  # os_acc has errors of its own; whatever failed, the build must be undone
             sentence, code = failure_report(error)
             log.warning("build failed", extra={"server": job.server.id, "why": sentence})
             leftovers = self._undo(job, keep_alive)
@@ -126,14 +126,14 @@ class ServerBuilder:
         return BuiltServer(devices)
 
     def rebuild(self, job: RebuildPayload, keep_alive: KeepAlive) -> BuiltServer:
-        """The devices stay attached; the guest is quiet, for the driver turns it off before its disk goes."""
+        """The devices stay attached: the driver turns the guest off before it removes the disk."""
         devices = self._plug_devices(job, keep_alive)
         spec = self._spec(job, devices)
         self.run_keeping_alive(lambda: self._driver.rebuild(spec, key=job.key, start=job.start), keep_alive)
         return BuiltServer(devices)
 
     def attach(self, job: BuildPayload, keep_alive: KeepAlive) -> BuiltServer:
-        """Before a domain that is off is started: it has the devices that its server is to have."""
+        """Before a start: give the domain, which is off, the devices of its server."""
         if not self._refers_to_accelerators(job.server.flavor.extra_specs):
             return BuiltServer(())
         devices = self._plug_devices(job, keep_alive)
@@ -145,13 +145,13 @@ class ServerBuilder:
         return BuiltServer(devices)
 
     def detach(self, server: ServerRef, keep_alive: KeepAlive) -> int:
-        """How many devices of a domain that is off were released."""
+        """Release the devices of a domain that is off; returns how many."""
         return self.run_keeping_alive(
             lambda: self._acceleration.unplug(_instance_info(server.id, server.name)), keep_alive
         )
 
     def destroy(self, server: ServerRef, keep_alive: KeepAlive) -> int:
-        """How many devices were released. A server that is not here is no error."""
+        """Returns the number of released devices. A server that is not on this host is no error."""
         self.run_keeping_alive(lambda: self._driver.destroy(server.id), keep_alive)
         return self.detach(server, keep_alive)
 
@@ -171,7 +171,7 @@ class ServerBuilder:
         return tuple(plugged)
 
     def spec_of(self, job: BuildPayload) -> DomainSpec:
-        """Of a server without devices."""
+        """The definition of a server without devices."""
         return self._spec(job, ())
 
     def _spec(self, job: BuildPayload, devices: tuple[Mapping[str, str], ...]) -> DomainSpec:
@@ -196,8 +196,10 @@ class ServerBuilder:
         )
 
     def _undo(self, job: BuildPayload, keep_alive: KeepAlive) -> list[str]:
-        """What could not be undone, as sentences. The devices stay the server's while its domain may hold them; whoever
-        gave the order has what is left cleaned up later, when a full disk, say, was seen to.
+        """Remove the parts of a failed build. Returns sentences about what could not be removed.
+
+        The devices stay the server's while its domain may hold them. Compute orders another clean-up later, for example
+        after an operator has made room on a full disk.
         """
         server = job.server
         try:
@@ -208,7 +210,7 @@ class ServerBuilder:
                 )
         except JobLost:
             raise
-        except Exception as error:  # the first reason must reach the report, whatever this one is
+        except Exception as error:  # the report must contain the first error, whatever this one is
             log.exception("a failed build could not be undone", extra={"server": server.id})
             return [f"and it could not be undone: {failure_report(error)[0]}"]
         return []
@@ -218,13 +220,13 @@ class ServerBuilder:
 
 
 def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
-    """`call` in a thread, as the library's specification suggests, while this one keeps the job ours.
+    """Run `call` in a thread, as the specification of os_acc suggests, and keep the job alive every `period_s` meanwhile.
 
-    When the job is lost meanwhile, that is raised once the call has ended: nothing goes on behind our back.
+    If the job is lost meanwhile, `JobLost` is raised after the call has ended, so that nothing continues unseen.
     The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
     """
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
-        future = executor.submit(copy_context().run, call)  # the request's id goes along
+        future = executor.submit(copy_context().run, call)  # the request's id goes with it
         while True:
             try:
                 return future.result(period_s)
@@ -235,7 +237,7 @@ def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: fl
 
 
 def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """PCI addresses, and uuids of mediated devices, as a guest's definition has them."""
+    """(PCI addresses, uuids of mediated devices), as in a guest's definition."""
     pci = tuple(device["pci_id"] for device in devices if "pci_id" in device)
     return pci, tuple(device["mdev"] for device in devices if "mdev" in device)
 
@@ -245,10 +247,10 @@ def _instance_info(uuid: str, name: str) -> dict[str, Any]:
 
 
 def failure_report(error: Exception) -> tuple[str, str]:
-    """(sentence, code) for a report, which the server's owner reads.
+    """(sentence, code) for a job's report, which the server's owner reads.
 
-    The errors of os_acc are not of our tree, but have both as well. What nobody foresaw may have anything in its words: a
-    path, a URL, a secret. The owner has a number of it, and the log of this host has what happened under the same number.
+    The errors of os_acc are not `MoorageError`s, but have a message and a code too. The text of any other error may
+    contain a path, a URL or a secret: the owner gets a reference, and this host's log has the error under it.
     """
     if isinstance(error, MoorageError):
         if (said := message_for_tenants(error)) != error.message:
@@ -260,7 +262,7 @@ def failure_report(error: Exception) -> tuple[str, str]:
     reference = f"err-{secrets.token_hex(5)}"
     log.error("unforeseen error", extra={"reference": reference, "why": repr(error)}, exc_info=error)
     return (
-        f"Unexpected error on the host; its operator finds what happened under {reference} in its log",
+        f"Unexpected error on the host; its log has the cause under {reference}, for the operator",
         "agent.failed",
     )
 

@@ -1,6 +1,6 @@
-"""Disks of servers as images: taken from the hypervisor, and sent to the compute service, which ordered them.
+"""Uploads disks of servers as images, from the hypervisor to the compute service, which asked for them.
 
-Not here: whose image it becomes, and how many backups are kept; compute sees to that.
+Not here: the owner of the image, and how many backups are kept; the compute service decides both.
 """
 
 import logging
@@ -16,12 +16,12 @@ log = logging.getLogger(__name__)
 
 class Snapshots(Protocol):
     def upload_disk(self, job: SnapshotPayload) -> None:
-        """The disk becomes the image that `job` names. Done before, it is not done again; failed, it leaves none."""
+        """Upload the disk as the image that `job` names; do nothing if it is there already. A failure leaves no image."""
         ...
 
 
 class NoSnapshots:
-    """A host that knows no image service."""
+    """For a host without an image service."""
 
     def upload_disk(self, job: SnapshotPayload) -> None:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
@@ -59,7 +59,7 @@ class ImageSnapshots:
                     chunks=disk.chunks,
                 )
         except Unavailable as error:
-            if "url" not in error.fields:  # where compute is gone itself, the job is done again
+            if "url" not in error.fields:  # with a URL, compute itself does not answer: the job is done again
                 self._withdraw(job.image.id)
             raise
         except MoorageError:
@@ -67,8 +67,8 @@ class ImageSnapshots:
             raise
 
     def _withdraw(self, image_id: str) -> None:
-        """Who waits for an image that was announced waits for good, unless it goes."""
+        """Delete the announced image: without this, its clients would wait for it forever."""
         try:
             self._images.withdraw(image_id)
         except MoorageError as error:
-            log.warning("an image without data is left", extra={"image": image_id, "why": error.message})
+            log.warning("an image without data could not be deleted", extra={"image": image_id, "why": error.message})

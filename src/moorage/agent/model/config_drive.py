@@ -1,13 +1,13 @@
-"""[pure] What a guest is told by its config drive: files in the layout that cloud-init and other readers know.
+"""[pure] The files of a guest's config drive, in the layout that cloud-init and other readers know.
 
-    openstack/latest/meta_data.json      who it is: uuid, names, metadata, public keys
-    openstack/latest/user_data           what its owner wrote for it, where anything
-    openstack/latest/vendor_data.json    empty objects: nobody adds anything
+    openstack/latest/meta_data.json      its identity: uuid, names, metadata, public keys
+    openstack/latest/user_data           its owner's user data, if there is any
+    openstack/latest/vendor_data.json    empty objects: nothing adds vendor data
     openstack/latest/vendor_data2.json
     openstack/latest/network_data.json   no links, networks or services: there is no network service
-    ec2/latest/meta-data.json            the same in the older words
+    ec2/latest/meta-data.json            the same in EC2's terms
 
-Not here: who makes a drive of it (`libvirt_guests`).
+Not here: the image of the drive (`libvirt_guests`).
 """
 
 import base64
@@ -21,7 +21,7 @@ _LATEST = "openstack/latest"
 
 @dataclass(frozen=True)
 class Guest:
-    """`user_data` as its owner sent it, in base64; `public_keys`: {name: text of the key}."""
+    """The values in a config drive. `user_data` is in base64, as its owner sent it; `public_keys`: {name: key text}."""
 
     uuid: str
     name: str
@@ -72,7 +72,7 @@ def _meta_data(guest: Guest) -> dict[str, object]:
 
 
 def _ec2_meta_data(guest: Guest) -> dict[str, object]:
-    """Addresses are empty, as the peer has them where a server has none."""
+    """Addresses are empty, as in Nova for a server without any."""
     names = sorted(guest.public_keys)
     document: dict[str, object] = {
         "ami-launch-index": guest.launch_index,
@@ -99,7 +99,7 @@ def _json(document: Mapping[str, object]) -> bytes:
 
 
 def _decoded(user_data: str) -> bytes:
-    """What cannot be decoded is given as it came: better than nothing for who wrote it."""
+    """The decoded text; as it came if it cannot be decoded, which helps its author more than nothing."""
     try:
         return base64.b64decode(user_data, validate=False)
     except (binascii.Error, ValueError):

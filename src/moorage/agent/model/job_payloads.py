@@ -1,7 +1,7 @@
-"""[pure] What a job asks of a host, decoded from its payload.
+"""[pure] The payloads of compute's jobs for a host, decoded into types.
 
-Every payload has ``server`` and, for a server that was placed, ``selected_rp``; what else the kinds have, the orders
-below say. Fields that are not named here are passed over: whoever wrote the job may be newer than this agent.
+Every payload has ``server`` and, for a server with an allocation, ``selected_rp``; the types below show the other fields
+of each kind. Unknown fields are ignored, because the compute service may be newer than this agent.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class ServerRef(msgspec.Struct, frozen=True):
 
 
 class GuestPayload(msgspec.Struct, frozen=True):
-    """What the guest is told by its config drive: see `moorage.agent.model.config_drive.Guest`."""
+    """The values of its config drive; see `moorage.agent.model.config_drive.Guest`."""
 
     hostname: str
     zone: str | None = None
@@ -47,12 +47,12 @@ class ServerPayload(msgspec.Struct, frozen=True):
     image_id: str | None = None
     user_id: str | None = None
     instance_name: str = ""
-    guest: GuestPayload | None = None  #: with a config drive only
+    guest: GuestPayload | None = None  #: None: the server has no config drive
 
 
 class BuildPayload(msgspec.Struct, frozen=True):
     server: ServerPayload
-    #: Suffix of the request group ("" for the one without) -> the providers that were selected for it.
+    #: {suffix of the request group, "" for the one without: uuids of the providers selected for it}.
     selected_rp: Mapping[str, tuple[str, ...]] = {}
 
     @property
@@ -61,11 +61,11 @@ class BuildPayload(msgspec.Struct, frozen=True):
 
 
 class StartPayload(BuildPayload, frozen=True, kw_only=True):
-    start: bool = True  #: False: defined, and off
+    start: bool = True  #: False: define the domain and leave it off
 
 
 class RebuildPayload(BuildPayload, frozen=True, kw_only=True):
-    key: str  #: of this rebuild, the same when it is asked for again
+    key: str  #: identifies this rebuild; the same in each repetition
     start: bool = True
 
 
@@ -84,9 +84,9 @@ class ImagePayload(msgspec.Struct, frozen=True):
 
 class SnapshotPayload(BuildPayload, frozen=True, kw_only=True):
     image: ImagePayload
-    #: Of a backup: so many of its kind are kept.
+    #: For a backup: number of backups of its kind to keep.
     rotation: int | None = None
-    start: bool = False  #: where the server is turned off for it: whether a failure turns it on again
+    start: bool = False  #: if the server is stopped for the snapshot: whether a failure starts it again
 
 
 class PasswordPayload(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ T = TypeVar("T")
 
 
 def decode_payload(payload: Mapping[str, object], kind: type[T]) -> T:
-    """Raises `Invalid` naming the place in the payload."""
+    """Raises `Invalid`, which names the place in the payload."""
     try:
         return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:

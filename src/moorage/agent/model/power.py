@@ -1,4 +1,4 @@
-"""[pure] The power of a domain: its states, what changes them, and which change is possible when."""
+"""[pure] The power states of a domain, the actions that change them, and the transitions that are possible."""
 
 from enum import StrEnum
 
@@ -24,11 +24,11 @@ class PowerAction(StrEnum):
     RESUME = "resume"
 
 
-#: Actions after which the guest has booted, whatever it was before: never done already.
+#: Actions that boot the guest from any state, so that they are never done already.
 REBOOTS = frozenset({PowerAction.REBOOT, PowerAction.REBOOT_HARD})
 
 
-#: Reached by each action; an action whose state is reached already is done.
+#: The state after each action. An action whose state is reached already is done, except those of `REBOOTS`.
 STATE_AFTER = {
     PowerAction.START: DomainPowerState.RUNNING,
     PowerAction.STOP: DomainPowerState.SHUTOFF,
@@ -61,7 +61,7 @@ def is_already_done(before: DomainPowerState, action: PowerAction) -> bool:
 
 
 def why_impossible(before: DomainPowerState, action: PowerAction) -> str | None:
-    """Why `action` is not possible; None: it is."""
+    """Why `action` is not possible in this state; None if it is possible."""
     try:
         POWER.check(before, STATE_AFTER[action])
     except Conflict as conflict:

@@ -1,6 +1,6 @@
-"""The file in which a host keeps the provider configuration that is in force, and the one before it.
+"""The file in which a host keeps the provider configuration files that are in force, and the set before them.
 
-Whole files, as they were written: `moorage provider-config undo` puts the earlier ones back.
+It contains whole files as their author wrote them; `moorage provider-config undo` restores the earlier set.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from moorage.durable import write_durably
 
 class ConfigFileSet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     taken_at: datetime
-    files: dict[str, str]  #: {name: what is in it}
+    files: dict[str, str]  #: {name: content}
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,18 +28,18 @@ _VERSION = 1
 
 
 class CurrentConfigSet:
-    """Read once, written when other files come into force."""
+    """Reads its file once, and writes it when other files come into force."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         document = self._read()
-        #: None: nothing was ever in force.
+        #: None: no files were ever in force.
         self.in_force = document.in_force if document else None
         self.before = document.before if document else None
 
     def put_in_force(self, files: Mapping[str, str], now: datetime) -> bool:
-        """`files` are in force from now on, durably. False: they were before."""
+        """Put `files` in force, durably. False: they were in force already."""
         if self.in_force is not None and self.in_force.files == files:
             return False
         in_force, before = ConfigFileSet(now, dict(files)), self.in_force
@@ -55,9 +55,9 @@ class CurrentConfigSet:
             return None
         except (OSError, msgspec.DecodeError) as error:
             raise StartError(
-                f"{self._path}: cannot be read: {error}; restore it, or remove it (the last change of the provider "
-                "configuration can then not be undone)"
+                f"{self._path}: cannot be read: {error}; restore it, or remove it (then the last change of the provider "
+                "configuration cannot be undone)"
             ) from error
         if document.version != _VERSION:
-            raise StartError(f"{self._path}: is of version {document.version}, this agent writes {_VERSION}")
+            raise StartError(f"{self._path}: has version {document.version}, but this agent writes {_VERSION}")
         return document

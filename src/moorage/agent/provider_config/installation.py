@@ -1,8 +1,7 @@
-"""Files put into the directory of provider configuration, as one set, while nobody reads half of it.
+"""Replaces the files in the provider configuration directory as one set, so that the agent never reads half of it.
 
-Whoever changes several files holds the directory (an exclusive flock on it, as long as the process has it open);
-the agent looks in between. The lock is advice: the agent does not wait long for it, for whoever may look into a
-directory can lock it.
+A command that changes several files holds the directory: an exclusive flock, which ends with its process. The lock is
+advisory: the agent waits for it only `PATIENCE_S`, because every user who may read the directory can lock it.
 """
 
 import contextlib
@@ -16,14 +15,14 @@ from moorage.core.clock import Clock
 from moorage.core.errors import StartError
 from moorage.durable import sync_directory
 
-#: What the agent waits for somebody who changes files, and how often it looks.
+#: How long the agent waits for a command that changes files, and how often it checks.
 PATIENCE_S = 5.0
 _LOOK_S = 0.05
 
 
 @contextlib.contextmanager
 def hold_directory(directory: Path) -> Iterator[None]:
-    """For who changes the files; waits for the one before."""
+    """Hold the directory to change its files; waits until no other command holds it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -33,7 +32,7 @@ def hold_directory(directory: Path) -> Iterator[None]:
 
 
 def wait_until_free(directory: Path, clock: Clock) -> None:
-    """For who reads them: nobody is changing several files now, or has been at it for too long."""
+    """Before reading: wait until no command holds the directory, `PATIENCE_S` at most."""
     try:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -51,7 +50,7 @@ def wait_until_free(directory: Path, clock: Clock) -> None:
 
 
 def read_contents(directory: Path) -> dict[str, bytes]:
-    """{name: what is in it} of the files that count, for putting them back. Raises `StartError`."""
+    """{name: content} of the configuration files, to restore them. Raises `StartError`."""
     try:
         names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
         found = {}
@@ -64,10 +63,10 @@ def read_contents(directory: Path) -> dict[str, bytes]:
 
 
 def install_files(directory: Path, wanted: Mapping[str, bytes]) -> None:
-    """`directory` holds exactly `wanted` of the files that count; to be called in `hold_directory`.
+    """Make `wanted` the only configuration files in `directory`. Call it within `hold_directory`.
 
-    Each file is replaced as a whole, new ones before old ones go. Raises `StartError` where the directory cannot be
-    written.
+    Each file is replaced as a whole; new files are written before old ones are removed. Raises `StartError` if the
+    directory cannot be written.
     """
     try:
         present = read_contents(directory)
@@ -79,19 +78,19 @@ def install_files(directory: Path, wanted: Mapping[str, bytes]) -> None:
         sync_directory(directory)
     except OSError as error:
         raise StartError(
-            f"{error.filename or directory}: cannot be written: {error.strerror}; run this as the user whom the "
-            "directory belongs to"
+            f"{error.filename or directory}: cannot be written: {error.strerror}; run this as the owner of the "
+            "directory"
         ) from error
 
 
 @contextlib.contextmanager
 def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[None]:
-    """`wanted` in the place of the present files, nobody else changing them; as it was where what is done then fails.
+    """Replace the present files by `wanted` and hold the directory; restore the old files if the context raises.
 
-    Raises `StartError` where there is no such directory, or it cannot be read or written.
+    Raises `StartError` if the directory does not exist, or cannot be read or written.
     """
     if not directory.is_dir():
-        raise StartError(f"{directory}: there is no such directory; make it, writable for its owner alone")
+        raise StartError(f"{directory}: this directory does not exist; create it, writable only for its owner")
     with hold_directory(directory):
         present = read_contents(directory)
         try:
@@ -103,7 +102,7 @@ def replaced_files(directory: Path, wanted: Mapping[str, bytes]) -> Iterator[Non
 
 
 def _replace(path: Path, data: bytes) -> None:
-    """Readable by all, writable by its owner: what the agent accepts."""
+    """Write a file that all may read and only its owner may write, as the agent requires."""
     draft = path.with_name(f".{path.name}.new")
     draft.unlink(missing_ok=True)
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)

@@ -21,18 +21,18 @@ from moorage.core.errors import StartError
 
 log = logging.getLogger(__name__)
 
-#: Of one file. Real ones have some 300 bytes per provider.
+#: Bound of one file. Real ones have some 300 bytes per provider.
 MAX_FILE_BYTES = 1 << 20
 MAX_FILES = 256
-#: Of all files together: read and checked in half a minute.
+#: Bound of all files together; reading and checking that much takes half a minute.
 MAX_TOTAL_BYTES = 8 << 20
-#: Faults or fields that one message names.
+#: Number of faults or fields that one message names.
 MAX_SHOWN = 50
 
 
 @dataclass(frozen=True)
 class ProviderFiles:
-    """Where the provider configuration files are."""
+    """The location of the provider configuration files, and whether others than their owner may write them."""
 
     directory: Path
     allow_writable_by_others: bool = False
@@ -40,18 +40,18 @@ class ProviderFiles:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """All that can be said of a directory. `configs` are in the order of the files, and empty with `faults`."""
+    """The result of checking a directory. `configs` are in the order of the files; empty if there are `faults`."""
 
     configs: tuple[ProviderConfig, ...]
     faults: tuple[ConfigFault, ...]
     warnings: tuple[str, ...]
-    texts: Mapping[str, str] = field(default_factory=dict)  #: {name of a file: what is in it}; empty with `faults`
+    texts: Mapping[str, str] = field(default_factory=dict)  #: {file name: content}; empty if there are `faults`
 
 
 def load_provider_files(files: ProviderFiles) -> LoadReport:
-    """What the files say. Raises `StartError` with every fault; logs what is ignored.
+    """Read and check the files. Raises `StartError` with every fault; logs what is ignored.
 
-    A directory that does not exist has no files.
+    A directory that does not exist counts as empty.
     """
     report = check_directory(files)
     for warning in report.warnings:
@@ -72,10 +72,10 @@ def refusal_error(directory: Path, faults: Sequence[ConfigFault]) -> StartError:
 
 
 def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport:
-    """Everything that is wrong or ignored in a directory, without raising.
+    """Check a directory and return everything that is wrong or ignored, without raising.
 
-    `strict` makes faults of fields that nobody knows: for whoever writes files, not for the agent, which must read
-    what a later minor version brings.
+    `strict` turns unknown fields into faults. Use it for an author of files, not for the agent, which must accept the
+    fields of a later minor version.
     """
     directory = files.directory
     faults: list[ConfigFault] = []
@@ -83,7 +83,7 @@ def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport
         names = sorted(path.name for path in directory.iterdir())
         faults += _permission_faults(directory, directory.stat(), files.allow_writable_by_others)
     except FileNotFoundError:
-        return LoadReport((), (), (f"{directory}: there is no such directory, so nothing is added to any provider",))
+        return LoadReport((), (), (f"{directory}: this directory does not exist, so nothing is added to any provider",))
     except OSError as error:
         return LoadReport((), (_unreadable(directory, error),), ())
     read_names = [name for name in names if is_config_file_name(name)]
@@ -116,7 +116,7 @@ def check_directory(files: ProviderFiles, *, strict: bool = False) -> LoadReport
 
 
 def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bool = False) -> LoadReport:
-    """The same of files that need not be there: {name: what would be in it}, as if they were in `directory`."""
+    """Check files that need not exist, {name: content}, as if they were in `directory`."""
     configs: list[ProviderConfig] = []
     faults: list[ConfigFault] = []
     warnings: list[str] = []
@@ -132,9 +132,7 @@ def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bo
         if checked.unknown and strict:
             faults += [ConfigFault(str(path), f"{unknown} is not known", "remove it") for unknown in checked.unknown]
         elif checked.unknown:
-            warnings.append(
-                f"{path}: fields that are not known here are ignored: {', '.join(_first_lines(checked.unknown))}"
-            )
+            warnings.append(f"{path}: unknown fields are ignored: {', '.join(_first_lines(checked.unknown))}")
     faults += duplicate_faults(configs)
     if faults:
         return LoadReport((), tuple(faults), tuple(warnings))
@@ -143,21 +141,21 @@ def check_contents(contents: Mapping[str, bytes], directory: Path, *, strict: bo
 
 
 def sample_file() -> str:
-    """A file that explains itself, as shipped."""
+    """The shipped sample file, with comments."""
     return resources.files("moorage.agent").joinpath("samples/provider_config.yaml").read_text("utf-8")
 
 
 def is_config_file_name(name: str) -> bool:
-    """Whether a file of this name counts."""
+    """Whether the agent reads a file of this name."""
     return name.endswith(".yaml") and not name.startswith(".")
 
 
-#: Of each file that counts and of the directory: whatever is done to one of them changes it.
+#: Name, inode, times and size of each configuration file and of the directory; any change to them changes it.
 DirectoryStamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 def directory_stamp(directory: Path) -> DirectoryStamp:
-    """Compared with an earlier one it tells whether anything may have changed; nothing is read for it."""
+    """Differs from an earlier stamp if any file may have changed. Reads no file."""
     try:
         names = sorted(path.name for path in directory.iterdir() if is_config_file_name(path.name))[: MAX_FILES + 1]
     except OSError:
@@ -174,7 +172,7 @@ def _stamp_of(path: Path) -> tuple[str, int, int, int, int]:
 
 
 def _first_lines(things: Sequence[object]) -> list[str]:
-    """As many as a log line can bear."""
+    """The first `MAX_SHOWN`, and the number of the others."""
     more = [f"and {len(things) - MAX_SHOWN} more"] if len(things) > MAX_SHOWN else []
     return [str(thing) for thing in things[:MAX_SHOWN]] + more
 
@@ -188,7 +186,7 @@ def config_schema() -> Mapping[str, Any]:
 
 
 def _size_bytes(path: Path) -> int:
-    """What would be read of it: nothing where it is too large by itself, or cannot be looked at."""
+    """Size of the file; 0 if it is too large to be read, or cannot be inspected."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -197,9 +195,9 @@ def _size_bytes(path: Path) -> int:
 
 
 def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[ConfigFault]]:
-    """What is in the file, at most `MAX_FILE_BYTES`; permissions are those of the file that was opened.
+    """Content of the file, and its faults. Reads at most `MAX_FILE_BYTES`, and checks the permissions of the open file.
 
-    O_NONBLOCK: a named pipe must not hold up the start.
+    O_NONBLOCK keeps a named pipe from blocking the start.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
@@ -220,7 +218,7 @@ def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Con
 
 
 def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool) -> Iterator[ConfigFault]:
-    """Whoever may write here decides what this host offers; that is the agent's own user, or root."""
+    """Faults unless only root or the agent's user may write `path`: its writers decide what this host offers."""
     if allow_writable:
         return
     relax = "or set provider_config_writable_by_others in [compute]"
@@ -233,7 +231,7 @@ def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool)
     if status.st_uid not in (0, os.geteuid()):
         yield ConfigFault(
             str(path),
-            f"belongs to user {status.st_uid}, who may write it, and not to the agent's user {os.geteuid()}",
+            f"belongs to user {status.st_uid}, and not to the agent's user {os.geteuid()}",
             f"run `chown {os.geteuid()} {path}`, {relax}",
         )
 

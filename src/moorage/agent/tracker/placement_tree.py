@@ -1,6 +1,6 @@
-"""Placement's picture of this host: read by generation, written step by step.
+"""Placement's provider tree of this host: read by generation, written step by step.
 
-Not here: what is wanted (`moorage.agent.tracker.resource_tracker`) and what differs (`moorage.agent.tree.provider_tree_diff`).
+Not here: the wanted tree (`moorage.agent.tracker.resource_tracker`) and the difference (`moorage.agent.tree.provider_tree_diff`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from moorage.placement.client.placement_client import PlacementClient, Provider
 
 
 class PlacementTreeReader:
-    """Placement's tree of the compute nodes; remembers what it read by generation."""
+    """Reads the providers of the compute nodes; remembers each by generation and reads it again only when that changed."""
 
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
@@ -53,7 +53,7 @@ class PlacementTreeReader:
         return SeenProvider(
             uuid=listed.uuid,
             name=listed.name,
-            # Written between the two readings: with the older number a write is refused, and the round repeated.
+            # If a write came between the two reads, Placement refuses the older generation and the update is repeated.
             generation=min(generation, later),
             parent_uuid=listed.parent_uuid,
             inventories=inventories,
@@ -66,7 +66,7 @@ class PlacementTreeWriter:
         self._placement = placement
 
     def write(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
-        """Raises `Conflict` when a provider changed since it was seen, or a class came into use."""
+        """Raises `Conflict` when a provider changed since it was read, or a class came into use."""
         generations = {provider.uuid: provider.generation for provider in seen}
         for step in steps:
             match step:

@@ -1,7 +1,7 @@
-"""The file in which the agent remembers what it put into Placement (``published_state.json`` in its state directory).
+"""The file in which the agent remembers what it wrote to Placement (``published_state.json`` in its state directory).
 
-Written before the writes to Placement with what may be there afterwards, and after them with what is there: a crash
-in between leaves too much in it, never too little.
+Before the agent writes to Placement, it saves everything that may be there afterwards; after the writes, what is
+there. So a crash in between leaves too much in the file, never too little.
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ class PublishedFile:
         return self._content
 
     def save(self, published: Published) -> None:
-        """Durable when this returns. Nothing is written where nothing changed."""
+        """Durable when this returns. Writes nothing when nothing changed."""
         if published == self._content and self._path.exists():
             return
         write_durably(self._path, msgspec.json.format(msgspec.json.encode(_encoded(published)), indent=1))
@@ -54,11 +54,11 @@ class PublishedFile:
             return {}
         except (OSError, msgspec.DecodeError) as error:
             raise StartError(
-                f"{self._path}: cannot be read: {error}; restore it, or remove it (what this host published so far "
-                "and wants no more then stays in Placement)"
+                f"{self._path}: cannot be read: {error}; restore it, or remove it (then what this host has "
+                "published before and does not want any more stays in Placement)"
             ) from error
         if file.version != _VERSION:
-            raise StartError(f"{self._path}: is of version {file.version}, this agent writes {_VERSION}")
+            raise StartError(f"{self._path}: has version {file.version}, but this agent writes {_VERSION}")
         return {
             uuid: PublishedProvider(row.name, row.created, frozenset(row.classes), frozenset(row.traits))
             for uuid, row in file.providers.items()
@@ -76,7 +76,7 @@ def _encoded(published: Published) -> _File:
 
 
 def published_union(before: Published, after: Published) -> Published:
-    """What may be ours while the writes are under way."""
+    """Everything that may be this agent's in Placement while its writes are in progress."""
     merged = dict(before)
     for uuid, new in after.items():
         old = before.get(uuid)

@@ -1,10 +1,10 @@
-"""Keeps Placement's picture of this host right: read, let the driver and the files say what is, write the difference.
+"""Keeps Placement's providers of this host right: read them, collect what the host has, write the difference.
 
-    files (kept) -> accelerators -> Placement's tree -> virt driver -> grafts -> files merged -> diff -> writes
+    read Placement -> virt driver -> accelerators -> files merged -> drift backoff -> diff -> writes
 
-A round in which nothing changed makes one request per compute node. Placement bumps a provider's generation with
-every change of its inventories and traits, so those are read again only when the generation of the listing moved.
-Allocations bump it too, which costs a superfluous reading and never a stale one.
+An update in which nothing changed makes one request per compute node. Placement increases a provider's generation with
+every change of its inventories and traits, so the tracker reads those again only when the listed generation differs.
+Allocations increase it too, which costs an unnecessary read, never a stale one.
 
 Spec: docs/evidence/specs/provider-config.md, "Merging"
 """
@@ -32,48 +32,48 @@ from moorage.placement.client.placement_client import PlacementClient
 
 log = logging.getLogger(__name__)
 
-#: Rounds in one update when others write to the same providers meanwhile; then it is left to the next period.
+#: Attempts in one update while others write to the same providers; after the last one, the next period tries again.
 MAX_ROUNDS = 5
-#: Pause before the 2nd round; doubled for each further one.
+#: Pause before the second attempt; doubled for each further one.
 FIRST_PAUSE_S = 0.2
 
-#: While Placement is away.
+#: Pauses between updates while Placement does not answer.
 FIRST_RETRY_S = 5.0
 LONGEST_RETRY_S = 300.0
 
-#: What Nova puts on every compute node: what others tell them apart by, and what its scheduler wants of every root.
+#: Nova puts these on every compute node: others recognise it by them, and Nova's scheduler requires them of every root.
 COMPUTE_NODE_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA"})
 
 
 @dataclass(frozen=True)
 class UpdateResult:
-    """What an update came to."""
+    """The result of an update, or of a preview."""
 
-    tree: ProviderTree  #: as it is published
+    tree: ProviderTree  #: as published
     changes: ProviderTreeDiff
-    seen: tuple[SeenProvider, ...]  #: before it
+    seen: tuple[SeenProvider, ...]  #: as Placement had them before
     warnings: tuple[str, ...]
 
     @property
     def written(self) -> int:
-        """Steps; 0: Placement had it right."""
+        """Number of writes; 0: Placement was up to date."""
         return len(self.changes.steps)
 
 
 @dataclass(frozen=True)
 class _UpdatePlan:
-    """What a round would do, before anything is done."""
+    """What an update will write, before it writes."""
 
     merged: MergeResult
     changes: ProviderTreeDiff
     seen: Sequence[SeenProvider]
-    accelerators: tuple[str, ...]  #: names of accelerators' providers
+    accelerators: tuple[str, ...]  #: names of the accelerators' providers
     to_restore: set[ClassOrTrait]
     warnings: tuple[str, ...]
 
 
 class ProviderSource(Protocol):
-    """As much of a virt driver as is about providers (`moorage.agent.virt.driver.VirtDriver`)."""
+    """The provider methods of `moorage.agent.virt.driver.VirtDriver`, with the same contract."""
 
     def nodes(self) -> Sequence[str]: ...
 
@@ -81,7 +81,10 @@ class ProviderSource(Protocol):
 
 
 class ResourceTracker:
-    """`accelerator_subtree` is the accelerator agent. One round at a time, whoever asks; the views may be read from any thread."""
+    """Publishes this host's provider tree. Updates run one at a time; the attributes may be read from any thread.
+
+    `accelerators` is the accelerator agent of this host.
+    """
 
     def __init__(
         self,
@@ -105,28 +108,28 @@ class ResourceTracker:
         self._one_at_a_time = threading.Lock()
         self._warned: frozenset[str] = frozenset()
         self.files = files
-        #: What `start` has read: the files themselves, and what they looked like before.
+        #: The files that `start` has read, and the directory's stamp from before it read them.
         self.texts: Mapping[str, str] = {}
         self.stamp: DirectoryStamp = ()
-        #: What the files say, as they were accepted last.
+        #: The provider configuration that was accepted last.
         self.configs: Sequence[ProviderConfig] = ()
-        #: The tree of the last update.
+        #: The tree as the last update published it.
         self.tree = ProviderTree()
-        #: Providers of accelerators in it.
+        #: Number of accelerators' providers in `tree`.
         self.devices = 0
 
     def start(self) -> UpdateResult:
-        """Read the files and publish. Raises `StartError` for a faulty file or one that contradicts the driver."""
+        """Read the files and publish. Raises `StartError` for a faulty file, or one that contradicts the driver."""
         self.stamp = directory_stamp(self.files.directory)
         report = load_provider_files(self.files)
         self.texts = report.texts
         return self.adopt_configs(report.configs)
 
     def adopt_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """Publish with `configs`, which count from now on.
+        """Publish with `configs`, and use them from now on.
 
-        Raises `StartError` when they contradict the driver, and what Placement refuses or does not answer: then what
-        counted before still does.
+        Raises `StartError` when they contradict the driver, and the errors of Placement's client. After an error the
+        previous configuration stays in use.
         """
         with self._one_at_a_time:
             before, self.configs = self.configs, configs
@@ -137,17 +140,17 @@ class ResourceTracker:
                 raise
 
     def follow_configs(self, configs: Sequence[ProviderConfig]) -> None:
-        """`configs` count from the next update on; what contradicts the driver is left out of it, with a warning."""
+        """Use `configs` from the next update on. An entry that contradicts the driver is left out, with a warning."""
         with self._one_at_a_time:
             self.configs = configs
 
     def update(self) -> UpdateResult:
-        """Bring Placement up to date. Raises `Conflict` when others were in the way `MAX_ROUNDS` times."""
+        """Bring Placement up to date. Raises `Conflict` when others wrote to the providers during all `MAX_ROUNDS` attempts."""
         with self._one_at_a_time:
             return self._update_with_retries(startup=False)
 
     def preview_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """What `adopt_configs` would do, with nothing done. Raises what it would raise."""
+        """What `adopt_configs` would do; writes nothing. Raises the errors that it would raise."""
         with self._one_at_a_time:
             plan = self._plan_update(configs)
         if plan.merged.conflicts:
@@ -155,11 +158,11 @@ class ResourceTracker:
         return UpdateResult(plan.merged.tree, plan.changes, tuple(plan.seen), plan.warnings)
 
     def holders(self, provider: str) -> Mapping[str, Mapping[str, int]]:
-        """Who uses a provider: {consumer: {class: units}}"""
+        """Allocations of a provider: {consumer: {class: units}}."""
         return self._placement.holders(provider)
 
     def random_fraction(self) -> float:
-        """In [0, 1), another one each time."""
+        """A random number in [0, 1)."""
         return int(self._ids.uuid()[:8], 16) / (1 << 32)
 
     def _update_with_retries(self, *, startup: bool) -> UpdateResult:
@@ -168,18 +171,18 @@ class ResourceTracker:
             try:
                 return self._update_once(startup)
             except Conflict as conflict:
-                log.info("somebody else wrote to a provider of this host; reading again", extra={"why": str(conflict)})
+                log.info("another client wrote to a provider of this host; reading again", extra={"why": str(conflict)})
             self._placement.forget()
             self._clock.sleep(pause_s)
             pause_s *= 2
         return self._update_once(startup)
 
     def provider_uuid(self, node: str) -> str:
-        """Of a compute node, once it was published."""
+        """UUID of a compute node's provider. Raises `ValueError` before it was published."""
         return self.tree[node].known_uuid
 
     def ancestor_names(self, uuids: Iterable[str]) -> frozenset[str]:
-        """Names of all providers that those of `uuids` hang below: where a server's devices are."""
+        """Names of all ancestors of the providers `uuids`; for a server's devices: their NUMA nodes and roots."""
         tree, wanted = self.tree, set(uuids)
         return frozenset(above for node in tree if node.uuid in wanted for above in tree.ancestors(node.name))
 
@@ -222,7 +225,7 @@ class ResourceTracker:
         return diff(tree, seen, published, used, backed_off.keys())
 
     def _apply(self, changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> None:
-        """Done twice, or only half, it is the next round that finds the rest."""
+        """Write `changes`. Safe to run twice or to be cut off: the next update finds the rest."""
         if changes.steps:
             self._published.save(published_union(self._published.content, changes.published))
             self._writer.write(changes.steps, seen)
@@ -230,7 +233,7 @@ class ResourceTracker:
         self._published.save(changes.published)
 
     def _log_new_warnings(self, warnings: Sequence[str]) -> None:
-        """Each sentence once, and again when it went away in between."""
+        """Log each warning once, and again if it had disappeared in between."""
         for warning in warnings:
             if warning not in self._warned:
                 log.warning(warning)
@@ -238,14 +241,14 @@ class ResourceTracker:
 
 
 class ResourcesTask:
-    """An update each period, and when woken by the topic of its name: programmed devices change their traits.
+    """Updates the tree every period, and when the topic of its name is woken: programming a device changes its traits.
 
-    While Placement is away it is asked again soon, then ever more rarely. A compute node of another service that is not
-    there yet is no burden for Placement: it is looked for again soon, then each period, so that the host's accelerators
-    follow it within a period and a half however long it took.
+    While Placement does not answer, the pauses grow up to `LONGEST_RETRY_S`. While the compute node of another compute
+    service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the host
+    appear within one and a half periods after their compute node.
     """
 
-    #: Servers that come and go one after the other are published together.
+    #: Publishes the changes of servers that come and go shortly after each other together.
     min_pause_s = 0.2
 
     def __init__(self, tracker: ResourceTracker, *, host: str, clock: Clock, period_s: float) -> None:
@@ -258,7 +261,7 @@ class ResourcesTask:
     def run_once(self) -> datetime:
         try:
             self._tracker.update()
-        except MoorageError as error:  # Placement is away or busy, or the compute node of another service is not there
+        except MoorageError as error:  # Placement is away or busy, or another service's compute node is missing
             self._failures += 1
             pause_s = self._pause_s(self._period_s if isinstance(error, NoComputeNode) else LONGEST_RETRY_S)
             log.warning(
@@ -272,15 +275,16 @@ class ResourcesTask:
         return self._clock.now() + timedelta(seconds=self._period_s)
 
     def _pause_s(self, longest_s: float) -> float:
-        """`FIRST_RETRY_S`, doubled for each failure, to `longest_s`; between half of it and one and a half: many hosts
-        that lost Placement together must not come back together.
+        """`FIRST_RETRY_S`, doubled for each failure up to `longest_s`, times a random factor in [0.5, 1.5).
+
+        The factor keeps many hosts that lost Placement at the same moment from returning at the same moment.
         """
         pause_s = min(FIRST_RETRY_S * (1 << min(self._failures - 1, 16)), longest_s)
         return pause_s * (0.5 + self._tracker.random_fraction())
 
 
 def resources_topic(host: str) -> str:
-    """What to wake so that the host's providers are compared with Placement at once."""
+    """Wake this topic to update the host's providers in Placement at once."""
     return f"resources of {host}"
 
 
@@ -292,7 +296,7 @@ def _with_compute_node_traits(tree: ProviderTree) -> ProviderTree:
 
 def _config_warnings(merged: MergeResult) -> list[str]:
     absent = [
-        f"{config.source}: there is no provider {config.who} on this host now; the entry waits for it"
+        f"{config.source}: this host has no provider {config.who} now; the entry waits for it"
         for config in merged.absent
     ]
     return [*(f"{conflict} (ignored until then)" for conflict in merged.conflicts), *absent]
@@ -301,20 +305,23 @@ def _config_warnings(merged: MergeResult) -> list[str]:
 def _backoff_warnings(items: Mapping[ClassOrTrait, datetime], seen: Iterable[SeenProvider]) -> list[str]:
     names = {provider.uuid: provider.name for provider in seen}
     return [
-        f"{name} of provider {names[uuid]} is changed by somebody else each time this agent has set it; left as it is "
-        f"for now. Find who that is (a second agent of this name, a script), or take {name} out of the files"
+        f"{name} of provider {names[uuid]} is changed by another client each time this agent sets it; left as it is "
+        f"for now. Find that client (a second agent of this name, a script), or remove {name} from the files"
         for uuid, name in sorted(items)
     ]
 
 
 class NoComputeNode(Unavailable):
-    """The other service has not made the host's provider: it starts later, or never under this name."""
+    """The other compute service has not created the host's provider: it starts later, or under another name."""
 
     code = "agent.no_compute_node"
 
 
 class ExternalHypervisor:
-    """What the resource tracker asks of a virt driver, and nothing else."""
+    """Provider source of a host whose servers belong to another compute service, such as a real Nova.
+
+    It takes the compute node that the other service made, by its name; this agent only adds accelerators below it.
+    """
 
     def __init__(self, node: str) -> None:
         self._node = node
@@ -323,7 +330,7 @@ class ExternalHypervisor:
         return (self._node,)
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """Nothing but a place to hang something on. Raises `NoComputeNode` until the other service has made it."""
+        """The bare compute node, to add accelerators below. Raises `NoComputeNode` until the other service has made it."""
         if self._node not in tree:
             raise NoComputeNode(
                 f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "

@@ -1,7 +1,7 @@
-"""What the accelerator agent of this host gives the provider tree, and is told about it.
+"""The providers of accelerators, added to the tree that the virt driver reports.
 
-The virt driver has no part in it: devices are grafted onto the tree that the driver reports, below the NUMA node
-or the root that they name.
+The accelerator agent reports them and learns their UUIDs; the virt driver has no part in it. Each is added below the NUMA
+node, or the root, that it names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from moorage.core.inventories import Inventory
 
 
 class AcceleratorProviderNode(Protocol):
-    """One provider to be grafted on: a region of an FPGA, a GPU ..."""
+    """The provider of one accelerator: a region of an FPGA, a GPU."""
 
     @property
     def name(self) -> str: ...
     @property
     def parent(self) -> str:
-        """Name of the provider it hangs below: the root, a NUMA node, or a graft that comes before it."""
+        """Name of its parent: the root, a NUMA node, or an accelerator provider that comes before it."""
         ...
 
     @property
@@ -28,14 +28,14 @@ class AcceleratorProviderNode(Protocol):
 
 
 class AcceleratorProviders(Protocol):
-    """An accelerator agent, seen from the resource tracker."""
+    """What the resource tracker needs of an accelerator agent."""
 
     def nodes(self) -> Sequence[AcceleratorProviderNode]:
-        """Discover again; parents before children. The same devices give the same nodes."""
+        """Discover the devices again. Parents come before children; the same devices give the same nodes."""
         ...
 
     def published(self, uuids: Mapping[str, str]) -> None:
-        """All `nodes` are in Placement, with their traits; provider name -> uuid. Called after each round."""
+        """Called after each update: all `nodes` are in Placement, with their traits. `uuids`: {provider name: uuid}."""
         ...
 
 
@@ -50,9 +50,9 @@ class NoAcceleratorProviders:
 
 
 def with_accelerators(tree: ProviderTree, nodes: Sequence[AcceleratorProviderNode], root: str) -> ProviderTree:
-    """[pure] `provider_tree` with `nodes` on it. A parent that the driver does not report is replaced by `root`.
+    """`tree` with `nodes` added. A parent that the driver does not report is replaced by `root`.
 
-    The one case for that: a driver that shows no NUMA nodes. The device must be schedulable all the same.
+    That happens with a driver that shows no NUMA nodes; the device must be schedulable all the same.
     """
     for node in nodes:
         tree = tree.with_node(

@@ -1,9 +1,9 @@
-"""[pure] Whom the agent gives way to: drift is mended, but nobody is fought.
+"""[pure] Drift of published classes and traits: when the agent restores one that another client changed.
 
-What the agent published and finds changed, it mends at once: somebody slipped, or a backup was restored. Found
-changed again and again, it has another owner, who mends it the other way: a second agent of the same name, an
-operator's script. Each further mending of the same thing then waits, twice as long each time, and until then the
-thing is left as it is. What has been left alone by the other for as long as the last pause is forgotten.
+The agent restores a changed class or trait at once: an operator made a mistake, or restored a backup. If it is changed
+again and again, another client owns it too, and undoes each restore: a second agent of the same name, or a script.
+Then each further restore of this item waits twice as long as the one before, and the item is left as it is until then.
+The agent forgets the drift when the other client has left the item alone for twice the last pause.
 """
 
 from collections.abc import Mapping
@@ -12,18 +12,19 @@ from datetime import datetime, timedelta
 
 from moorage.agent.tree.provider_tree import ProviderTree, SeenProvider
 
-#: A class or trait of a provider: (provider uuid, its name).
+#: A class or trait of a provider: (provider uuid, name of the class or trait).
 ClassOrTrait = tuple[str, str]
 
-#: Mended at once for so many times; then the pauses begin.
+#: Number of restores without a pause.
 FREE_RESTORES = 2
 FIRST_PAUSE = timedelta(minutes=2)
 LONGEST_PAUSE = timedelta(hours=1)
 
 
 def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[ClassOrTrait]:
-    """What was published as it is wanted now, and is not so in Placement any more. A provider that is gone counts
-    with nothing: it is made again.
+    """Classes and traits that were published as they are wanted now, and that Placement has otherwise now.
+
+    A provider that Placement has no more does not count: the agent creates it again.
     """
     items: set[ClassOrTrait] = set()
     for node in wanted:
@@ -42,17 +43,17 @@ def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str,
 @dataclass
 class _Drift:
     mended: int = 0
-    last: datetime | None = None  #: found changed
+    last: datetime | None = None  #: when it was last found changed
 
 
 @dataclass
 class DriftBackoff:
-    """In memory: an agent that was restarted begins with the benefit of the doubt."""
+    """Counts the restores of each item, in memory: after a restart the agent restores at once again."""
 
     _by_item: dict[ClassOrTrait, _Drift] = field(default_factory=dict)
 
     def backed_off(self, items: set[ClassOrTrait], now: datetime) -> dict[ClassOrTrait, datetime]:
-        """Of `items`, which have drifted, those that are not to be mended yet, and when they are."""
+        """Those of the drifted `items` that must not be restored yet, each with the moment when they may."""
         self._forget(items, now)
         waiting = {}
         for item in items:
@@ -63,7 +64,7 @@ class DriftBackoff:
         return waiting
 
     def record_restored(self, items: set[ClassOrTrait], now: datetime) -> None:
-        """They were written again."""
+        """`items` were written again at `now`."""
         for item in items:
             drift = self._by_item.setdefault(item, _Drift())
             drift.mended += 1
@@ -76,12 +77,12 @@ class DriftBackoff:
 
 
 def _pause_before_restore(mended: int) -> timedelta:
-    """Before the next mending."""
+    """Pause before the next restore, after `mended` restores."""
     if mended < FREE_RESTORES:
         return timedelta(0)
     return min(FIRST_PAUSE * (1 << min(mended - FREE_RESTORES, 16)), LONGEST_PAUSE)
 
 
 def _calm_period(mended: int) -> timedelta:
-    """How long nothing must happen until it is forgotten."""
+    """How long an item must be unchanged until its drift is forgotten."""
     return 2 * max(_pause_before_restore(mended), FIRST_PAUSE)

@@ -1,7 +1,7 @@
-"""[pure] The resource providers of a host: what is wanted, by name, and what Placement has.
+"""[pure] The resource providers of a host: `ProviderTree` as wanted, by name, and `SeenProvider` as Placement has it.
 
-A wanted provider is *native* where the virt driver or the accelerator agent reports it; provider configuration
-files and other services only ever add to it. Not here: how the two are brought together (`moorage.agent.tree.provider_tree_diff`).
+A class or trait is *native* if the virt driver or the accelerator agent reports it. Provider configuration files and other
+services only add to those. Not here: how Placement is made equal to the wanted tree (`moorage.agent.tree.provider_tree_diff`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,18 +17,18 @@ _NO_INVENTORIES: Mapping[str, Inventory] = MappingProxyType({})
 class ProviderNode:
     """A provider that this host wants in Placement.
 
-    `native` and `native_traits` are what the virt driver or the accelerators report for it in this pass; provider
-    configuration files may not name those classes.
+    `native` and `native_traits` are its classes and traits that the virt driver or the accelerators report in this update;
+    provider configuration files may not name those classes.
     """
 
     name: str
     parent: str | None = None  #: name of the parent; None: a compute node
     inventories: Mapping[str, Inventory] = field(default_factory=lambda: _NO_INVENTORIES)
     traits: frozenset[str] = frozenset()
-    uuid: str | None = None  #: where the host insists on one; else Placement's, or a fresh one
+    uuid: str | None = None  #: given where the host requires one; otherwise Placement's, or a new one
     native: frozenset[str] = frozenset()
     native_traits: frozenset[str] = frozenset()
-    #: False: somebody else's (a reservation provider, say), here only because something may be added to it.
+    #: False: another client's (such as a reservation provider); in the tree only because the agent may add to it.
     ours: bool = True
 
     @property
@@ -73,11 +73,11 @@ class ProviderTree:
 
     @property
     def roots(self) -> list[ProviderNode]:
-        """The compute nodes: what ``$COMPUTE_NODE`` stands for."""
+        """The compute nodes, which ``$COMPUTE_NODE`` stands for."""
         return [node for node in self if node.parent is None]
 
     def with_node(self, node: ProviderNode) -> "ProviderTree":
-        """`node` added, or put in the place of the one of its name."""
+        """With `node` added, or in place of the node with its name."""
         if node.name in self._nodes:
             return ProviderTree(node if old.name == node.name else old for old in self)
         return ProviderTree([*self, node])
@@ -95,7 +95,7 @@ class ProviderTree:
         return names
 
     def marked_native(self) -> "ProviderTree":
-        """All that is in the tree now comes from the driver and the accelerators."""
+        """With all present classes and traits marked as native."""
         return ProviderTree(
             replace(node, native=frozenset(node.inventories), native_traits=node.traits) for node in self
         )
@@ -114,7 +114,7 @@ class SeenProvider:
 
 
 def tree_of(seen: Iterable[SeenProvider]) -> ProviderTree:
-    """What Placement has as a tree by name; a provider whose parent was not seen counts as a root."""
+    """Placement's providers as a tree by name; a provider whose parent was not read counts as a root."""
     by_uuid = {provider.uuid: provider for provider in seen}
     ordered: dict[str, ProviderNode] = {}
 

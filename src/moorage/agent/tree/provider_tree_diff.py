@@ -1,8 +1,8 @@
-"""[pure] What has to be written so that Placement shows what this host wants, and nothing else is touched.
+"""[pure] The writes that make Placement equal to the wanted tree of this host, without touching what others wrote.
 
-Others write to the same providers: reservations, operators, auditors. So the agent remembers what it published
-(`Published`) and takes away only that. A class or trait that is in Placement, is not wanted, and was not published
-by this agent, stays.
+Other clients write to the same providers: reservations, operators, audits. So the agent remembers what it published
+(`Published`) and removes only that. A class or trait that Placement has, that is not wanted, and that this agent did not
+publish, stays.
 
     seen {VCPU, CUSTOM_A, CUSTOM_RESERVATION_1}, published {VCPU, CUSTOM_A}, wanted {VCPU}
     ->  PutInventories {VCPU, CUSTOM_RESERVATION_1}
@@ -22,15 +22,15 @@ Usages = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class PublishedProvider:
-    """What this agent put into Placement and may take out again."""
+    """What this agent wrote to a provider in Placement and may remove again."""
 
     name: str
-    created: bool  #: the provider itself
+    created: bool  #: this agent created the provider itself
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
 
 
-#: By provider uuid.
+#: {provider uuid: what was published}.
 Published = Mapping[str, PublishedProvider]
 
 
@@ -66,23 +66,23 @@ Step = CreateProvider | PutInventories | PutTraits | DropProvider
 
 @dataclass(frozen=True)
 class ProviderTreeDiff:
-    """`steps` in an order that Placement accepts; `published_state` is what is remembered once they are done."""
+    """`steps` in an order that Placement accepts; `published` is remembered once they are done."""
 
     steps: tuple[Step, ...]
     published: Published
     warnings: tuple[str, ...]
-    #: (provider uuid, class) that is not wanted any more and stays until it is free, closed to everybody.
+    #: (provider uuid, class) that is not wanted any more but in use: it accepts no new allocation, and goes when it is free.
     closed: frozenset[tuple[str, str]] = frozenset()
 
 
 def identified(tree: ProviderTree, seen: Iterable[SeenProvider], ids: Ids) -> ProviderTree:
-    """`provider_tree` with a uuid on every node: Placement's for a name that it knows, else the host's own, else a fresh one."""
+    """`tree` with a uuid on every node: Placement's for a name that it has, else the host's own, else a new one."""
     uuids = {provider.name: provider.uuid for provider in seen}
     return ProviderTree(replace(node, uuid=uuids.get(node.name) or node.uuid or ids.uuid()) for node in tree)
 
 
 def with_foreign(tree: ProviderTree, seen: Sequence[SeenProvider], published: Published) -> ProviderTree:
-    """`provider_tree` and, with nothing wanted on them, the providers below it that others made: files may add to those."""
+    """`tree` with the providers below it that other clients made, empty: provider configuration may add to those."""
     names = {provider.uuid: provider.name for provider in seen}
     for provider in by_depth(seen):
         before = published.get(provider.uuid)
@@ -96,7 +96,7 @@ def with_foreign(tree: ProviderTree, seen: Sequence[SeenProvider], published: Pu
 
 
 def unwanted(tree: ProviderTree, seen: Iterable[SeenProvider], published: Published) -> list[str]:
-    """Uuids of providers from which a class is to go: `diff` needs to know their usages."""
+    """Uuids of providers that will lose a class: `diff` needs their usages."""
     nodes = {node.uuid: node for node in tree}
     return [
         provider.uuid
@@ -116,9 +116,10 @@ def diff(
     used: Usages,
     backed_off: Collection[tuple[str, str]] = (),
 ) -> ProviderTreeDiff:
-    """From what is seen to what is wanted. Every node of `provider_tree` has a uuid (`identified`).
+    """The steps from the `seen` providers to `tree`, whose nodes all have a uuid (`identified`).
 
-    `backed_off`: (provider uuid, class or trait) that is left as somebody else keeps making it (`drift_backoff`).
+    `backed_off`: (provider uuid, class or trait) that stays as another client keeps setting it (`drift_backoff`).
+    `used`: usages of the providers that `unwanted` names.
     """
     plan = _Plan(seen, published, used, backed_off)
     for node in tree:
@@ -143,7 +144,7 @@ def by_depth(seen: Sequence[SeenProvider]) -> list[SeenProvider]:
 
 @dataclass
 class _Plan:
-    """Collects steps; lives for one `diff`."""
+    """Collects the steps of one `diff`."""
 
     seen_list: Sequence[SeenProvider]
     published: Published
@@ -153,7 +154,7 @@ class _Plan:
     steps: list[Step] = field(default_factory=list)
     after: dict[str, PublishedProvider] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    uuids: dict[str, str] = field(default_factory=dict)  #: name -> uuid of wanted nodes
+    uuids: dict[str, str] = field(default_factory=dict)  #: {name: uuid} of the wanted nodes
     kept_parents: set[str] = field(default_factory=set)  #: uuids that still have a child
 
     def __post_init__(self) -> None:
@@ -170,8 +171,8 @@ class _Plan:
             seen = SeenProvider(uuid, node.name, generation=0, parent_uuid=parent_uuid)
         elif node.ours and seen.parent_uuid != parent_uuid:
             self.warnings.append(
-                f"provider {node.name} hangs below {seen.parent_uuid} in Placement and not below {parent_uuid}; "
-                "it is left there, move it by `openstack resource provider set --parent-provider`"
+                f"provider {node.name} is below {seen.parent_uuid} in Placement and not below {parent_uuid}; it stays "
+                "there. Move it with `openstack resource provider set --parent-provider`"
             )
         if seen.parent_uuid:
             self.kept_parents.add(seen.parent_uuid)
@@ -219,7 +220,7 @@ class _Plan:
             self.kept_parents.add(seen.parent_uuid)
 
     def _in_use(self, seen: SeenProvider, leaving: frozenset[str]) -> dict[str, Inventory]:
-        """Of the classes to be taken away those that somebody uses, closed to everybody else."""
+        """Those of the `leaving` classes that are in use, each with an inventory that accepts no new allocation."""
         usage = self.used.get(seen.uuid, {})
         kept = {
             name: seen.inventories[name].fully_reserved()
@@ -227,8 +228,8 @@ class _Plan:
             if usage.get(name, 0) > 0
         }
         self.warnings += [
-            f"{name} of provider {seen.name} is not wanted any more but {usage[name]} are in use; it takes nothing "
-            "new (reserved = total) and goes when they are released"
+            f"{name} of provider {seen.name} is not wanted any more, but {usage[name]} are in use; it accepts no new "
+            "allocation (reserved = total) and is removed when they are released"
             for name in kept
         ]
         self.closed |= {(seen.uuid, name) for name in kept}

@@ -1,6 +1,6 @@
-"""[pure] The steps of an update in words that an operator knows: per provider, classes and traits.
+"""[pure] The steps of an update in an operator's words: classes and traits, by provider.
 
-Changes, what was seen  ->  [ProviderChange("compute-1", classes=[ClassChange("CUSTOM_LLC", "close", ...)], ...)]
+diff, providers as seen  ->  [ProviderChange("compute-1", classes=[ClassChange("CUSTOM_LLC", "close", ...)], ...)]
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class ChangeKind(StrEnum):
     ADD = "add"
     CHANGE = "change"
     REMOVE = "remove"
-    CLOSE = "close"  #: not wanted any more, but in use: takes nothing new, and goes when it is free
+    CLOSE = "close"  #: not wanted any more, but in use: accepts no new allocation, and is removed once it is free
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class ClassChange:
 
     @property
     def needs_users(self) -> bool:
-        """Whether it matters who uses it."""
+        """Whether the change takes something from users of the class, so that an operator needs to see them."""
         return self.how is ChangeKind.CLOSE or (
             self.before is not None and self.after is not None and _capacity(self.after) < _capacity(self.before)
         )
@@ -52,7 +52,7 @@ class ProviderChange:
 
 
 def describe_changes(changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> list[ProviderChange]:
-    """In the order in which they are written. A class that stays closed as it was is there, too."""
+    """One entry per provider, in the order of the writes. A class that was closed before and stays closed is included."""
     before = {provider.uuid: provider for provider in seen}
     rows: dict[str, ProviderChange] = {}
 

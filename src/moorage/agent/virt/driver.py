@@ -1,11 +1,12 @@
-"""What a hypervisor has to do for the agent. Small on purpose: one method per thing that a server's life needs.
+"""The `VirtDriver` protocol: what the agent needs of a hypervisor, one method per operation of a server.
 
-Every method may be called twice with the same arguments, also after a crash in the middle of the first call: jobs are
-delivered at least once. What a host cannot do at all it leaves out of `HostFacts.capabilities`; the API refuses it then.
+The agent may call every method twice with the same arguments, also after a crash in the middle of the first call,
+because jobs are delivered at least once. A driver omits what it cannot do from `HostFacts.capabilities`, and the API
+then refuses those operations.
 
 A move between hosts needs no method of its own: the source stops the domain and hands out its disk (`snapshot`), the
-destination makes a domain from that (`spawn`), and the source keeps its own, stopped, until the move is confirmed
-(`destroy`) or reverted (`spawn`). Only a domain that must not stop goes by `receive`, `hand_over`, `take_over`.
+destination makes a domain from it (`spawn`), and the source keeps its own domain, stopped, until the move is confirmed
+(`destroy`) or reverted (`spawn`). Only a live migration uses `receive`, `hand_over` and `take_over`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from moorage.core.errors import MoorageError, Unavailable
 
 
 class VirtError(MoorageError):
-    """The hypervisor refused or failed; the message is its own sentence."""
+    """The hypervisor refused or failed; the message is the hypervisor's own."""
 
     code = "virt.failed"
 
@@ -32,19 +33,19 @@ class NoSuchDomain(VirtError):
 
 
 class HypervisorAway(VirtError, Unavailable):
-    """It does not answer: nothing was done, or nobody can tell yet. Worth repeating."""
+    """The hypervisor does not answer: whether anything was done is unknown. Repeat the call later."""
 
     code = "virt.away"
 
 
 class Unsupported(VirtError):
-    """This hypervisor, or this guest (no agent in it, say), cannot do it; a repetition would not help."""
+    """This hypervisor, or this guest (for example without a guest agent), cannot do it. Do not repeat the call."""
 
     code = "virt.unsupported"
 
 
 class Capability(StrEnum):
-    """What not every hypervisor can do; the values are the kinds of the jobs that need it."""
+    """Operations that not every hypervisor can do. The values are the kinds of the jobs that need them."""
 
     SUSPEND = "suspend"
     RESCUE = "rescue"
@@ -56,11 +57,11 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What the compute service shows of the host."""
+    """Facts of the host, as the compute service shows them."""
 
     name: str
     hypervisor_type: str
-    hypervisor_version: int  #: as Nova writes it: 8.2.1 is 8002001
+    hypervisor_version: int  #: in Nova's form: 8.2.1 is 8002001
     host_ip: str
     vcpus: int
     memory_mb: int
@@ -70,24 +71,24 @@ class HostFacts:
 
 @dataclass(frozen=True)
 class DomainSpec:
-    """A server to be run. Whoever knows this needs nothing else to write its definition."""
+    """A server to run: everything that its definition contains."""
 
     uuid: str
     name: str
     vcpus: int
     memory_mb: int
-    disk_gb: int = 0  #: 0: as large as the image says
+    disk_gb: int = 0  #: 0: the size of the image
     image_id: str | None = None
-    pci_addresses: tuple[str, ...] = ()  #: ``dddd:bb:dd.f``, in the order the guest sees them
-    #: Providers that the server's devices hang below: a driver places the guest by those that it knows.
+    pci_addresses: tuple[str, ...] = ()  #: ``dddd:bb:dd.f``, in the order in which the guest sees them
+    #: Names of the ancestors of the server's devices. A driver places the guest near the NUMA nodes among them.
     near: frozenset[str] = frozenset()
     mdev_uuids: tuple[str, ...] = ()  #: of mediated devices
     ephemeral_gb: int = 0
     swap_mb: int = 0
     project_id: str | None = None
     flavor: str | None = None  #: its name
-    #: What the config drive holds, path -> content (``openstack/latest/meta_data.json``); None: one that is there
-    #: stays. It is written when the domain is made, or made anew while it is off, and is no part of the definition.
+    #: Files of the config drive, {``openstack/latest/meta_data.json``: content}; None: an existing drive stays. The
+    #: driver writes it when it makes the domain, or makes it anew while it is off; it is no part of the definition.
     config_drive: Mapping[str, bytes] | None = field(default=None, compare=False)
 
 
@@ -102,16 +103,16 @@ class Domain:
 
 @dataclass(frozen=True)
 class DiskImage:
-    """A disk on its way into the image service."""
+    """A disk to upload into the image service."""
 
     disk_format: str  #: ``raw``, ``qcow2``
-    size_bytes: int  #: image services refuse data of unknown length
+    size_bytes: int  #: required: image services refuse data of unknown length
     chunks: Iterator[bytes]
-    #: Of the image: what a guest that is made from it needs to boot.
+    #: Image properties that a guest made from it needs to boot.
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-#: What the destination of a live migration tells the source; only the driver reads it.
+#: Data of a live migration's destination for its source. Only the driver reads it.
 Target = Mapping[str, str]
 
 
@@ -123,95 +124,96 @@ class VirtDriver(Protocol):
         ...
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """The providers that the driver has, with all their inventories and traits of this moment.
+        """Returns the driver's providers with all their inventories and traits at this moment.
 
-        `provider_tree` is what Placement has, for drivers that have to move something; what is not in the answer is not
-        the driver's, and stays as it is in Placement unless this agent put it there.
+        `tree` is Placement's tree, for drivers that have to move something. A provider that is not in the answer stays
+        in Placement as it is, unless this agent published it.
         """
         ...
 
-    # ------------------------------------------------------------------------------- made and unmade
+    # ------------------------------------------------------------------------- create and destroy
 
     def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
-        """Define, and start unless told otherwise. Devices in `spec` are plugged already.
+        """Define the domain, and start it if `start`. The devices in `spec` are plugged already.
 
-        The disk is made from the image and is `disk_gb` large. A domain of this uuid that is there is given this
-        definition and keeps its disk, which may grow; where definition and power are as wanted nothing happens.
+        Makes the disk from the image, `disk_gb` large. An existing domain of this uuid gets this definition and keeps its
+        disk, which may grow. Does nothing if definition and power are as wanted.
         """
         ...
 
     def destroy(self, uuid: str) -> bool:
-        """Stop it, if it runs, and forget it with its disk and saved memory. False: there was none."""
+        """Stop the domain and remove it with its disk and saved memory. False: there was no such domain."""
         ...
 
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
-        """`spawn`, with a new disk made from the image of `spec` in place of the old one, whatever was on it.
+        """As `spawn`, with a new disk from the image of `spec` in place of the old one.
 
-        The devices stay attached: the guest is off before its disk goes. The same `key` again does not make the
-        disk again: only definition and power are put right.
+        The devices stay attached: the guest is off before its disk is removed. A repetition with the same `key` does not
+        make the disk again, and only corrects definition and power.
         """
         ...
 
-    # ---------------------------------------------------------------------------- while it is there
+    # -------------------------------------------------------------------- operations on a domain
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
-        """The state afterwards. Raises `NoSuchDomain`."""
+        """Returns the state afterwards. Raises `NoSuchDomain`, or `VirtError` if `action` is not possible now."""
         ...
 
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         """Boot from the rescue image, with the domain's own disk beside it and its devices as they were.
 
-        `password` is for the rescue system, where that takes one (a config drive, say). In rescue already: done.
+        `password` is for the rescue system, if that takes one (from its config drive). Does nothing more if the domain is
+        in rescue already.
         Raises `NoSuchDomain`.
         """
         ...
 
     def unrescue(self, uuid: str) -> DomainPowerState:
-        """Boot from its own disk again; the rescue disk is forgotten. Not in rescue: it is running, that is all."""
+        """Boot from its own disk again and delete the rescue disk. A domain that is not in rescue is only started."""
         ...
 
     def set_password(self, uuid: str, password: str) -> None:
-        """Of the guest's administrator. Raises `Unsupported` where no guest agent answers, `NoSuchDomain`."""
+        """Set the password of the guest's administrator. Raises `Unsupported` if no guest agent answers, `NoSuchDomain`."""
         ...
 
     def crash_dump(self, uuid: str) -> None:
-        """Make the guest's kernel panic and dump (an NMI). It does not wait for devices. Raises `NoSuchDomain`."""
+        """Make the guest's kernel panic and dump, by an NMI. Raises `NoSuchDomain`."""
         ...
 
     def snapshot(self, uuid: str) -> AbstractContextManager[DiskImage]:
-        """The domain's own disk as it is now, consistent as after a power cut; power stays as it is.
+        """The domain's own disk as it is now, consistent as after a power cut. The power state does not change.
 
-        Whatever is laid aside for it is gone when the context ends, or at the latest with the next call for this
-        domain. Raises `NoSuchDomain`.
+        Its temporary files are removed when the context ends, or at the latest by the next call for this domain. Raises
+        `NoSuchDomain`.
         """
         ...
 
     # ------------------------------------------------------------------------- live migration
 
     def receive(self, spec: DomainSpec) -> Target:
-        """On the destination: be ready to take the running domain over. What the source must know for that.
+        """On the destination: prepare to take the running domain over. Returns the data that the source needs.
 
-        Nothing of it runs yet; `destroy` takes it back.
+        Nothing runs here yet; `destroy` undoes it.
         """
         ...
 
     def hand_over(self, uuid: str, target: Target) -> None:
-        """On the source: move the running (or paused) domain to `target`, disk and all; it is not here afterwards.
+        """On the source: move the running or paused domain with its disk to `target`; it is not here afterwards.
 
-        A domain that is not here any more was handed over before. Raises `VirtError` when it still runs here.
+        A domain that is not here was handed over before. Raises `VirtError` if it still runs here.
         """
         ...
 
     def take_over(self, uuid: str) -> DomainPowerState:
-        """On the destination, afterwards: it is this host's now. Raises `NoSuchDomain` when it never came."""
+        """On the destination, afterwards: the domain is this host's now. Raises `NoSuchDomain` if it never arrived."""
         ...
 
-    # ------------------------------------------------------------------------------------ to look at
+    # ------------------------------------------------------------------------------------- read only
 
     def console(self, uuid: str) -> str:
-        """What the guest wrote. Raises `NoSuchDomain`."""
+        """The text that the guest wrote to its console. Raises `NoSuchDomain`."""
         ...
 
     def domains(self) -> Mapping[str, Domain]:
-        """By uuid; as they are on the host now, whoever started them."""
+        """{uuid: domain}: this agent's domains as they are on the host now."""
         ...

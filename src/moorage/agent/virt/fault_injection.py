@@ -1,6 +1,6 @@
-"""What a simulated hypervisor is told to do wrong, and how long it takes: by a test, or by a file beside its domains.
+"""Faults and delays of a simulated hypervisor, set by a test or by a file beside its domains.
 
-``control.json`` in the host's directory, read at each operation; a person or a test may write it at any time::
+The driver reads ``control.json`` in the host's directory at each operation; you may write it at any time::
 
     {
         "latency_s": {"spawn": 2.5},
@@ -8,8 +8,8 @@
     }
 
 Operations are the driver's methods (``spawn``, ``destroy``, ``rebuild`` ...) and the power actions (``start``, ``stop``,
-``reboot`` ...). `times` 0, or none, is always; `name`, where it is there, is that of the server it is about. A file that
-was written anew begins to count anew.
+``reboot`` ...). Without `times`, or with 0, an operation always fails; with `name`, it fails only for the server of that
+name. A new file starts counting anew.
 """
 
 import threading
@@ -40,12 +40,12 @@ class _Control(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Fault:
     operation: str
     message: str
-    times: int | None  #: left; None: always
+    times: int | None  #: failures left; None: always
     name: str | None
 
 
 class FaultInjection:
-    """`latency_s` is by operation; `control` is the file that orders more, where it is there."""
+    """`latency_s`: {operation: seconds}; `control`: the file with further faults and delays, if it exists."""
 
     def __init__(self, latency_s: Mapping[str, float] | None = None, control: Path | None = None) -> None:
         self.latency_s = dict(latency_s or {})
@@ -57,18 +57,18 @@ class FaultInjection:
         self._lock = threading.Lock()
 
     def operation_latency_s(self, operation: str) -> float:
-        """Seconds; what the file says wins."""
+        """Seconds that `operation` takes; the file has precedence."""
         with self._lock:
             self._read()
             return self._ordered_latency_s.get(operation, self.latency_s.get(operation, 0.0))
 
     def fail(self, operation: str, message: str, *, times: int = 1, name: str | None = None) -> None:
-        """The next `times` such operations fail; `name`: only those on the server of that name."""
+        """Let the next `times` such operations fail; with `name`: only those on the server of that name."""
         with self._lock:
             self._faults.append(_Fault(operation, message, times, name))
 
     def check(self, operation: str, name: str) -> None:
-        """Raises what is due now."""
+        """Raises `VirtError` if this operation must fail now."""
         with self._lock:
             self._read()
             for fault in self._all():
@@ -82,7 +82,7 @@ class FaultInjection:
         yield from self._ordered_faults
 
     def _read(self) -> None:
-        """Raises `VirtError` for a file that cannot be read: whoever ordered faults must not believe in success."""
+        """Raises `VirtError` for an unreadable file: its author must not take a success for the wanted fault."""
         if self._control is None:
             return
         try:
@@ -95,7 +95,7 @@ class FaultInjection:
             self._stamp, self._ordered_latency_s, self._ordered_faults = None, {}, []
             return
         except (OSError, msgspec.DecodeError) as error:
-            raise VirtError(f"{self._control}: is not what a simulated host reads: {error}") from error
+            raise VirtError(f"{self._control}: a simulated host cannot read this file: {error}") from error
         self._stamp, self._ordered_latency_s = stamp, control.latency_s
         self._ordered_faults = [
             _Fault(fault.operation, fault.message, fault.times or None, fault.name) for fault in control.faults

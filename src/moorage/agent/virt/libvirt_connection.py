@@ -1,9 +1,9 @@
-"""The link to libvirtd: opened when it is needed, watched, opened again after a pause when it broke.
+"""The link to libvirtd: opened when it is needed, watched, and reopened after a pause when it broke.
 
-Nothing here waits for long: a daemon that is gone is noticed at once, one that hangs after `KEEP_ALIVE_S` times
-`KEEP_ALIVE_COUNT`, and while none is there callers are told so without a try, until the pause is over.
+Nothing here waits long. A daemon that is gone is noticed at once, and one that hangs after `KEEP_ALIVE_S` times
+`KEEP_ALIVE_COUNT`. Until the pause after a failure is over, callers get the error without another attempt.
 
-Not here: what is asked over the link.
+Not here: the calls over the link.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 KEEP_ALIVE_S = 5
 KEEP_ALIVE_COUNT = 3
 OPEN_TIMEOUT_S = 15.0
-#: Between two tries to open: doubled from the first to the last.
+#: Pauses between attempts to open; doubled from the first to the last.
 FIRST_PAUSE_S, LAST_PAUSE_S = 1.0, 30.0
 
 _UNSUPPORTED = frozenset(
@@ -56,7 +56,7 @@ class LibvirtConnection:
 
     @contextmanager
     def use(self) -> Iterator[Any]:
-        """A `libvirt.virConnect`. What libvirt refuses inside becomes a `VirtError` of the kind that it is."""
+        """A `libvirt.virConnect`. An error of libvirt inside the context becomes the `VirtError` of its kind."""
         link = self._opened()
         try:
             yield link
@@ -85,7 +85,7 @@ class LibvirtConnection:
             return self._link
 
     def _open(self) -> Any:
-        """In a thread: a daemon that was stopped takes the connection and never says a word."""
+        """Open in a thread, because a stopped daemon accepts the connection and never answers."""
         if self._opening is None:
             self._opening = Future()
             threading.Thread(
@@ -102,10 +102,10 @@ class LibvirtConnection:
         return link
 
     def _away(self, why: str) -> HypervisorAway:
-        """Under the lock. The next try is after the pause."""
+        """Begin a pause, and return the error for callers until it is over. The caller holds the lock."""
         self._not_before = self._clock.now() + timedelta(seconds=self._pause_s)
         self._pause_s = min(self._pause_s * 2, LAST_PAUSE_S)
-        self._refusal = f"libvirt at {self.uri} does not answer: {why}; see that its daemon runs on this host"
+        self._refusal = f"libvirt at {self.uri} does not answer: {why}; check that its daemon runs on this host"
         log.warning("no connection to the hypervisor", extra={"uri": self.uri, "why": why})
         return HypervisorAway(self._refusal)
 
@@ -156,11 +156,11 @@ _events_run: list[threading.Thread] = []
 
 
 def _run_events() -> None:
-    """The event loop of libvirt, once per process: without it nobody notices that a daemon hangs."""
+    """Start libvirt's event loop, once per process; without it a hanging daemon is not noticed."""
     with _events_lock:
         if _events_run:
             return
-        # Otherwise every refusal is also printed on standard error.
+        # Without a handler, libvirt also prints every error on standard error.
         libvirt.registerErrorHandler(lambda *_: None, None)
         libvirt.virEventRegisterDefaultImpl()
         thread = threading.Thread(target=_events, name="libvirt-events", daemon=True)
@@ -169,11 +169,11 @@ def _run_events() -> None:
 
 
 def _events() -> None:
-    # The loop sleeps until something happens; a timer that does nothing keeps it from failing where nothing is watched.
+    # The loop sleeps until something happens. An empty timer keeps it from failing while it watches nothing.
     libvirt.virEventAddTimeout(1000, lambda *_: None, None)
     while True:
         try:
             libvirt.virEventRunDefaultImpl()
         except libvirt.libvirtError:
-            # Without this thread a hanging daemon would never be noticed again; the timer keeps the loop from spinning.
-            log.exception("libvirt's event loop failed; it goes on")
+            # Continue: without this thread a hanging daemon is never noticed again. The timer keeps the loop from spinning.
+            log.exception("libvirt's event loop failed; it continues")

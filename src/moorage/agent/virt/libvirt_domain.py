@@ -1,6 +1,8 @@
-"""One domain at libvirt: its power and how that is changed, its devices, the file of its disk as it is now.
+"""libvirt's domains: power states, devices, copies of a disk, and which domains are this agent's.
 
-Takes what libvirt's bindings call a domain (`Any`: they have no types). Not here: definitions and files.
+The functions take a domain, and `OwnDomains` a connection, of libvirt's bindings (`Any`: they have no types). Calls that
+QEMU itself has to answer have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
+Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
 """
 
 import logging
@@ -25,18 +27,18 @@ from moorage.core.clock import Clock
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.3
-#: A guest that was busy booting when it was asked to shut down has not heard it.
+#: Repeat the request to shut down: a guest that was booting has missed the first one.
 _ASK_AGAIN_S = 10
-#: For a guest to let go of a device that is taken from it while it runs.
+#: Time for a running guest to release a device that is detached.
 _RELEASE_TIMEOUT_S = 30
 _BACKUP_TIMEOUT_S = 3600
-#: Memory of a guest on its way to disk or back.
+#: Time to save a guest's memory to disk, or to restore it.
 _SAVE_TIMEOUT_S = 3600
-#: For the guest agent, which may be anything: it is a tenant's program.
+#: Time for an answer of the guest agent, which is a tenant's program.
 _AGENT_TIMEOUT_S = 20
 _ADMINISTRATOR = "root"
 
-#: A domain that is shutting down still runs; one that QEMU left dead or never started is off.
+#: A domain that is shutting down still runs. Other states, such as crashed or never started, count as off.
 _POWER = {
     libvirt.VIR_DOMAIN_RUNNING: DomainPowerState.RUNNING,
     libvirt.VIR_DOMAIN_BLOCKED: DomainPowerState.RUNNING,
@@ -54,18 +56,18 @@ def power_of(domain: Any) -> DomainPowerState:
 
 
 def lacks_room(domain: Any) -> bool:
-    """QEMU stopped it because the host could not write what it wrote."""
+    """Whether QEMU paused the domain because the host could not write its data."""
     return tuple(domain.state()) == (libvirt.VIR_DOMAIN_PAUSED, libvirt.VIR_DOMAIN_PAUSED_IOERROR)
 
 
 def definition_of(domain: Any) -> str:
-    """As it is to be, not as it runs."""
+    """The persistent definition, not that of the running domain."""
     text: str = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)
     return text
 
 
 def start(domain: Any) -> None:
-    """Running: from its disk, from its saved memory, or from where it was paused; with all devices of its definition."""
+    """Let it run, from its disk, its saved memory or its pause, with all devices of its definition."""
     if not domain.isActive():
         call_with_timeout(domain.create, within_s=_SAVE_TIMEOUT_S)
     elif power_of(domain) is DomainPowerState.PAUSED:
@@ -78,18 +80,18 @@ def pause(domain: Any) -> None:
 
 
 def crash(domain: Any) -> None:
-    """An NMI: what the guest makes of it is the guest's."""
+    """Send an NMI; the guest decides how to react."""
     call_with_timeout(domain.injectNMI, 0)
 
 
 def set_password(domain: Any, password: str) -> None:
-    """By the guest agent."""
+    """Set the administrator's password through the guest agent."""
     domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
     call_with_timeout(domain.setUserPassword, _ADMINISTRATOR, password, 0, within_s=2 * _AGENT_TIMEOUT_S)
 
 
 def turn_off(domain: Any) -> None:
-    """As when the plug is pulled; saved memory is dropped."""
+    """Stop it as a power cut does, and drop its saved memory."""
     if domain.isActive():
         _unless_off(domain.destroy)
     if domain.hasManagedSaveImage():
@@ -97,7 +99,7 @@ def turn_off(domain: Any) -> None:
 
 
 def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
-    """The guest is asked; whether it obeyed within `patience_s`. One that is paused cannot hear and is not asked."""
+    """Ask the guest to shut down; returns whether it is off within `patience_s`. Does not ask a paused guest."""
     if power_of(domain) is not DomainPowerState.RUNNING:
         return not domain.isActive()
     begin = clock.now()
@@ -117,7 +119,7 @@ def shut_down(domain: Any, clock: Clock, patience_s: float) -> bool:
 
 
 def _unless_off(call: Callable[[], object]) -> None:
-    """A guest may go off by itself at any moment."""
+    """Ignore the error of a domain that went off by itself."""
     try:
         call()
     except libvirt.libvirtError as error:
@@ -126,7 +128,7 @@ def _unless_off(call: Callable[[], object]) -> None:
 
 
 def suspend(domain: Any, clock: Clock) -> None:
-    """Its memory goes to disk. What a passed-through device remembers cannot be saved, so those are taken out first."""
+    """Save its memory to disk. First detach its passed-through devices, whose state cannot be saved."""
     for device in _passed_through(domain.XMLDesc()):
         call_with_timeout(
             domain.detachDeviceFlags, ET.tostring(device, encoding="unicode"), libvirt.VIR_DOMAIN_AFFECT_LIVE
@@ -135,14 +137,14 @@ def suspend(domain: Any, clock: Clock) -> None:
     while _passed_through(domain.XMLDesc()):
         if clock.now() >= until:
             raise VirtError(
-                f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; is it still booting?"
+                f"the guest did not release its devices within {_RELEASE_TIMEOUT_S} s; if it is still booting, try again later"
             )
         clock.sleep(_POLL_S)
     call_with_timeout(domain.managedSave, within_s=_SAVE_TIMEOUT_S)
 
 
 def _attach_missing(domain: Any) -> None:
-    """Devices that were taken out before its memory was saved."""
+    """Attach the devices that were detached before its memory was saved."""
     present = {_source(device) for device in _passed_through(domain.XMLDesc())}
     for device in _passed_through(definition_of(domain)):
         if _source(device) not in present:
@@ -161,18 +163,18 @@ def _source(device: ET.Element) -> tuple[tuple[str, str], ...]:
 
 
 def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
-    """`disk`, one of the domain's, at this moment and in one piece (qcow2). The guest goes on meanwhile."""
+    """Copy `disk` of the domain as it is at this moment to one qcow2 file. The guest keeps running."""
     to.unlink(missing_ok=True)
     if not domain.isActive():
         run_program(["qemu-img", "convert", "-f", "qcow2", "-O", "qcow2", disk, to])
         return
-    _abort_backup(domain)  # of an agent that died in the middle
+    _abort_backup(domain)  # left by an agent that was killed during a copy
     call_with_timeout(domain.backupBegin, _backup_of(domain, disk, to), None, 0)
     until = clock.now() + timedelta(seconds=_BACKUP_TIMEOUT_S)
     while domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         if clock.now() >= until:
             _abort_backup(domain)
-            raise VirtError(f"the copy of the disk was not ready within {_BACKUP_TIMEOUT_S} s")
+            raise VirtError(f"copying the disk took longer than {_BACKUP_TIMEOUT_S} s")
         clock.sleep(_POLL_S)
     ended = domain.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
     if ended.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
@@ -180,7 +182,7 @@ def copy_disk(domain: Any, disk: Path, to: Path, clock: Clock) -> None:
 
 
 def _backup_of(domain: Any, disk: Path, to: Path) -> str:
-    """Of this disk alone: every other one of the domain is named as not to be copied."""
+    """XML for a backup of this disk alone: it excludes every other disk of the domain by name."""
     backup = ET.Element("domainbackup", mode="push")
     disks = ET.SubElement(backup, "disks")
     for element in read_xml(domain.XMLDesc(), "the definition").iterfind("devices/disk"):
@@ -203,20 +205,20 @@ def _abort_backup(domain: Any) -> None:
 
 T = TypeVar("T")
 
-#: QEMU answers within milliseconds; on a host that is crowded, within a second or two.
+#: QEMU usually answers within milliseconds, and on a busy host within two seconds.
 ANSWER_TIMEOUT_S = 30.0
 
 
 class GuestHangs(VirtError):
-    """QEMU does not answer. It can be ended: deleting and rebooting hard do that."""
+    """QEMU does not answer. Deleting the server or rebooting it hard ends that QEMU."""
 
     code = "virt.guest_hangs"
 
 
 def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
-    """What `call` answers or raises. Raises `GuestHangs`.
+    """Return or raise the result of `call`. Raises `GuestHangs` after `within_s` seconds (None: `ANSWER_TIMEOUT_S`).
 
-    The thread of a call that was given up ends when QEMU does: libvirt lets go of it then.
+    The thread of an abandoned call ends together with QEMU, when libvirt returns from the call.
     """
     limit_s = ANSWER_TIMEOUT_S if within_s is None else within_s
     answer: Future[T] = Future()
@@ -225,7 +227,7 @@ def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: floa
     def ask() -> None:
         try:
             answer.set_result(context.run(call, *arguments))
-        except Exception as error:  # noqa: BLE001 - nothing is swallowed: it is raised again where it was asked for
+        except Exception as error:  # noqa: BLE001 - nothing is swallowed: the caller's thread raises it again
             answer.set_exception(error)
 
     threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()
@@ -235,18 +237,20 @@ def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: floa
         if answer.done():  # the call's own TimeoutError
             raise
         raise GuestHangs(
-            f"the guest's QEMU did not answer within {limit_s:.0f} s: it hangs; reboot the server hard, or delete it"
+            f"the guest's QEMU hangs: it did not answer within {limit_s:.0f} s; reboot the server hard, or delete it"
         ) from error
 
 
 class OwnDomains:
+    """Finds and lists this agent's domains. Warns about other domains of the host, and leaves them alone."""
+
     def __init__(self, host: str) -> None:
         self._host = host
         self._strangers: frozenset[str] = frozenset()
         self._stuck: frozenset[str] = frozenset()
 
     def find(self, link: Any, uuid: str) -> Any:
-        """The domain; None where there is none. Raises `VirtError` for somebody else's."""
+        """The domain of this uuid, or None. Raises `VirtError` for a domain that this agent did not make."""
         try:
             domain = link.lookupByUUIDString(uuid)
         except libvirt.libvirtError as error:
@@ -254,18 +258,20 @@ class OwnDomains:
                 return None
             raise
         if not is_ours(definition_of(domain)):
-            raise VirtError(f"domain {domain.name()} has the uuid {uuid} but was not made by this agent; left alone")
+            raise VirtError(
+                f"domain {domain.name()} has the uuid {uuid}, but this agent did not make it; it is left alone"
+            )
         return domain
 
     def domain(self, link: Any, uuid: str) -> Any:
-        """Raises `NoSuchDomain`."""
+        """The domain of this uuid. Raises `NoSuchDomain`."""
         domain = self.find(link, uuid)
         if domain is None:
             raise NoSuchDomain(f"there is no server {uuid} on host {self._host}")
         return domain
 
     def all_domains(self, link: Any) -> dict[str, Domain]:
-        """By uuid. Domains of others, and guests that stand still, are named in the log, once for each change."""
+        """{uuid: domain}. Logs foreign domains, and guests that stand still, once per change."""
         found: dict[str, Domain] = {}
         strangers: set[str] = set()
         stuck: set[str] = set()
@@ -277,10 +283,12 @@ class OwnDomains:
                     continue
                 spec = parse_domain(definition)
                 found[spec.uuid] = Domain(spec, power_of(domain), rescue_image(definition) is not None)
-                if lacks_room(domain):  # asked last: whoever is shown as paused is named too
+                if lacks_room(
+                    domain
+                ):  # checked last, so that every guest shown as paused for this reason is logged too
                     stuck.add(spec.uuid)
             except libvirt.libvirtError as error:
-                if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it went in between
+                if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:  # it was removed in between
                     raise
         self._log_changes(strangers, stuck)
         return found
@@ -288,13 +296,13 @@ class OwnDomains:
     def _log_changes(self, strangers: set[str], stuck: set[str]) -> None:
         if strangers != self._strangers:
             log.warning(
-                "this host runs domains that this agent did not make; they are left alone, and what they use is not "
-                "taken off what the host offers",
+                "this host runs domains that this agent did not make; they are left alone, and their resources are not "
+                "subtracted from the host's inventories",
                 extra={"domains": sorted(strangers)},
             )
         if stuck - self._stuck:
             log.error(
-                "guests stand still, for this host could not write to their disks; make room below [libvirt] "
+                "guests stand still because this host could not write to their disks; make room below [libvirt] "
                 "instances_path, then unpause them",
                 extra={"guests": sorted(stuck)},
             )

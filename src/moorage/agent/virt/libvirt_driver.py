@@ -1,7 +1,7 @@
-"""Servers as real guests of QEMU, run by libvirt. Set-up, what is mapped how, and limits: docs/guides/libvirt.md.
+"""Servers as real guests of QEMU, run by libvirt. For set-up, mapping and limits see docs/guides/libvirt.md.
 
-A domain is defined as soon as its files are there and keeps its definition until it is destroyed; libvirt is asked what
-is there, nothing is remembered. Domains that this agent did not make are left alone, and said to be there in the log.
+A domain is defined as soon as its files exist, and keeps its definition until it is destroyed. The driver remembers
+nothing and reads libvirt instead. It leaves domains that this agent did not make alone, and logs that they exist.
 """
 
 import threading
@@ -34,16 +34,16 @@ from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain, rescu
 from moorage.core.clock import Clock
 from moorage.images.base import CHUNK_BYTES
 
-#: Of a guest's console, the end is read.
+#: Bytes that are read from the end of a guest's console.
 MAX_CONSOLE_BYTES = 1 << 18
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is made there: a file of QEMU is removed by its name
-_NO_LIVE_MIGRATION = "live migration is not built for libvirt: migrate the server cold, or evacuate it"
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created there: files of QEMU are removed by name
+_NO_LIVE_MIGRATION = "the libvirt driver has no live migration: migrate the server cold, or evacuate it"
 
 CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
 
 
 class LibvirtDriver:
-    """Thread-safe. `clock` is that of the real world, whatever time the plane rehearses: guests live in it."""
+    """Thread-safe. `clock` is real time even in a rehearsal with another time, because guests live in real time."""
 
     def __init__(
         self, settings: LibvirtSettings, connection: LibvirtConnection, guests: GuestFiles, clock: Clock
@@ -69,7 +69,7 @@ class LibvirtDriver:
         with self._connection.use() as link:
             return self._node.providers(link, self._guests.disk_gb)
 
-    # ---------------------------------------------------------------------------------- made and unmade
+    # ----------------------------------------------------------------------------- create and destroy
 
     def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
         with self._alone.hold(spec.uuid), self._connection.use() as link:
@@ -78,7 +78,7 @@ class LibvirtDriver:
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
         with self._alone.hold(spec.uuid), self._connection.use() as link:
             if not self._guests.is_made_by(spec.uuid, key):
-                # First of all: an image that cannot be had costs the server neither its guest nor its disk.
+                # Fetch the image first: if that fails, the server keeps its guest and its disk.
                 with self._guests.image_at_hand(spec):
                     present = self._own_domains.find(link, spec.uuid)
                     if present is not None:
@@ -87,7 +87,7 @@ class LibvirtDriver:
             return self._put(link, spec, start=start)
 
     def _put(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
-        """The domain with this definition, and running unless `start` is false and it was off."""
+        """Give the domain this definition, and start it if `start`."""
         present = self._own_domains.find(link, spec.uuid)
         if present is not None and parse_domain(guest.definition_of(present)) != spec:
             guest.turn_off(present)
@@ -99,7 +99,7 @@ class LibvirtDriver:
         return Domain(spec, guest.power_of(present), self._guests.rescued_with(spec.uuid) is not None)
 
     def _define(self, link: Any, spec: DomainSpec) -> Any:
-        """Checked by libvirt against its schema."""
+        """Define the domain; libvirt validates it against its schema."""
         machine, cells = self._node.machine(link), self._node.cells_near(link, spec.near)
         definition = render_domain(spec, cells, machine, self._guests.guest_paths(spec.uuid))
         return link.defineXMLFlags(definition.decode(), libvirt.VIR_DOMAIN_DEFINE_VALIDATE)
@@ -122,7 +122,7 @@ class LibvirtDriver:
             self._guests.forget(uuid)
             return present is not None
 
-    # --------------------------------------------------------------------------------- while it is there
+    # ----------------------------------------------------------------------- operations on a domain
 
     def power(self, uuid: str, action: PowerAction) -> DomainPowerState:
         with self._alone.hold(uuid), self._connection.use() as link:
@@ -167,7 +167,7 @@ class LibvirtDriver:
             return self._run_as(link, domain, spec, None)
 
     def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
-        """Running with the definition of (or without) this rescue system, which its files are those of already."""
+        """Let it run from rescue image `rescue` (None: its own disk). Its files are prepared for that already."""
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)
             domain = self._define(link, spec)
@@ -205,7 +205,7 @@ class LibvirtDriver:
     def take_over(self, uuid: str) -> DomainPowerState:
         raise Unsupported(_NO_LIVE_MIGRATION)
 
-    # ------------------------------------------------------------------------------------- to look at
+    # --------------------------------------------------------------------------------------- read only
 
     def console(self, uuid: str) -> str:
         with self._connection.use() as link:
@@ -218,7 +218,10 @@ class LibvirtDriver:
 
 
 class SerializedCalls:
-    """Names that nobody holds or waits for are forgotten."""
+    """Lets one caller per name proceed at a time; callers with different names do not wait for each other.
+
+    A name is forgotten when no caller holds it or waits for it.
+    """
 
     def __init__(self) -> None:
         self._held: WeakValueDictionary[str, _WeaklyReferableLock] = WeakValueDictionary()
@@ -233,7 +236,7 @@ class SerializedCalls:
 
 
 class _WeaklyReferableLock:
-    """Can be referred to weakly, which a lock itself cannot."""
+    """A lock that weak references can refer to."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

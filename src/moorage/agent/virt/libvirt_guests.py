@@ -1,13 +1,13 @@
 """The files of each guest, in ``<directory>/guests/<uuid>/``.
 
-    guest.json       what its disk is made from; rescue.json: the same for the rescue system, while it is in rescue
+    guest.json       the image of its disk; rescue.json: that of the rescue system, while it is in rescue
     disk             qcow2 over a base image; disk.rescue
-    disk.ephemeral, disk.swap, disk.config (the config drive), config/ (what is on it)
-    kernel, initrd   where the image names some; kernel.rescue, initrd.rescue
-    console.log      what the guest wrote on its serial port
+    disk.ephemeral, disk.swap, disk.config (the config drive), config/ (the drive's files)
+    kernel, initrd   if the image names them; kernel.rescue, initrd.rescue
+    console.log      the guest's output on its serial port
 
-Everything may be done again: a file appears whole under its name, and ``guest.json`` comes before the disk that it is
-about. Whoever calls makes sure that the guest is off while its disks change, and calls for one guest one at a time.
+Every step may be repeated: a file is complete as soon as it has its name, and ``guest.json`` is written before the disk
+that it describes. The caller ensures that the guest is off while its disks change, and makes one call per guest at a time.
 """
 
 import json
@@ -31,26 +31,26 @@ from moorage.images.views import ProjectView
 
 GIB = 1 << 30
 MIB = 1 << 20
-#: What a kernel from the image service is told where its image says nothing else.
+#: Command line of a kernel from the image service, unless the image gives one.
 DEFAULT_CMDLINE = "root=/dev/vda console=tty0 console=ttyS0"
 _RESCUE = ".rescue"
 
 
-#: Properties of an image that say how it is booted; they go along with an image of the disk.
+#: Image properties about booting. An image made of the disk gets them too.
 BOOT_PROPERTIES = ("kernel_id", "ramdisk_id", "os_command_line", "hw_qemu_guest_agent")
 
 
 class BootSystem(msgspec.Struct, frozen=True):
-    """What a guest boots: made from an image."""
+    """The system that a guest boots, made from an image."""
 
     image_id: str | None
-    key: str = ""  #: of the rebuild that made it
-    base: str | None = None  #: digest
-    properties: Mapping[str, str] = {}  #: those of `BOOT_PROPERTIES` that the image has
+    key: str = ""  #: key of the rebuild that made it
+    base: str | None = None  #: digest of the base image
+    properties: Mapping[str, str] = {}  #: the image's `BOOT_PROPERTIES`
 
     @property
     def cmdline(self) -> str | None:
-        """None: it boots by its own boot loader."""
+        """Kernel command line; None: the guest boots with its own boot loader."""
         if not self.properties.get("kernel_id"):
             return None
         return self.properties.get("os_command_line") or DEFAULT_CMDLINE
@@ -65,7 +65,7 @@ class BootSystem(msgspec.Struct, frozen=True):
 
 
 class GuestFiles:
-    """`directory` and everything above it must be open to the user that QEMU runs as."""
+    """Every user, QEMU's among them, must be able to enter `directory` and its parents."""
 
     def __init__(self, directory: Path, images: BaseImages) -> None:
         self._directory = directory / "guests"
@@ -77,10 +77,10 @@ class GuestFiles:
         """Size of the file system that the disks are on."""
         return shutil.disk_usage(self._directory).total // GIB
 
-    # ---------------------------------------------------------------------------------------------- made
+    # -------------------------------------------------------------------------------------------- create
 
     def prepare(self, spec: DomainSpec) -> None:
-        """All disks of `spec`; what is there is kept and grows."""
+        """Make all disks of `spec`. Existing disks are kept and may grow."""
         guest = self._guest(spec.uuid)
         with self._writing():
             self._prepare(guest, spec)
@@ -99,7 +99,7 @@ class GuestFiles:
 
     @contextmanager
     def image_at_hand(self, spec: DomainSpec) -> Iterator[None]:
-        """For as long as the context lasts, a disk can be made of the image of `spec`. Raises `VirtError` where not."""
+        """Keeps the image of `spec` on this host while the context lasts. Raises `VirtError` if no disk can be made from it."""
         with self._writing(), ExitStack() as held:
             if spec.image_id is not None:
                 view = _view_of(spec)
@@ -108,7 +108,7 @@ class GuestFiles:
             yield
 
     def remake(self, spec: DomainSpec, key: str) -> None:
-        """A new disk in place of the old one, as the rebuild `key` wants it."""
+        """Make a new disk in place of the old one, for the rebuild `key`."""
         guest = self._guest(spec.uuid)
         with self._writing():
             guest.mkdir(mode=0o711, exist_ok=True)
@@ -135,7 +135,7 @@ class GuestFiles:
             (guest / (name if name.endswith(".json") else f"{name}{_RESCUE}")).unlink(missing_ok=True)
 
     def rescued_with(self, uuid: str) -> str | None:
-        """The image of the rescue system, once it is made."""
+        """Image of the rescue system; None if there is no complete one."""
         guest = self._guest(uuid)
         system = self._system(guest, _RESCUE)
         return system.image_id if system is not None and (guest / f"disk{_RESCUE}").exists() else None
@@ -163,19 +163,19 @@ class GuestFiles:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """What the file system refuses, a full one above all, is said with its place."""
+        """Turns an `OSError`, such as that of a full file system, into a `VirtError` that names the directory."""
         try:
             yield
         except OSError as error:
             raise VirtError(
-                f"the files of this server cannot be written below {self._directory.parent}: {error.strerror}; see to "
-                "that file system of the host, then ask again"
+                f"the files of this server cannot be written below {self._directory.parent}: {error.strerror}; repair "
+                "that file system of the host, then try again"
             ) from error
 
-    # -------------------------------------------------------------------------------------------- looked at
+    # ---------------------------------------------------------------------------------------------- read
 
     def guest_paths(self, uuid: str) -> GuestPaths:
-        """What the definition names."""
+        """The files that the domain's definition names."""
         guest = self._guest(uuid)
         rescued = self.rescued_with(uuid)
         suffix = _RESCUE if rescued else ""
@@ -200,7 +200,7 @@ class GuestFiles:
         )
 
     def boot_properties(self, uuid: str) -> Mapping[str, str]:
-        """How its own system is booted, in an image's words."""
+        """Boot properties of its own system, as image properties."""
         system = self._system(self._guest(uuid))
         return {} if system is None else system.properties
 
@@ -211,7 +211,7 @@ class GuestFiles:
         return self._guest(uuid) / "snapshot"
 
     def console(self, uuid: str, most_bytes: int) -> str:
-        """The end of it."""
+        """The last `most_bytes` bytes of the console."""
         try:
             with (self._guest(uuid) / "console.log").open("rb") as file:
                 size = file.seek(0, 2)
@@ -220,7 +220,7 @@ class GuestFiles:
         except FileNotFoundError:
             return ""
 
-    # ---------------------------------------------------------------------------------------------- gone
+    # -------------------------------------------------------------------------------------------- delete
 
     def forget(self, uuid: str) -> None:
         shutil.rmtree(self._guest(uuid), ignore_errors=True)
@@ -236,7 +236,7 @@ class GuestFiles:
     # ------------------------------------------------------------------------------------------ guest.json
 
     def _guest(self, uuid: str) -> Path:
-        """A uuid names a directory here."""
+        """Directory of the guest. Raises `NoSuchDomain` unless `uuid` is a uuid, because it names a directory."""
         if not is_uuid(uuid):
             raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
         return self._directory / uuid.lower()
@@ -256,14 +256,14 @@ class GuestFiles:
 
 
 def _view_of(spec: DomainSpec) -> ProjectView:
-    """The agent acts for the server's project. Raises `VirtError` where nobody says which that is."""
+    """The image view of the server's project, for which the agent acts. Raises `VirtError` for a server without a project."""
     if not spec.project_id:
         raise VirtError(f"server {spec.uuid} has no project, so no image can be fetched for it")
     return ProjectView(spec.project_id)
 
 
 def _check_fits(record: ImageRecord, base: BaseImage, disk_gb: int) -> None:
-    """Placement counts what the flavor says. A flavor without a size takes the image as it is."""
+    """Raises `VirtError` if the image is larger than the flavor's disk, which Placement counts; `disk_gb` 0 fits any."""
     if disk_gb and base.virtual_bytes > disk_gb * GIB:
         raise VirtError(
             f"image {record.id} is a disk of {-(-base.virtual_bytes // GIB)} GB, and the flavor gives {disk_gb} GB; take "
@@ -288,7 +288,7 @@ def _virtual_bytes(path: Path) -> int:
 
 
 def _keep_ephemeral(path: Path, size: int) -> None:
-    """With a file system on it, which the guest makes larger where the disk grew."""
+    """Keep or make the ephemeral disk, with a file system. The guest itself enlarges that when the disk has grown."""
     if not size:
         path.unlink(missing_ok=True)
     elif not path.exists():
@@ -319,12 +319,15 @@ def _empty(path: Path, size: int) -> Path:
 
 LABEL = "config-2"
 META_DATA = "openstack/latest/meta_data.json"
-#: Programs that take the same words, the usual one first.
+#: Programs with the same arguments, the usual one first.
 _PROGRAMS = ("genisoimage", "mkisofs", "xorrisofs")
 
 
 def write_config_drive(files: Mapping[str, bytes], to: Path) -> None:
-    """`files`: path below the drive's root -> content. `to` is replaced as a whole."""
+    """Write a config drive: a small ISO 9660 image with the label that cloud-init looks for.
+
+    `files`: {path below the drive's root: content}. `to` is replaced as a whole.
+    """
     program = next((name for name in _PROGRAMS if shutil.which(name)), _PROGRAMS[0])
     part = to.with_name(f"{to.name}.part")
     with tempfile.TemporaryDirectory(prefix="config-drive-", dir=to.parent) as directory:
@@ -339,13 +342,13 @@ def write_config_drive(files: Mapping[str, bytes], to: Path) -> None:
 
 
 def with_password(files: Mapping[str, bytes], password: str) -> dict[str, bytes]:
-    """The same for a rescue system, which takes its administrator's password from there."""
+    """`files` with the administrator's password, which a rescue system reads from its config drive."""
     document = json.loads(files.get(META_DATA, b"{}"))
     return {**files, META_DATA: json.dumps(document | {"admin_pass": password}).encode()}
 
 
 def keep_config_drive_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """The files themselves, for the next drive with the same content."""
+    """Keep the files themselves, to write the next drive from."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
     for name, content in files.items():
@@ -362,5 +365,5 @@ def read_config_drive_files(directory: Path) -> dict[str, bytes]:
 def _path_inside_drive(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise VirtError(f"{name!r} is no path inside a config drive")
+        raise VirtError(f"{name!r} is not a path inside a config drive")
     return path

@@ -1,9 +1,9 @@
-"""Images on this host that disks are laid over: fetched once, verified, shared by all guests made from them.
+"""Base images of disks on this host: fetched once, verified, and shared by all guests made from them.
 
-``<directory>/base/<sha512>`` are links to files of the cache of images, so that the cache may forget a file that a disk
-still lies over. A base goes when the last disk that lies over it is gone.
+``<directory>/base/<sha512>`` are links to files of the image cache, so that the cache may drop a file that a disk still
+needs. A base image is removed with the last disk that needs it.
 
-The agent acts for the project of the server that a disk is made for: it reads no image that this project may not use.
+The agent acts for the project of the disk's server: it reads no image that this project may not use.
 """
 
 import json
@@ -23,10 +23,10 @@ from moorage.images.base import ImageRecord, ImageSource
 from moorage.images.cache import DigestCache
 from moorage.images.views import ProjectView
 
-#: disk_format of an image -> QEMU's name; what is in none of them must be converted by whoever uploads it.
+#: {disk_format of an image: QEMU's name}. An image in another format must be converted before its upload.
 FORMATS = {"raw": "raw", "ami": "raw", "qcow2": "qcow2"}
 _DIGEST = re.compile(r"[0-9a-f]{128}\Z")
-#: Exit codes of ``qemu-img check``: nothing is wrong, or only room is wasted; the rest is damage.
+#: Exit codes of ``qemu-img check``: no fault, only wasted space, damage.
 _WHOLE, _LEAKS, _DAMAGED = 0, 3, 2
 _WAYS_OUT = ("backing-filename", "full-backing-filename")
 
@@ -47,25 +47,25 @@ class BaseImages:
         self._cache = cache
         self._source = source
         self._lock = threading.Lock()
-        #: Digests that somebody is about to lay a disk over, which no note says yet.
+        #: Number of users of each digest that is about to become a disk's base and is not in a ``guest.json`` yet.
         self._pinned: Counter[str] = Counter()
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
 
     def record(self, view: ProjectView, image_id: str) -> ImageRecord:
-        """Raises `VirtError` where there is no such image (any more), or `view` may not read it."""
+        """Raises `VirtError` if the image does not exist, or `view` may not read it."""
         record = self._source.get(view, image_id)
         if record is None:
             raise VirtError(
-                f"image {image_id} is not in the image service, or not for project {view.project_id}, so no disk can be "
-                "made from it"
+                f"no disk can be made from image {image_id}: the image service does not have it, or not for project "
+                f"{view.project_id}"
             )
         return record
 
     @contextmanager
     def base(self, view: ProjectView, record: ImageRecord) -> Iterator[BaseImage]:
-        """It stays for as long as the context lasts, and after it for as long as a disk is noted to lie over it.
+        """The base image; it stays while the context lasts, and then while a ``guest.json`` names it.
 
-        Raises `VirtError` for an image that QEMU must not be shown.
+        Raises `VirtError` for an image that QEMU must not open.
         """
         format_name = FORMATS.get(record.disk_format)
         if format_name is None:
@@ -81,7 +81,7 @@ class BaseImages:
             yield BaseImage(digest, path, format_name, _virtual_bytes(record, path, format_name))
 
     def copy(self, view: ProjectView, image_id: str, to: Path) -> None:
-        """The bytes of a kernel or an initial file system."""
+        """Copy a kernel or an initial RAM disk to `to`."""
         with self._cache.open(self.record(view, image_id), self._source, view) as cached:
             part = to.with_name(f"{to.name}.part")
             with part.open("wb") as out:
@@ -90,7 +90,7 @@ class BaseImages:
             part.rename(to)
 
     def forget_unused(self, used: Callable[[], Iterable[str]]) -> None:
-        """`used`: digests that disks are noted to lie over."""
+        """Remove the base images that are not in use. `used`: digests that a ``guest.json`` names."""
         with self._lock:
             kept = self._pinned.keys() | set(used())
             for path in self._directory.iterdir():
@@ -106,11 +106,11 @@ class BaseImages:
         finally:
             with self._lock:
                 self._pinned[digest] -= 1
-                self._pinned += Counter()  # drops what nobody holds
+                self._pinned += Counter()  # drops digests without a user
 
     def _fetched(self, view: ProjectView, record: ImageRecord, format_name: str) -> Path:
         with self._cache.open(record, self._source, view) as cached:
-            # The look comes before the link: what is in base/ is fit to be used.
+            # Check before linking: everything in base/ is safe to use.
             _virtual_bytes(record, cached.path, format_name)
             _check_whole(record, cached.path, format_name)
             path = self._directory / cached.digest
@@ -122,27 +122,27 @@ class BaseImages:
 
 
 def _virtual_bytes(record: ImageRecord, path: Path, format_name: str) -> int:
-    """Size of the disk that the file holds.
+    """Size of the disk in the file.
 
-    A qcow2 file may name other files of this host that QEMU would then read into the guest: such an image is refused.
+    Refuses a qcow2 file that names other files of this host, because QEMU would read those into the guest.
     """
     found = json.loads(run_program(["qemu-img", "info", "--output=json", "-f", format_name, path], bounded=True))
     data = (found.get("format-specific") or {}).get("data") or {}
     if any(found.get(name) for name in _WAYS_OUT) or data.get("data-file"):
-        raise VirtError(f"image {record.id} refers to another file; upload it in one piece (qemu-img convert)")
+        raise VirtError(f"image {record.id} refers to another file; upload it as a single file (qemu-img convert)")
     if found.get("encrypted"):
-        raise VirtError(f"image {record.id} is encrypted; this host keeps no keys")
+        raise VirtError(f"image {record.id} is encrypted, and this host has no keys")
     return int(found["virtual-size"])
 
 
 def _check_whole(record: ImageRecord, path: Path, format_name: str) -> None:
-    """A file that was cut off before its upload has the right digest, and a guest that would find out in the middle."""
+    """Refuse a damaged file: one that was cut off before its upload has the right digest, but fails the guest later."""
     if format_name != "qcow2":
         return
     command: list[str | Path] = ["qemu-img", "check", "--output=json", "-f", format_name, path]
     found = json.loads(run_program(command, bounded=True, fine=(_WHOLE, _LEAKS, _DAMAGED)))
     if damaged := found.get("corruptions", 0):
         raise VirtError(
-            f"image {record.id} is damaged: {damaged} of its clusters are missing, or belong to two places (qemu-img "
-            "check says which); make it anew and upload that"
+            f"image {record.id} is damaged: {damaged} of its clusters are missing or used twice (see qemu-img check); make "
+            "it again and upload that"
         )

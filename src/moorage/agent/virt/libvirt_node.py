@@ -1,4 +1,4 @@
-"""The host as libvirt sees it: facts, resource providers, what its guests are made of."""
+"""The host as libvirt sees it: facts, resource providers, and the machine type and CPU of its guests."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ HYPERVISOR_TYPE = "QEMU"
 
 @dataclass(frozen=True)
 class LibvirtSettings:
-    """`virt_type`: ``auto`` takes KVM where the host has it."""
+    """`virt_type`: ``auto`` uses KVM if the host has it."""
 
     host: str
     host_ip: str = "127.0.0.1"
@@ -31,7 +31,7 @@ class LibvirtSettings:
 
 
 class LibvirtNode:
-    """`link` is libvirt's connection, open."""
+    """Reads the host. `link` is an open connection of libvirt's bindings."""
 
     def __init__(self, settings: LibvirtSettings) -> None:
         self._settings = settings
@@ -45,7 +45,7 @@ class LibvirtNode:
         return HostFacts(
             name=self.name,
             hypervisor_type=HYPERVISOR_TYPE,
-            hypervisor_version=link.getVersion(),  # written as Nova does already
+            hypervisor_version=link.getVersion(),  # in Nova's form already
             host_ip=self._settings.host_ip,
             vcpus=host.vcpus,
             memory_mb=host.memory_mb,
@@ -63,7 +63,7 @@ class LibvirtNode:
         return [cell.id for cell in cells if capabilities.numa_name(self.name, cell.id) in near]
 
     def machine(self, link: Any) -> Machine:
-        """Raises `StartError` where the host has no guests of the kind that is configured."""
+        """Raises `StartError` if libvirt has no emulator of the configured type."""
         return self._machine(self._capabilities(link))
 
     def _machine(self, host: Capabilities) -> Machine:
@@ -73,7 +73,7 @@ class LibvirtNode:
             wanted = "kvm" if "kvm" in host.virt_types else "qemu"
         if wanted not in host.virt_types:
             raise StartError(
-                f"[libvirt] virt_type is {wanted}, but libvirt here has "
+                f"[libvirt] virt_type is {wanted}, but this host's libvirt has "
                 f"{', '.join(sorted(host.virt_types)) or 'no emulator'} for {host.arch}"
             )
         cpu_mode = None if settings.cpu_mode == "none" else settings.cpu_mode
@@ -83,7 +83,7 @@ class LibvirtNode:
         return capabilities.read_capabilities(link.getCapabilities())
 
     def _cpu_features(self, link: Any, host: Capabilities) -> frozenset[str]:
-        """Of ``host-model``; nothing where there is no such model for these guests."""
+        """CPU features of ``host-model``; empty if these guests have no such model."""
         machine = self._machine(host)
         described = link.getDomainCapabilities(None, host.arch, machine.model, machine.virt_type)
         model = capabilities.guest_cpu(described, host.arch)

@@ -1,9 +1,8 @@
-"""A hypervisor that keeps domains as files instead of running them.
+"""A hypervisor that keeps domains as files instead of running them: for `moorage up`, rehearsals and tests.
 
-For one machine as `moorage up` shows it, for rehearsals and for tests; everything above it is the real thing. In
-its directory: ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log``, and
-``disks/`` (`simulated_disk`). A domain goes on "running" while the agent is down, as a real one does. A domain that is
-migrated live goes into the directory of the other host, which is on the same machine.
+Its directory contains ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log`` and
+``disks/`` (`SimulatedDisks`). A domain keeps "running" while the agent is down, as a real one does. Live migration moves
+its files into the directory of the other host, which is on the same machine.
 """
 
 import contextlib
@@ -44,7 +43,7 @@ HYPERVISOR_VERSION = 1_000_000
 
 
 class SimulatedDriver:
-    """Thread-safe. `faults` says what takes how long and what fails; without one ``control.json`` in `directory` does."""
+    """Thread-safe. `faults` delays operations or lets them fail; None: ``control.json`` in `directory` does."""
 
     def __init__(
         self, description: HostDescription, directory: Path, clock: Clock, script: FaultInjection | None = None
@@ -132,7 +131,7 @@ class SimulatedDriver:
         return present is not None
 
     def _forget(self, uuid: str) -> None:
-        """The definition goes first: a domain is what has one. What a crash left of the rest goes the next time."""
+        """Remove the definition first: a domain without one does not exist, and a later call removes what a crash left."""
         for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
             path.unlink(missing_ok=True)
         self._disks.forget(_checked(uuid))
@@ -207,7 +206,7 @@ class SimulatedDriver:
             if present is not None:
                 disk = self._disks.path(_checked(uuid))
                 shutil.copy(disk, Path(target["disks"]) / disk.name)
-                # The definition comes last there and goes first here: a domain is what has one.
+                # The definition is written last there and removed first here: it alone makes a domain exist.
                 for path in (self._power(uuid), self._xml(uuid)):
                     write_durably(Path(target["domains"]) / path.name, path.read_bytes())
             self._forget(uuid)
@@ -233,7 +232,7 @@ class SimulatedDriver:
         self.faults.check(operation, name)
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
-        """As libvirt does for domains that run."""
+        """Refuse PCI devices of another running domain, as libvirt does."""
         for other in self.domains().values():
             shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
             if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
@@ -269,7 +268,7 @@ class SimulatedDriver:
         return Domain(spec, self._power_of(uuid), self._disks.is_rescued(_checked(uuid)))
 
     def _power_of(self, uuid: str) -> DomainPowerState:
-        """A domain that was defined and not started before a crash is off."""
+        """The power state; a domain that was defined but not started before a crash is off."""
         try:
             return DomainPowerState(self._power(uuid).read_text("utf-8").strip())
         except (FileNotFoundError, ValueError):
@@ -289,12 +288,12 @@ class SimulatedDriver:
 
 
 def _inventory_of_all(total: int, ratio: float, reserved: int = 0) -> Inventory:
-    """One server may have all of it."""
+    """An inventory of which one server may have everything."""
     return Inventory(total=total, reserved=reserved, max_unit=total, allocation_ratio=ratio)
 
 
 def _checked(uuid: str) -> str:
-    """A uuid names a file here."""
+    """`uuid` as part of a file name. Raises `NoSuchDomain` unless it is a uuid."""
     if not is_uuid(uuid):
         raise NoSuchDomain(f"{uuid!r} is not the uuid of a server")
     return uuid.lower()
@@ -304,18 +303,23 @@ _FORMAT = "raw"
 
 
 class SimulatedDisks:
-    """Callers make sure that `uuid` is one; it names files here."""
+    """Disks of simulated domains: small files with a description of the real disk.
+
+    ``disks/<uuid>.raw`` begins with a line that names the image, the key of the rebuild that made it, and its size. The
+    guest's data follows it and is part of a snapshot. ``disks/<uuid>.rescue`` exists while a domain is in rescue.
+    The caller ensures that `uuid` is a uuid, because it names files.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
     def make(self, spec: DomainSpec, *, key: str = "") -> None:
-        """From the image of `spec`, in place of what was there."""
+        """Make the disk from the image of `spec`, in place of an existing one."""
         write_durably(self.path(spec.uuid), _disk_header(spec, key))
 
     def keep(self, spec: DomainSpec) -> None:
-        """What is there stays, in its new size; made where there is none."""
+        """Keep an existing disk, in the size of `spec`; make one if there is none."""
         try:
             header, _, written = self.path(spec.uuid).read_bytes().partition(b"\n")
         except FileNotFoundError:
@@ -333,7 +337,7 @@ class SimulatedDisks:
         return False
 
     def keep_config_drive(self, spec: DomainSpec) -> None:
-        """As files: nothing boots here that could read a drive."""
+        """Write the config drive as plain files, since no guest boots here that could read a drive."""
         for name, content in (spec.config_drive or {}).items():
             path = self.config_drive(spec.uuid) / name
             path.parent.mkdir(parents=True, exist_ok=True)

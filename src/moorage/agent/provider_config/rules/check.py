@@ -1,4 +1,4 @@
-"""[pure] A document against the formal schema and the rules beyond it; every fault, not just the first.
+"""[pure] Checks a document against the formal schema and the rules beyond it; reports every fault, not just the first.
 
 Spec: docs/evidence/specs/provider-config.md, "Format". The schema is package data (`agent/schemas`), passed in.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MAJOR = 1
-#: The newest minor of which all fields are known here.
+#: The newest minor version whose fields are all known here.
 MINOR = 0
 
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\Z")
@@ -33,7 +33,7 @@ _SHORT = 60
 
 @dataclass(frozen=True)
 class CheckedDocument:
-    """`configs` is empty where there are `faults`. `unknown` are paths of fields that were ignored, with hints."""
+    """`configs` is empty if there are `faults`. `unknown`: paths of ignored fields, each with a hint."""
 
     configs: tuple[ProviderConfig, ...]
     faults: tuple[ConfigFault, ...]
@@ -44,7 +44,9 @@ def check_document(document: Document, file: str, schema: Mapping[str, Any]) -> 
     value = _with_version_as_text(document)
     if fault := _version_fault(document, file):
         return CheckedDocument((), (fault,), ())
-    from jsonschema import Draft202012Validator  # takes longer than all that is read here, if there is a file at all
+    from jsonschema import (
+        Draft202012Validator,
+    )  # this import takes longer than the checks, so it waits until there is a file
 
     validator = Draft202012Validator(schema)
     faults = [
@@ -59,7 +61,7 @@ def check_document(document: Document, file: str, schema: Mapping[str, Any]) -> 
 
 
 def duplicate_faults(configs: Iterable[ProviderConfig]) -> Iterator[ConfigFault]:
-    """The same value used more than once for uuid or name, over all files; UUIDs compare without their case."""
+    """A fault for each uuid or name that several entries of all files use; UUIDs compare without case."""
     first: dict[str, Source] = {}
     for config in configs:
         key = config.who.lower() if config.uuid else config.who
@@ -93,7 +95,7 @@ def _with_version_as_text(document: Document) -> Any:
 
 
 def _version_fault(document: Document, file: str) -> ConfigFault | None:
-    """Of another major nothing more can be said, so it is looked at first; other faults are the schema's."""
+    """A fault for another major version; checked first, because its other fields have an unknown meaning."""
     text = document.texts.get(_VERSION_PATH, "")
     match = _VERSION.match(text)
     if match is None or int(match[1]) == MAJOR:
@@ -108,7 +110,7 @@ def _version_fault(document: Document, file: str) -> ConfigFault | None:
 
 
 def _repeats_another_fault(error: "ValidationError") -> bool:
-    """What is not a map at all is said once."""
+    """Whether another fault says the same: for a value that is not a map, the schema reports two errors."""
     return error.validator == "oneOf" and not isinstance(error.instance, dict)
 
 
@@ -163,11 +165,11 @@ class _Records:
         self._file = file
 
     def faults(self) -> Iterator[ConfigFault]:
-        """What the schema language cannot say: relations between fields, a class in two items of a list."""
+        """Faults that the schema language cannot express: relations between fields, a class in two items of a list."""
         for path, name, record, earlier in self._inventories():
             where = self._document.places[path]
             if earlier is not None:
-                problem = f"{name} is there twice, first at {earlier}"
+                problem = f"{name} occurs twice, first at {earlier}"
                 yield ConfigFault(self._file, problem, "keep one of them", where, path_text(path))
             if record.get("reserved", 0) > record["total"]:
                 problem = f"reserved {record['reserved']} is more than total {record['total']}"
@@ -222,7 +224,7 @@ class _Records:
 
 
 def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers as Placement wants them: ``22.0`` is the whole number 22, and a ratio of 1 is 1.0."""
+    """Numbers in Placement's types: ``22.0`` becomes the integer 22, and a ratio of 1 becomes 1.0."""
     fields: dict[str, Any] = {
         name: int(record[name]) for name in ("total", "reserved", "min_unit", "max_unit", "step_size") if name in record
     }
@@ -232,7 +234,7 @@ def _known_fields(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_fields(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], path: Path) -> Iterator[str]:
-    """Paths of fields that `schema` has no word for, down to the deepest level that it describes."""
+    """Paths of fields that `schema` does not define, at every level that it describes."""
     schema = _resolved(schema, root)
     if "if" in schema:
         schema = _resolved(schema["then" if isinstance(value, list) else "else"], root)

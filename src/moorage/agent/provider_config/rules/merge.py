@@ -1,8 +1,8 @@
-"""[pure] Provider configuration merged into the provider tree, whatever driver made it.
+"""[pure] Merges provider configuration into the provider tree of any driver.
 
-Spec: docs/evidence/specs/provider-config.md, "Merging". A class belongs to the driver where the driver (or the accelerator
-agent) reports it *in this pass*. Upstream asks Placement instead, finds there what it wrote itself in the pass
-before, and blocks every later update of the host; so that is not asked here.
+Spec: docs/evidence/specs/provider-config.md, "Merging". A class belongs to the driver if the driver (or the accelerator
+agent) reports it *in this update*. Upstream asks Placement instead, finds there what it wrote itself in the update
+before, and blocks every later update of the host; so this module does not ask Placement.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,16 +16,18 @@ from moorage.core.errors import StartError
 @dataclass(frozen=True)
 class MergeResult:
     tree: ProviderTree
-    #: Sentences, each naming file and place. At the start they stop the agent; later they are warnings, and what
-    #: they are about was left out of `provider_tree`.
+    #: Sentences that name file and position. They stop the agent's start; later they are warnings, and their entries
+    #: are left out of `tree`.
     conflicts: tuple[str, ...]
-    absent: tuple[ProviderConfig, ...]  #: entries whose provider is not in the tree: no fault, nodes come and go
+    absent: tuple[
+        ProviderConfig, ...
+    ]  #: entries whose provider is not in the tree; no fault, because providers come and go
 
 
 def merge_configs(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> MergeResult:
-    """`provider_tree` with what `configs` add to it. Entries of `configs` name different values, as `load` makes sure.
+    """`tree` with the additions of `configs`, whose uuids and names all differ (`duplicate_faults`).
 
-    An entry for a provider by uuid or name keeps ``$COMPUTE_NODE`` off it altogether, even if it adds nothing.
+    ``$COMPUTE_NODE`` does not apply to a provider that has an entry by uuid or name, even if that adds nothing.
     """
     by_uuid = {node.uuid.lower(): node.name for node in tree if node.uuid}
     chosen: dict[str, ProviderConfig] = {}
@@ -57,7 +59,7 @@ def merge_configs(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> Merg
 
 
 def start_error(conflicts: Iterable[str]) -> StartError:
-    """What is raised when `merge_configs` finds conflicts as the agent starts."""
+    """The error for conflicts that `merge_configs` finds when the agent starts."""
     lines = "\n".join(f"  {conflict}" for conflict in conflicts)
     return StartError(
         f"the provider configuration contradicts what this host reports:\n{lines}", code="agent.provider_config"

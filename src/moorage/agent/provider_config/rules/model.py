@@ -1,4 +1,4 @@
-"""[pure] What a provider configuration file says, and what can be wrong with it.
+"""[pure] The content of a provider configuration file as values, and its faults.
 
 Spec: docs/evidence/specs/provider-config.md
 """
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from moorage.core.inventories import MAX_INT, Inventory
 
-#: Stands for every compute node of the host that no other entry names.
+#: Stands for each compute node of the host that no other entry names.
 COMPUTE_NODE = "$COMPUTE_NODE"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class FilePosition:
-    """Where in a file; both count from 1, as editors do."""
+    """A position in a file; line and column count from 1, as in editors."""
 
     line: int
     column: int
@@ -31,7 +31,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ConfigFault:
-    """One thing that must be mended before the agent starts."""
+    """One fault that keeps the agent from starting."""
 
     file: str
     problem: str
@@ -47,7 +47,7 @@ class ConfigFault:
 
 @dataclass(frozen=True)
 class AdditionalInventory:
-    """A record as written; None where the file leaves the field to Placement."""
+    """An inventory as written; None: the file leaves the field to Placement's default."""
 
     source: Source
     total: int
@@ -58,7 +58,7 @@ class AdditionalInventory:
     allocation_ratio: float | None = None
 
     def inventory(self) -> Inventory:
-        """With Placement's defaults: what Placement answers, and so what is compared, once it is published."""
+        """With Placement's defaults, as Placement returns it once it is published."""
         return Inventory(
             total=self.total,
             reserved=0 if self.reserved is None else self.reserved,
@@ -71,10 +71,10 @@ class AdditionalInventory:
 
 @dataclass(frozen=True)
 class ProviderConfig:
-    """One entry of `providers`: what is added to the provider that `uuid` or `name` says, or to all compute nodes."""
+    """One entry of `providers`: additions to the provider with this `uuid` or `name`, or to all compute nodes."""
 
     source: Source
-    uuid: str | None  #: lower case; None: by name, or `compute_node`
+    uuid: str | None  #: in lower case; None: identified by name, or `compute_node`
     name: str | None
     inventories: Mapping[str, AdditionalInventory]
     traits: frozenset[str]
@@ -85,5 +85,5 @@ class ProviderConfig:
 
     @property
     def who(self) -> str:
-        """The identification as its author knows it."""
+        """The identification as its author wrote it."""
         return self.uuid or self.name or COMPUTE_NODE

@@ -1,10 +1,10 @@
-"""[pure] A YAML document as plain values, with the place of each; in bounded time and memory.
+"""[pure] Reads a YAML document as plain values with the position of each, in bounded time and memory.
 
-Read on the level of events instead of by `yaml.safe_load`, because a configuration needs what that gives up: where
-each value stands, the source text of a scalar (1.10 is not 1.1), keys that are there twice, and bounds on depth,
-aliases and size before anything is expanded.
+It reads YAML events instead of calling `yaml.safe_load`, because that loses what a configuration needs: the position of
+each value, the source text of a scalar (1.10 is not 1.1), duplicate keys, and bounds on depth, aliases and size before
+anything is expanded.
 
-Scalars are those of YAML 1.2: ``yes`` is a text and ``010`` is not a number, so that nobody's 10 becomes an 8.
+Scalars are those of YAML 1.2: ``yes`` is a text and ``010`` is not a number, so that no author's 010 becomes an 8.
 """
 
 import math
@@ -20,7 +20,7 @@ from moorage.agent.provider_config.rules.model import FilePosition
 
 MAX_DEPTH = 40
 MAX_ALIASES = 1_000
-#: Values after aliases are followed: a real file of 1 MiB has some 50,000.
+#: Number of values after expanding aliases; a real file of 1 MiB has some 50,000.
 MAX_VALUES = 100_000
 
 MAX_KEY_CHARACTERS = 1_000
@@ -40,7 +40,7 @@ _MERGE = "<<"
 
 
 class YamlFault(Exception):
-    """The text cannot be read as one YAML document, or only beyond a bound."""
+    """The text is not one valid YAML document, or exceeds a bound."""
 
     def __init__(self, problem: str, remedy: str, place: FilePosition | None = None) -> None:
         super().__init__(problem)
@@ -52,7 +52,7 @@ class YamlFault(Exception):
 @dataclass(frozen=True)
 class Document:
     value: Value
-    places: Mapping[Path, FilePosition]  #: of values; of an entry of a map, that of its key
+    places: Mapping[Path, FilePosition]  #: position of each value; of a map's entry: that of its key
     texts: Mapping[Path, str]  #: the source text of each scalar
 
 
@@ -103,11 +103,11 @@ def _character_fault(error: ReaderError, text: str) -> YamlFault:
     place = None
     if bad is not None:
         place = FilePosition(text.count("\n", 0, bad) + 1, bad - (text.rfind("\n", 0, bad) + 1) + 1)
-    return YamlFault(f"is not YAML: {error.reason}", "remove the character that cannot be seen there", place)
+    return YamlFault(f"is not YAML: {error.reason}", "remove the invisible character there", place)
 
 
 class _Composer:
-    """Events into nodes: aliases point to the node they mean, nothing is copied."""
+    """Builds nodes from events. An alias refers to its node; nothing is copied."""
 
     def __init__(self, events: Iterator[yaml.Event]) -> None:
         self._events = events
@@ -161,7 +161,7 @@ class _Composer:
         if target is None:
             raise YamlFault(f"the alias *{event.anchor} has no anchor before it", "write the value out", place)
         if not target.complete:
-            raise YamlFault(f"the alias *{event.anchor} lies inside what it means", "write the value out", place)
+            raise YamlFault(f"the alias *{event.anchor} is inside its own anchor", "write the value out", place)
         return target
 
     def _items(self, depth: int) -> Iterator[_Node]:
@@ -171,7 +171,7 @@ class _Composer:
             yield self._node(event, depth + 1)
 
     def _fill(self, node: _Node, depth: int) -> None:
-        """The entries of a map. What ``<<`` brings in is added at its end: own keys win, then the earlier map."""
+        """Read the entries of a map. Entries of ``<<`` come last: the map's own keys win, then those of the earlier source."""
         entries: dict[str, tuple[FilePosition, _Node]] = {}
         sources: list[_Node] = []
         for event in self._events:
@@ -187,7 +187,7 @@ class _Composer:
                 sources += _merged(value, place)
             elif event.value in entries:
                 first = entries[event.value][0].line
-                problem = f"the key {event.value!r} is there twice, first in line {first}"
+                problem = f"the key {event.value!r} occurs twice, first in line {first}"
                 raise YamlFault(problem, "keep one of them", place)
             else:
                 entries[event.value] = (place, value)
@@ -217,19 +217,19 @@ def _place(event: yaml.Event) -> FilePosition:
 
 def _only_tag(tag: str | None, kind: str, place: FilePosition) -> None:
     if tag not in (None, "!", _TAG + kind):
-        raise YamlFault(f"the tag {tag} is not known here", "remove the tag", place)
+        raise YamlFault(f"the tag {tag} is unknown", "remove the tag", place)
 
 
 def _scalar(event: yaml.ScalarEvent, place: FilePosition) -> Value:
     if event.tag in ("!", _TAG + "str") or (event.tag is None and not event.implicit[0]):
         return str(event.value)
     if event.tag not in (None, _TAG + "int", _TAG + "float", _TAG + "bool", _TAG + "null"):
-        raise YamlFault(f"the tag {event.tag} is not known here", "remove the tag", place)
+        raise YamlFault(f"the tag {event.tag} is unknown", "remove the tag", place)
     return plain_scalar(event.value)
 
 
 def plain_scalar(text: str) -> Value:
-    """What a scalar without quotes stands for."""
+    """The value of a scalar without quotes."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.match(text):
@@ -240,7 +240,7 @@ def plain_scalar(text: str) -> Value:
 
 
 class _Expansion:
-    """Nodes into values, aliases written out; counts what comes out, since a few aliases can mean very much."""
+    """Builds values from nodes, with aliases expanded. Counts the values, because a few aliases can expand to very many."""
 
     def __init__(self) -> None:
         self._places: dict[Path, FilePosition] = {}

@@ -1,8 +1,8 @@
 """[pure] A server's definition as a hypervisor keeps it: libvirt's domain XML, written and read back.
 
-What libvirt has no element for (the server's name, its image, the sizes of its disks, the providers nearby) stands in
-`metadata`, where libvirt keeps what others put there. `parse_domain` reads what `render_domain` wrote, also after libvirt has put its
-own words around it.
+Values for which libvirt has no element (the server's name, its image, the sizes of its disks, the providers nearby) are
+in the element `metadata`, which libvirt keeps unchanged. `parse_domain` reads a definition by `render_domain`, also after
+libvirt has added its own elements.
 """
 
 import re
@@ -14,7 +14,7 @@ from moorage.agent.virt.driver import DomainSpec, VirtError
 
 NAMESPACE = "urn:moorage:domain:1"
 
-#: Characters that XML 1.0 has no way to write (its section 2.2): a definition that has one can never be read again.
+#: Characters that XML 1.0 cannot express (section 2.2): a definition with one of them can never be read again.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 #: Megabytes of an emulated device's memory, which the guest sees as its second BAR.
@@ -24,20 +24,20 @@ _EMULATED = "moorage-"
 
 @dataclass(frozen=True)
 class Machine:
-    """What all guests of a host are made of."""
+    """The virtual machine type of all guests of a host."""
 
     virt_type: str = "qemu"  #: ``kvm``, or ``qemu``: software emulation
     arch: str = "x86_64"
     model: str = "q35"
     cpu_mode: str | None = None  #: ``host-model``, ``host-passthrough``, ``maximum``; None: QEMU's own default
-    #: Each device of a server is an `ivshmem` of QEMU's instead of the host's own: for hosts without VFIO.
+    #: Each device of a server is an `ivshmem` device of QEMU instead of the host's device: for hosts without VFIO.
     emulates_devices: bool = False
 
 
 @dataclass(frozen=True)
 class DomainDisk:
     path: str
-    format: str  #: ``qcow2`` or ``raw``; never found out from the content, which is a tenant's
+    format: str  #: ``qcow2`` or ``raw``; never detected from the content, which belongs to a tenant
     read_only: bool = False
 
 
@@ -46,18 +46,18 @@ class GuestPaths:
     """The files of one guest on its host."""
 
     disks: tuple[DomainDisk, ...] = ()  #: ``vda``, ``vdb`` ... in this order
-    console: str | None = None  #: the file that the serial port's output goes to
+    console: str | None = None  #: the file for the serial port's output
     kernel: str | None = None
     initrd: str | None = None
     cmdline: str | None = None
     guest_agent: bool = False
-    rescue_image: str | None = None  #: the first disk is made from it
+    rescue_image: str | None = None  #: image of the first disk, while the guest is in rescue
 
 
 def render_domain(
     spec: DomainSpec, numa_nodes: Sequence[int] = (), machine: Machine | None = None, parts: GuestPaths | None = None
 ) -> bytes:
-    """`numa_nodes`: of the host, where the guest's memory should be."""
+    """The definition as XML. `numa_nodes`: ids of the host's NUMA nodes for the guest's memory."""
     machine, parts = machine or Machine(), parts or GuestPaths()
     ET.register_namespace("moorage", NAMESPACE)
     domain = ET.Element("domain", type=machine.virt_type)
@@ -146,7 +146,7 @@ def _passed_through(address: str) -> ET.Element:
 
 
 def _emulated(address: str) -> ET.Element:
-    """In the role of a master its memory goes along when the guest is suspended."""
+    """An emulated device. In the role of a master, its memory is saved when the guest is suspended."""
     _pci_attributes(address)
     shmem = ET.Element("shmem", name=f"{_EMULATED}{address}", role="master")
     ET.SubElement(shmem, "model", type="ivshmem-plain")
@@ -155,12 +155,12 @@ def _emulated(address: str) -> ET.Element:
 
 
 def shared_memory_name(address: str) -> str:
-    """Of the emulated device with this address: a file of the host's ``/dev/shm``."""
+    """Name of the file in the host's ``/dev/shm`` for the emulated device with this address."""
     return f"{_EMULATED}{address}"
 
 
 def is_ours(data: str | bytes) -> bool:
-    """Whether a definition is by `render_domain`: libvirt's host may have others."""
+    """Whether `render_domain` wrote the definition: the host may have other domains."""
     try:
         return read_xml(data, "the definition").find(f"metadata/{{{NAMESPACE}}}server") is not None
     except VirtError:
@@ -168,18 +168,18 @@ def is_ours(data: str | bytes) -> bool:
 
 
 def rescue_image(data: str | bytes) -> str | None:
-    """The image that a domain in rescue was booted from; None where it is not in rescue."""
+    """The image that a domain in rescue boots from; None if it is not in rescue."""
     server = read_xml(data, "the definition").find(f"metadata/{{{NAMESPACE}}}server")
     return None if server is None else server.get("rescue")
 
 
 def parse_domain(data: str | bytes) -> DomainSpec:
-    """Raises `VirtError` for anything but a definition by `render_domain`."""
+    """Read a definition by `render_domain`. Raises `VirtError` for any other."""
     try:
         domain = read_xml(data, "the definition")
         server = domain.find(f"metadata/{{{NAMESPACE}}}server")
         if server is None:
-            raise VirtError("the definition is not by this agent: its metadata is missing")
+            raise VirtError("this agent did not write the definition: its metadata is missing")
         return DomainSpec(
             uuid=_found(domain, "uuid"),
             name=server.attrib["name"],
@@ -202,14 +202,14 @@ def parse_domain(data: str | bytes) -> DomainSpec:
 
 
 def _memory_mb(domain: ET.Element) -> int:
-    """In KiB in what libvirt answers, whatever it was told."""
+    """Memory in MiB. libvirt always answers in KiB, in whatever unit it was set."""
     element = domain.find("memory")
     scale = {"KiB": 1 << 10, "MiB": 1 << 20}[element.get("unit", "KiB") if element is not None else "KiB"]
     return int(_found(domain, "memory")) * scale >> 20
 
 
 def _pci_addresses(domain: ET.Element) -> list[str]:
-    """In the order of the definition; it has either kind, not both."""
+    """PCI addresses of its passed-through or emulated devices, in their order; a domain has only one of the two kinds."""
     passed = [_pci_address(found) for found in domain.iterfind("devices/hostdev[@type='pci']/source/address")]
     names = [found.get("name", "") for found in domain.iterfind("devices/shmem")]
     return passed + [name.removeprefix(_EMULATED) for name in names if name.startswith(_EMULATED)]
@@ -227,7 +227,7 @@ def _found(domain: ET.Element, tag: str) -> str:
 
 
 def _pci_attributes(address: str) -> dict[str, str]:
-    """Of ``dddd:bb:dd.f``."""
+    """Attributes of an <address> for ``dddd:bb:dd.f``."""
     try:
         domain, bus, rest = address.split(":")
         slot, function = rest.split(".")
@@ -244,10 +244,10 @@ def _pci_address(element: ET.Element) -> str:
 
 
 def read_xml(text: str | bytes, what: str) -> ET.Element:
-    """Raises `VirtError` for what is no XML; it says of `what`."""
+    """Parse XML of a hypervisor. Raises `VirtError` for invalid XML; its message names `what`."""
     try:
-        # No outsider writes it: libvirt does, which runs as root on this host and escapes whatever name a tenant chose,
-        # or this agent did. Against a bomb of entities, all the same, expat has a bound of its own.
-        return ET.fromstring(text)  # noqa: S314 - no outsider writes it, and expat bounds entities: see above
+        # The author is libvirt, which runs as root on this host and escapes the names that tenants choose, or this agent.
+        # Against an entity bomb, expat has a limit of its own anyway.
+        return ET.fromstring(text)  # noqa: S314 - no outsider writes it, and expat limits entities: see above
     except ET.ParseError as error:
         raise VirtError(f"{what} cannot be read: {error}") from error

@@ -1,7 +1,7 @@
-"""[pure] What libvirt says of its host, as resource providers: the root with its inventories and traits, the NUMA nodes.
+"""[pure] libvirt's description of its host as resource providers: a root with inventories and traits, and the NUMA nodes.
 
-The traits of the CPU are those of what a guest gets (``host-model``), not of what is soldered on the board: under
-software emulation the two have little in common.
+The CPU traits are those of a guest's CPU (``host-model``), not of the physical CPU: under software emulation the two have
+little in common.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from moorage.agent.virt.driver import VirtError
 from moorage.agent.virt.xml.domain_xml import read_xml
 from moorage.core.inventories import Inventory
 
-#: libvirt's name of a CPU feature -> the traits, where the trait is not just the name in capitals.
+#: {libvirt's name of a CPU feature: its traits}, for features whose trait is not the name in capitals.
 _OTHER_NAMES = {
     "aes": ("AESNI",),
     "amx-bf16": ("AMXBF16",),
@@ -50,7 +50,7 @@ _SAME_NAMES = frozenset(
     }
 )  # fmt: skip
 
-#: What every guest of this driver has, and what images it can be made from.
+#: Traits of every host with this driver: its guests' hardware, and the images that it accepts.
 _OWN_TRAITS = frozenset(
     {
         "COMPUTE_ACCELERATORS",
@@ -92,7 +92,7 @@ class Capabilities:
 
 @dataclass(frozen=True)
 class Shares:
-    """What the operator keeps for the host itself, and how far its resources are given out more than once."""
+    """Resources that the operator reserves for the host itself, and the allocation ratios."""
 
     reserved_cpus: int = 0
     reserved_memory_mb: int = 512
@@ -103,7 +103,7 @@ class Shares:
 
 
 def read_capabilities(xml: str) -> Capabilities:
-    """Of libvirt's ``<capabilities>``. Raises `VirtError` where they say nothing of CPUs or memory."""
+    """Read libvirt's ``<capabilities>``. Raises `VirtError` if they have no NUMA cells or no emulator."""
     try:
         root = read_xml(xml, "libvirt's capabilities")
         arch = root.findtext("host/cpu/arch") or ""
@@ -112,7 +112,7 @@ def read_capabilities(xml: str) -> Capabilities:
     except (ValueError, KeyError) as error:
         raise VirtError(f"libvirt's capabilities cannot be read: {error}") from error
     if not cells or not guests:
-        raise VirtError(f"libvirt knows no memory, or no emulator for {arch or 'its host'}; install QEMU for it")
+        raise VirtError(f"libvirt reports no memory, or no emulator for {arch or 'its host'}; install QEMU for it")
     virt_types = frozenset(domain.attrib["type"] for guest in guests for domain in guest.iterfind("domain"))
     return Capabilities(arch, cells, virt_types)
 
@@ -120,12 +120,12 @@ def read_capabilities(xml: str) -> Capabilities:
 def _cell(element: ET.Element) -> NumaCell:
     memory = element.find("memory")
     if memory is None or memory.get("unit") != "KiB":
-        raise VirtError("libvirt's capabilities give a NUMA node no memory in KiB")
+        raise VirtError("libvirt's capabilities have a NUMA node without a memory size in KiB")
     return NumaCell(int(element.attrib["id"]), int(memory.text or "0") // 1024, len(element.findall("cpus/cpu")))
 
 
 def guest_cpu(domain_capabilities: str, arch: str) -> str | None:
-    """The CPU that ``host-model`` gives a guest, as an element ``<cpu>``; None where there is no such model."""
+    """The guest's CPU with ``host-model``, as an element ``<cpu>``; None if there is no such model."""
     mode = read_xml(domain_capabilities, "libvirt's capabilities of domains").find(
         "cpu/mode[@name='host-model'][@supported='yes']"
     )
@@ -138,13 +138,13 @@ def guest_cpu(domain_capabilities: str, arch: str) -> str | None:
 
 
 def cpu_features(cpu: str) -> frozenset[str]:
-    """Names of what an expanded ``<cpu>`` has; what it forbids is not among them."""
+    """Names of the features of an expanded ``<cpu>``, without those that it forbids."""
     found = read_xml(cpu, "libvirt's CPU").iter("feature")
     return frozenset(feature.attrib["name"] for feature in found if feature.get("policy") in (None, "require", "force"))
 
 
 def cpu_traits(features: Iterable[str]) -> frozenset[str]:
-    """``{"sse4.2", "vme"}`` is ``{"HW_CPU_X86_SSE42"}``: what has no trait is left out."""
+    """``{"sse4.2", "vme"}`` gives ``{"HW_CPU_X86_SSE42"}``: features without a trait are left out."""
     traits: set[str] = set()
     for feature in features:
         names = _OTHER_NAMES.get(feature) or ((feature.upper(),) if feature in _SAME_NAMES else ())
@@ -159,7 +159,7 @@ def numa_name(host: str, cell: int) -> str:
 def providers(
     host: str, capabilities: Capabilities, features: frozenset[str], disk_gb: int, shares: Shares
 ) -> ProviderTree:
-    """The root and a provider per NUMA node, which carries no inventory: devices hang below it."""
+    """The root, and a provider without inventories for each NUMA node: the devices are below those."""
     arch = f"{capabilities.arch.upper()}"
     inventories = {
         "VCPU": _inventory(capabilities.vcpus, shares.reserved_cpus, shares.cpu_allocation_ratio),
@@ -168,7 +168,7 @@ def providers(
     }
     root = ProviderNode(
         name=host,
-        # Placement takes no inventory of nothing.
+        # Placement refuses an inventory with total 0.
         inventories={name: inventory for name, inventory in inventories.items() if inventory.total},
         traits=_OWN_TRAITS | cpu_traits(features) | {f"HW_ARCH_{arch}", f"COMPUTE_ARCH_{arch}"},
     )
@@ -180,5 +180,5 @@ def providers(
 
 
 def _inventory(total: int, reserved: int, ratio: float) -> Inventory:
-    """One server may have all of it."""
+    """An inventory of which one server may have everything."""
     return Inventory(total=total, reserved=min(reserved, total), max_unit=max(total, 1), allocation_ratio=ratio)
