@@ -1,4 +1,4 @@
-"""Write docs/reference/commands.md from the commands themselves and from `moorage.cli.exit_codes`.
+"""Generates docs/reference/commands.md from the commands and from `moorage.cli.exit_codes`.
 
 usage: .venv/bin/python tools/commands_page.py
 """
@@ -33,7 +33,7 @@ def page() -> str:
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:
-    """(words, command) of each that can be called, without the hidden ones' names."""
+    """[(words, command)] for every command that can be called, without the names of hidden ones."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)

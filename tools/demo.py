@@ -1,7 +1,7 @@
-"""The tour: a whole plane, walked with the unmodified OpenStack clients; each answer is checked.
+"""The tour: uses a whole plane with the unmodified OpenStack clients and checks each answer.
 
-Run by ``make demo`` and by the tests. Prints every command and its answer; exits 0 only if every check held,
-and ends whatever it started. Needs nothing but the two virtual environments that the Makefile builds.
+Run by ``make demo`` and by the tests. Prints every command and its output. Exits with 0 only if all checks pass, and
+stops everything it started. Needs only the two virtual environments that the Makefile builds.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from typing import Any
 
 from tour import Failed, Tour
 
-#: A function of the tour's bitstreams, by the id that flavors ask for.
+#: UUIDs of the functions of the tour's bitstreams, as flavors name them.
 AES = "6b7e1f0a-95cc-4c2b-8d5e-3a1f0c9d7e21"
 FFT = "c2a9d7b4-0f3e-4b61-9a58-71e6d0b4c935"
 
@@ -51,12 +51,12 @@ providers:
         - CUSTOM_P_STATE_ENABLED
 """
 
-#: The other spelling of `additional` that files written for Nova have: a list of one-key mappings.
+#: The other form of `additional`, which files written for Nova have: a list of one-key mappings.
 LLC_LIST = LLC_MAPPING.replace("schema_version: 1.0", "schema_version: '1.0'").replace(
     LLC_RECORD, textwrap.indent(LLC_RECORD, "  ").replace("  CUSTOM_LLC", "- CUSTOM_LLC")
 )
 
-#: What the file says, and words that the refusal must have: place and remedy.
+#: {error: (file contents, words that the message must contain: position and remedy)}
 BROKEN = {
     "it is not YAML": (LLC_MAPPING.replace("total: 22", "total: [22"), (":11:", "YAML")),
     "VCPU is not a custom class": (LLC_MAPPING.replace("CUSTOM_LLC", "VCPU"), ("VCPU", "CUSTOM_")),
@@ -80,7 +80,7 @@ def broken_files(tour: Tour) -> None:
 
 
 def _configuration_file(tour: Tour) -> Path:
-    """Good as it is, and for its owner alone."""
+    """Writes a valid file that only its owner can access."""
     folder = tour.state / "provider_config"
     folder.mkdir(mode=0o700)
     file = folder / "10-llc.yaml"
@@ -171,7 +171,7 @@ def bad_flavor(tour: Tour) -> None:
 
 
 def _region_id(traits: str) -> str:
-    """The type of a region, as bitstreams name it: from the trait that the region carries."""
+    """The region type, as bitstreams name it, from the region's trait."""
     for trait in traits.split():
         head, found, tail = trait.partition("_REGION_")
         if found and head.startswith("CUSTOM_FPGA_"):
@@ -231,7 +231,7 @@ def _domain(tour: Tour, server_id: str) -> str:
 
 
 def _provider_of(tour: Tour, server: dict[str, Any]) -> str:
-    """The provider that gives the server its accelerator."""
+    """The provider of the server's accelerator."""
     rows = tour.rows(f"openstack resource provider allocation show {server['id']}")
     return str(next(row["resource_provider"] for row in rows if "CUSTOM_ACCELERATOR_FPGA" in row["resources"]))
 
@@ -357,7 +357,7 @@ def killed(tour: Tour) -> None:
 
 
 def _wait_for_programming(tour: Tour) -> None:
-    """Until the simulated driver's state on disk says that a region is being programmed."""
+    """Waits until the simulated driver's state file shows that a region is being programmed."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         for file in tour.state.rglob("*.json"):
@@ -371,7 +371,7 @@ def _wait_for_programming(tour: Tour) -> None:
 
 
 def _all_free(tour: Tour) -> tuple[bool, object]:
-    """No device lost, none still reserved or used."""
+    """Whether all devices exist and none is reserved or used."""
     generations = tour.generations()
     rows = tour.rows("openstack accelerator arq list")
     devices = _devices(tour, {name: 0 for name in generations if not name.startswith("blazar_")})
@@ -395,7 +395,7 @@ STEPS: list[Callable[[Tour], object]] = [
     reservation,
     killed,
 ]
-#: Without what is refused, and with one start.
+#: The steps without errors, with one start.
 SHORT: list[Callable[[Tour], object]] = [
     _configuration_file,
     provider_configuration,
@@ -428,10 +428,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=Path, required=True, help="bin directory with the openstack command")
     parser.add_argument("--moorage", type=Path, default=Path(sys.executable).with_name("moorage"))
-    parser.add_argument("--state", type=Path, help="directory of the plane, to be left behind")
+    parser.add_argument("--state", type=Path, help="directory of the plane; it is kept")
     parser.add_argument("--short", action="store_true", help="half of the steps, in a quarter of the time")
     options = parser.parse_args()
-    # Whoever ends the tour (make, a CI job) ends the plane with it: sys.exit runs what `finally` says below.
+    # If make or a CI job stops the tour, the plane must stop, too: sys.exit runs the `finally` below.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     began = time.monotonic()
     with plane_directory(options.state) as state:

@@ -1,10 +1,10 @@
-"""Fill a virtual environment from requirements files with hashes, by uv, or by pip where uv cannot.
+"""Installs requirements files with hashes into a virtual environment, with uv, or with pip where uv cannot.
 
 usage: .venv/bin/python tools/install.py --into DIRECTORY --name NAME [--checkout] [--built-here] LOCK...
 
-uv is some ten times quicker (all environments of the tests in 10 s instead of 90 s on two cores) but does not read
-pip's configuration; where a mirror, a proxy or a certificate that only pip knows is needed, pip does the work.
-Standard library only: it runs before anything is installed.
+uv is about ten times faster (all environments of the tests in 10 s instead of 90 s on two cores), but does not read
+pip's configuration. If a mirror, proxy or certificate is configured only for pip, pip installs the packages.
+Uses only the standard library, because it runs before anything is installed.
 """
 
 import argparse
@@ -21,11 +21,13 @@ PIP = [sys.executable, "-m", "pip"]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fill a virtual environment from requirements files with hashes.")
-    parser.add_argument("--into", required=True, type=Path, help="the virtual environment; made if absent")
-    parser.add_argument("--name", required=True, help="what is installed, for the progress lines")
+    parser.add_argument("--into", required=True, type=Path, help="the virtual environment; created if missing")
+    parser.add_argument("--name", required=True, help="name of the contents, for the progress lines")
     parser.add_argument("--checkout", action="store_true", help="install this checkout too, editable")
     parser.add_argument(
-        "--built-here", action="store_true", help="build sources with what the environment has: nothing more is fetched"
+        "--built-here",
+        action="store_true",
+        help="build sources with the packages in the environment; fetch nothing more",
     )
     parser.add_argument("locks", nargs="+", metavar="LOCK", type=Path, help="requirements files with hashes")
     asked = parser.parse_args()
@@ -38,14 +40,14 @@ def main() -> None:
     options = ["--require-hashes", *(["--no-build-isolation"] if asked.built_here else [])]
     install(python, [*options, *(f"--requirement={lock}" for lock in asked.locks)])
     if asked.checkout:
-        # The build tool is one of the pinned packages: nothing is fetched for the build.
+        # The build tool is one of the pinned packages, so nothing is fetched for the build.
         install(python, ["--no-deps", "--no-build-isolation", "--editable=."])
     packages = sum(line[:1].isalnum() for lock in asked.locks for line in lock.read_text().splitlines())
     print(f"installed {asked.name}: {packages} packages, {time.monotonic() - started:.1f} s", flush=True)
 
 
 def install(python: Path, what: list[str], *, compiled: bool = True) -> None:
-    """Exits with the installers' own words if none of them succeeds.
+    """Exits with the installers' own messages if none of them succeeds.
 
     `compiled`: now and not at the first import. PYTHONDONTWRITEBYTECODE, which many machines set, would make every run
     of the openstack command pay for it again (2.4 s instead of 0.6 s); for a single run it costs more than it saves.
@@ -65,19 +67,19 @@ def install(python: Path, what: list[str], *, compiled: bool = True) -> None:
 
 
 def pip(python: Path) -> list[str | Path]:
-    # -qq: one -q leaves a warning per package about each extra index that is configured and absent.
+    # -qq: a single -q prints a warning per package about each configured but missing extra index.
     return [*PIP, "--python", python, "install", "-qq", "--disable-pip-version-check"]
 
 
 def environment() -> dict[str, str]:
-    """Ours, with what pip is set to and uv has another word for; uv reads none of pip's settings."""
+    """The environment, with pip's settings translated to uv's names; uv reads none of pip's settings."""
     settings = {**pip_settings(), **{name: value for name, value in os.environ.items() if name.startswith("PIP_")}}
     told = {"SSL_CERT_FILE": settings.get("PIP_CERT"), "UV_DEFAULT_INDEX": settings.get("PIP_INDEX_URL")}
     return {name: value for name, value in told.items() if value} | dict(os.environ)
 
 
 def pip_settings() -> dict[str, str]:
-    """What this machine's pip is told by its files, under the names of the environment variables that say the same."""
+    """Pip's settings from this machine's configuration files, under the names of the equivalent environment variables."""
     done = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False)
     pairs = (line.split("=", 1) for line in done.stdout.splitlines() if line.startswith(("global.", "install.")))
     return {f"PIP_{key.partition('.')[2].replace('-', '_').upper()}": ast.literal_eval(value) for key, value in pairs}

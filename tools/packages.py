@@ -1,4 +1,4 @@
-"""What Moorage is shipped with: a bill of materials, the licences, and known vulnerabilities, of the locked versions.
+"""Reports on the locked packages: a bill of materials (SBOM), the licences, and known vulnerabilities.
 
 usage: .venv/bin/python tools/packages.py sbom [FILE]               CycloneDX 1.6, without network; dist/moorage.cdx.json
        .venv/bin/python tools/packages.py licences                  writes docs/reference/licences.md
@@ -6,8 +6,8 @@ usage: .venv/bin/python tools/packages.py sbom [FILE]               CycloneDX 1.
                                                                     against an export of the OSV database: JSON files
        .venv/bin/python tools/packages.py vulnerabilities           asks the service of pip-audit (.venv-audit)
 
-Exit codes of `vulnerabilities`: 0 none is known, 1 some are, 3 nobody could be asked. pip-audit ends with 0 also where its
-service knows nothing of a package (behind a mirror of an index that has no such answers), so here that is a 3.
+Exit codes of `vulnerabilities`: 0 none known, 1 some known, 3 the service could not be asked. pip-audit exits with 0 also
+if its service has no data about a package (for example behind a mirror of an index without them); here that is a 3.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).parents[1]
-#: Of the runtime and of each extra; in this order a package is counted as needed by the first.
+#: The lock files of the runtime and of each extra. A package is counted for the first one that contains it.
 LOCKS = ("runtime", "keystonemiddleware", "libvirt", "nvidia", "otel", "signatures")
 PAGE = ROOT / "docs" / "reference" / "licences.md"
 HEAD = """<!-- written by tools/packages.py: `make licences` -->
@@ -38,9 +38,9 @@ Packages under the LGPL are used unmodified, as separate libraries; they are ext
 | package | licence | needed by |
 |---|---|---|
 """
-#: Licences of locked packages that are not installed everywhere (built on the host, or for other Pythons and systems).
+#: Licences of locked packages that are not installed on every system (built on the host, other Pythons or systems).
 NOT_INSTALLED = {"libvirt-python": "LGPL-2.0-or-later", "legacy-cgi": "PSF-2.0", "tzdata": "Apache-2.0"}
-#: What metadata says in words, as SPDX says it.
+#: {licence text in package metadata: SPDX identifier}
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause", "Apache 2.0": "Apache-2.0", "Apache Software License": "Apache-2.0", "BSD": "BSD-3-Clause", "BSD License": "BSD-3-Clause",
     "MIT License": "MIT", "LGPL-v2.0-or-later": "LGPL-2.0-or-later", "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
@@ -56,7 +56,7 @@ class Package:
 
 
 def locked() -> dict[tuple[str, str], Package]:
-    """{(name, version): package} over all locks; several versions where they differ by Python."""
+    """{(name, version): package} of all locks; a package may have several versions for different Pythons."""
     found: dict[tuple[str, str], Package] = {}
     for lock in LOCKS:
         for entry in re.split(r"(?<!\\)\n", (ROOT / "requirements" / f"{lock}.txt").read_text(encoding="utf-8")):
@@ -72,7 +72,7 @@ def sbom() -> dict[str, object]:
     for package in sorted(locked().values(), key=lambda one: (one.name, one.version)):
         purl = f"pkg:pypi/{package.name}@{package.version}"
         licence = {"expression": licence_of(package.name)}
-        # A package is several files: a component has one hash of a kind, so theirs are properties.
+        # A package has several files, but a component only one hash of each kind, so the hashes are properties.
         hashes = [{"name": "moorage:sha256", "value": digest} for digest in package.hashes]
         components.append(
             {"type": "library", "bom-ref": purl, "name": package.name, "version": package.version, "purl": purl,
@@ -93,7 +93,7 @@ def sbom() -> dict[str, object]:
 
 
 def licence_of(name: str) -> str:
-    """SPDX, from the metadata of the installed package. Raises `KeyError` where nothing can be known."""
+    """The SPDX identifier from the metadata of the installed package. Raises `KeyError` if it is unknown."""
     if name in NOT_INSTALLED:
         return NOT_INSTALLED[name]
     metadata = importlib.metadata.metadata(name)
@@ -117,7 +117,7 @@ def licences() -> str:
 
 
 def known(directory: Path) -> Iterator[tuple[Package, str, str]]:
-    """(package, id, summary) of each advisory of an OSV export that a locked version is affected by."""
+    """[(package, ID, summary)] of the advisories in an OSV export that affect a locked version."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(directory.rglob("*.json"))]
     if not records:
         raise FileNotFoundError(f"{directory} holds no advisory: an export of OSV is one JSON file for each")
@@ -133,7 +133,7 @@ def known(directory: Path) -> Iterator[tuple[Package, str, str]]:
 
 
 def is_affected(version: str, affected: dict[str, list]) -> bool:  # type: ignore[type-arg] # as OSV has it
-    """Listed among `versions`, or in one of the ranges ``[introduced, fixed)`` or ``[introduced, last_affected]``."""
+    """Whether the version is in `versions`, or in a range ``[introduced, fixed)`` or ``[introduced, last_affected]``."""
     if version in affected.get("versions", ()):
         return True
     for span in affected.get("ranges", ()):
@@ -156,11 +156,11 @@ def at_least(version: str, other: str) -> bool:
     try:
         return Version(version) >= Version(other)
     except InvalidVersion:
-        return True  # who cannot be compared is looked at
+        return True  # report versions that cannot be compared
 
 
 def ask_service() -> int:
-    """pip-audit with the service of the package index, on every lock."""
+    """Runs pip-audit with the package index's service on every lock."""
     locks = [f"--requirement={ROOT / 'requirements' / f'{lock}.txt'}" for lock in LOCKS]
     command = [
         ROOT / ".venv-audit/bin/pip-audit",

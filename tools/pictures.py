@@ -1,9 +1,9 @@
-"""Draw the pictures of docs/concepts.md: `make reference`.
+"""Draws the pictures of docs/concepts.md: `make reference`.
 
 usage: .venv/bin/python tools/pictures.py
 
-A picture is boxes on a grid and arrows between them, said below; nothing else is needed to draw one. Colours follow the
-reader's choice of light or dark; the paper is drawn too, for a page may have made another choice than its reader's system.
+A picture consists of boxes on a grid and arrows, declared below; drawing needs no other program. Colours follow the
+reader's choice of light or dark. The background is drawn, too, because the page may not follow that choice.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ STYLE = """
   }
 """
 
-#: Column, row, title, and one or two lines of words below it. A title that begins with * is another colour.
+#: Column, row, title, and one or two lines of text below it. A title that begins with * has another colour.
 Box = tuple[float, float, str, str]
 Arrow = tuple[int, int, str]  #: from box, to box, words beside it
 
@@ -104,7 +104,7 @@ def box_of(box: Box) -> str:
 
 
 def line(start: Box, end: Box, words: str) -> str:
-    """From edge to edge; words above it, or to its right where it goes to another row."""
+    """An arrow from edge to edge, with its text above it, or beside it if it goes to another row."""
     (x, y), (to_x, to_y) = corner(start), corner(end)
     if start[1] == end[1]:
         right = to_x > x
@@ -116,7 +116,7 @@ def line(start: Box, end: Box, words: str) -> str:
     middle, height, slope = (x + to_x) / 2, (y + to_y) / 2, (to_x - x) * (to_y - y)
     if y == to_y:
         at = f'class="small" x="{middle:g}" y="{y - 8:g}"'
-    else:  # on the side that the line does not go to
+    else:  # on the side away from the line
         at = f'class="small beside" x="{middle + 8:g}" y="{height + (4 if slope == 0 else -8 if slope > 0 else 16):g}"'
     said = f"<text {at}>{escape(words)}</text>" if words else ""
     return f'<path d="M{x:g} {y:g}L{to_x:g} {to_y:g}" marker-end="url(#head)"/>{said}'

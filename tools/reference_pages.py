@@ -1,8 +1,8 @@
-"""Write the pages of docs/reference from the code: `make reference`.
+"""Generates the pages of docs/reference from the code: `make reference`.
 
 usage: .venv/bin/python tools/reference_pages.py
 
-tests/docs/test_reference_pages.py fails where a page is not what this writes.
+tests/docs/test_reference_pages.py fails if a page differs from this output.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""Fill the test column of docs/evidence/specs/*.md from the docstrings of the tests.
+"""Fills the test column of docs/evidence/specs/*.md from the docstrings of the tests.
 
 usage: .venv/bin/python tools/spec_rows.py
 
-A test says what it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config): ...``, or without
-the page where its directory tells it (`OF_DIRECTORY`). The first `LIMIT` tests of a row are written down; a row with
-a test loses its "to be", so look at its module cell too. What is still missing of a row that is built in part is
-written by hand behind its tests, ``<br>partly: ...``, and stays. Rows whose tests are gone are put back by hand.
+A test names the requirements that it shows in its docstring, at the start of a sentence: ``R7, R16 (provider-config):
+...``, or without the page if its directory implies the page (`OF_DIRECTORY`). The first `LIMIT` tests of a row are
+listed. A row with a test loses its "to be", so check its module cell, too. For a partly built row, the missing part is
+written by hand after its tests, ``<br>partly: ...``, and is kept. Rows whose tests are gone are restored by hand.
 """
 
 import ast
@@ -26,12 +26,12 @@ OF_DIRECTORY = {
     "scheduler": "flavor-resources",
 }
 
-#: `R1, R8 (provider-config):` and `A2:` and a docstring that is nothing but ids.
+#: Matches `R1, R8 (provider-config):`, `A2:`, and a docstring that consists of IDs only.
 CLAIM = re.compile(
     r"(?:^|(?<=\. ))(?P<ids>[RFA]\d{1,2}(?:(?:, | and )[RFA]\d{1,2})*)(?: \((?P<page>[a-z-]+)\))?(?=[:,.]|\s*$)",
     re.MULTILINE,
 )
-#: What is said by hand of a row that is built in part.
+#: The hand-written remark about a partly built row.
 PARTLY = re.compile(r"(<br>partly: .*) \|$")
 
 

@@ -1,4 +1,4 @@
-"""What the steps of the tour (`demo.py`) are made of: a plane of their own, commands as people type them, checks."""
+"""Building blocks for the steps of the tour (`demo.py`): a plane, commands as users type them, and checks."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Failed(Exception):
-    """A check did not hold."""
+    """A check failed."""
 
 
 class Tour:
@@ -36,7 +36,7 @@ class Tour:
         self._providers: dict[str, dict[str, Any]] = {}
         self._plane: subprocess.Popen[str] | None = None
 
-    # What a step is made of
+    # Building blocks of a step
 
     def say(self, text: str) -> None:
         print(text, flush=True)
@@ -45,7 +45,7 @@ class Tour:
         self.say(f"\n== {text}")
 
     def run(self, line: str, *, refused: bool = False, shown: bool = True) -> str:
-        """Run a command as a user would type it; its standard output. `refused`: it must fail."""
+        """Runs a command as a user types it; returns its standard output. `refused`: the command must fail."""
         words = shlex.split(line)
         program = {"openstack": self.clients / "openstack", "moorage": self.moorage}[words[0]]
         done = subprocess.run(
@@ -59,7 +59,7 @@ class Tour:
         )
         self.commands += 1
         answer = done.stdout.strip()
-        # A packaging bug of python-blazarclient 4.6.0 shows up in every openstack command.
+        # A packaging bug of python-blazarclient 4.6.0 appears in every openstack command.
         errors = "\n".join(text for text in done.stderr.splitlines() if "reservation_host_unset" not in text).strip()
         if shown:
             self.say(f"$ {line}")
@@ -70,11 +70,11 @@ class Tour:
         return errors if refused else answer
 
     def record(self, line: str) -> dict[str, Any]:
-        """The answer to a question of ours that nobody needs to see, by column."""
+        """{column: value} of a command's output, which is not printed."""
         return dict(json.loads(self.run(f"{line} -f json", shown=False)))
 
     def rows(self, line: str) -> list[dict[str, Any]]:
-        """As `record`, of a command that lists."""
+        """The same as `record`, for a command that lists."""
         return list(json.loads(self.run(f"{line} -f json", shown=False)))
 
     def check(self, claim: str, *, holds: bool, found: object = "") -> None:
@@ -84,7 +84,7 @@ class Tour:
         self.say(f"   ok: {claim}")
 
     def until(self, claim: str, probe: Callable[[], tuple[bool, object]], timeout_s: float = 30) -> None:
-        """Check that becomes true within `timeout_s`."""
+        """Checks a claim that must become true within `timeout_s`."""
         end = time.monotonic() + timeout_s
         while True:
             holds, found = probe()
@@ -122,7 +122,7 @@ class Tour:
                 self.environment[name] = shlex.split(value)[0]
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End the plane and all its processes; SIGKILL gives it no chance to tidy up."""
+        """Stops the plane and all its processes. SIGKILL gives it no chance to clean up."""
         if self._plane is None:
             return
         if how == signal.SIGKILL:
@@ -143,23 +143,23 @@ class Tour:
         except OSError:
             return False
 
-    # Short questions
+    # Queries
 
     def server(self, name: str) -> dict[str, Any]:
         return self.record(f"openstack server show {name}")
 
     def fault(self, name: str) -> str:
-        """Why the server is in ERROR, as its owner reads it."""
+        """The fault of a server in ERROR, as its owner sees it."""
         fault = self.server(name)["fault"]
         self.say(f"   fault: {fault['message']}")
         return str(fault["message"])
 
     def provider(self, name: str) -> str:
-        """Its uuid. Asked for once; providers keep theirs."""
+        """The provider's UUID, cached."""
         if name not in self._providers:
             self.generations()
         if name not in self._providers:
-            raise Failed(f"there is no resource provider {name}")
+            raise Failed(f"no resource provider {name}")
         return str(self._providers[name]["uuid"])
 
     def generations(self) -> dict[str, int]:
@@ -171,7 +171,7 @@ class Tour:
         return sorted(name for name in self._providers or self.generations() if "_R" in name)
 
     def allocation(self, consumer: str) -> dict[str, int]:
-        """What `consumer` holds, summed over providers."""
+        """{resource class: amount} allocated to `consumer`, summed over providers."""
         held: dict[str, int] = {}
         for row in self.rows(f"openstack resource provider allocation show {consumer}"):
             for name, amount in row["resources"].items():

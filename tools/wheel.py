@@ -1,10 +1,9 @@
-"""Build the wheel of this checkout.
+"""Builds the wheel of this checkout.
 
-usage: .venv/bin/python tools/wheel.py [DIRECTORY]          into dist/ unless told otherwise; prints its path
+usage: .venv/bin/python tools/wheel.py [DIRECTORY]          default: dist/; prints the path of the wheel
 
-It is built from a copy of the files that are, or would be, committed: what an earlier build left in build/ would
-otherwise be packed again, also what has been deleted since. The build tool is one of the pinned packages, so nothing
-is fetched.
+It is built from a copy of the files that are committed or would be: otherwise files that an earlier build left in
+build/ would be packed again, even deleted ones. The build tool is one of the pinned packages, so nothing is fetched.
 """
 
 import shutil
@@ -14,12 +13,12 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-#: What the build reads.
+#: Files that the build reads.
 PARTS = ["pyproject.toml", "README.md", "src"]
 
 
 def build(target: Path) -> Path:
-    """The wheel, in the directory `target`. The build tool's own words on stderr where it fails."""
+    """Builds the wheel in the directory `target`. If it fails, the build tool's output is on standard error."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "checkout"
@@ -34,7 +33,7 @@ def build(target: Path) -> Path:
 
 
 def sources() -> list[str]:
-    """Paths of the files that the wheel is made of."""
+    """Paths of the files for the wheel."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PARTS],
         cwd=ROOT, check=True, capture_output=True, text=True,

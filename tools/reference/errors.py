@@ -1,7 +1,7 @@
-"""docs/reference/errors.md: every stable code that the source gives an error, found by reading the source.
+"""Generates docs/reference/errors.md: every stable error code, found by parsing the source.
 
-A code is the class's own (``code = "..."`` in a class), or that of one place (``Conflict(..., code="...")``, also by the
-name of a constant, or of a variable beside it).
+A code belongs to a class (``code = "..."`` in the class), or to one place (``Conflict(..., code="...")``, also by the
+name of a constant or of a local variable).
 """
 
 import ast
@@ -24,7 +24,7 @@ no place for a code; use the status. If several errors share a code, the table s
 for a name or a number. `-` means that the error is never answered over HTTP.
 """
 _CODE = re.compile(r"[a-z_]+\.[a-z_]+")
-#: What is given in neither of the two ways: {code: (status, what)}.
+#: Codes that are assigned in neither of the two ways: {code: (status, meaning)}.
 BESIDES = {
     "agent.failed": (
         "-",
@@ -43,7 +43,7 @@ BESIDES = {
 
 @dataclass
 class Known:
-    """What is known of one code: the classes it is given with, and what one of them says."""
+    """A code with its classes and the message of one of them."""
 
     classes: set[str] = field(default_factory=set)
     says: list[str] = field(default_factory=list)
@@ -66,7 +66,7 @@ def statuses_of(one: Known) -> list[str]:
 
 
 def status_by_name(kind: str) -> int | None:
-    """That of the class or of the nearest above it; read and not asked, as some modules need what is not installed."""
+    """The status of the class or its nearest ancestor. Parsed, not imported: some modules need optional packages."""
     for _ in range(10):
         known = getattr(errors, kind, None)
         if known is not None:
@@ -77,21 +77,21 @@ def status_by_name(kind: str) -> int | None:
 
 @functools.cache
 def trees() -> list[ast.Module]:
-    """Of the modules that speak of errors."""
+    """{path: syntax tree} of the modules that mention errors."""
     texts = (path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py")))
     return [ast.parse(text) for text in texts if re.search(r"\bcode\b|_CODE\b|errors import|errors as", text)]
 
 
 @functools.cache
 def bases() -> dict[str, str]:
-    """{class: the first of those it is made from}."""
+    """{class: its first base class}"""
     classes = (node for tree in trees() for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.bases)
     return {node.name: getattr(node.bases[0], "id", getattr(node.bases[0], "attr", "")) for node in classes}
 
 
 @functools.cache
 def collected() -> dict[str, Known]:
-    """By code, over the whole source; without those of `BESIDES`."""
+    """{code: entry} for the whole source, without those in `BESIDES`."""
     constants = {name: text for tree in trees() for name, text in constants_of(tree)}
     found: dict[str, Known] = {}
     for tree in trees():
@@ -103,7 +103,7 @@ def collected() -> dict[str, Known]:
 
 
 def constants_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """(name, text) of a module's constants: codes, and messages."""
+    """[(name, text)] of a module's constants: codes and messages."""
     for node in tree.body:
         if (
             isinstance(node, ast.Assign)
@@ -114,7 +114,7 @@ def constants_of(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def of_classes(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
-    """(code, class, first sentence of its docstring)."""
+    """[(code, class, first sentence of its docstring)]"""
     for node in ast.walk(tree):
         if not isinstance(node, ast.ClassDef):
             continue
@@ -126,7 +126,7 @@ def of_classes(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
 
 
 def of_places(tree: ast.Module, constants: dict[str, str]) -> Iterator[tuple[str, str, str]]:
-    """(code, class, the message, its blanks as dots) where an error is made with a code of its own."""
+    """[(code, class, message with … for its values)] where an error is raised with its own code."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             kind = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -135,17 +135,17 @@ def of_places(tree: ast.Module, constants: dict[str, str]) -> Iterator[tuple[str
                     for name in strings(keyword.value, constants):
                         yield name, kind, message(node.args[0], constants) if node.args else ""
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "code":
-            # The variable beside the call; whose error it becomes is not looked for.
+            # A local variable; its error class is not looked up.
             yield from ((name, "", "") for name in strings(node.value, constants))
         elif isinstance(node, ast.Dict):
-            # What an agent or a worker reports of a failed job: {"error": ..., "code": ...}.
+            # The report of a failed job by an agent or worker: {"error": ..., "code": ...}.
             for key, value in zip(node.keys, node.values, strict=True):
                 if isinstance(key, ast.Constant) and key.value == "code":
                     yield from ((name, "", "") for name in strings(value, constants))
 
 
 def strings(node: ast.expr | None, constants: dict[str, str]) -> Iterator[str]:
-    """The codes that the expression may be."""
+    """The codes that the expression can have."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CODE.fullmatch(node.value):
         yield node.value
     elif isinstance(node, ast.Name | ast.Attribute):
@@ -158,7 +158,7 @@ def strings(node: ast.expr | None, constants: dict[str, str]) -> Iterator[str]:
 
 
 def message(node: ast.expr, constants: dict[str, str]) -> str:
-    """``Provider … is not there``; empty for a message that is made elsewhere."""
+    """For example ``Provider … is not there``; empty for a message built elsewhere."""
     if isinstance(node, ast.IfExp):
         return message(node.body, constants)
     if isinstance(node, ast.Name):
@@ -171,7 +171,7 @@ def message(node: ast.expr, constants: dict[str, str]) -> str:
 
 
 def sentence(docstring: str) -> str:
-    """The first one, on one line."""
+    """The first sentence, on one line."""
     first = " ".join(docstring.split("\n\n", maxsplit=1)[0].split())
     return re.split(r"(?<=\.) ", first)[0].replace("``", "`")
 

@@ -1,4 +1,4 @@
-"""docs/reference/extra-specs.md from `moorage.scheduler`."""
+"""Generates docs/reference/extra-specs.md from `moorage.scheduler`."""
 
 import re
 import textwrap
@@ -28,7 +28,7 @@ def page() -> str:
 
 
 def asked() -> str:
-    """As the docstring of the module that reads them lays them out."""
+    """The table from the docstring of the module that reads them."""
     documented = re.search(r"Keys that are read here, (.+?):\n\n(.+?)\n\n", extra_specs.__doc__ or "", re.DOTALL)
     assert documented, "the docstring of moorage.scheduler.extra_specs lists the keys"
     where = " ".join(documented[1].split()).replace("``", "`").replace("`S`", "S")

@@ -1,4 +1,4 @@
-"""docs/reference/options.md from `moorage.config`."""
+"""Generates docs/reference/options.md from `moorage.config`."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def page() -> str:
 
 
 def section(name: str, defaults: object) -> str:
-    return f"\n## [{name}]\n" + table(["option", "default", "what"], rows(defaults))
+    return f"\n## [{name}]\n" + table(["option", "default", "meaning"], rows(defaults))
 
 
 def rows(defaults: object) -> Iterator[list[str]]:

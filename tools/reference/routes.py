@@ -1,4 +1,4 @@
-"""docs/reference/routes.md from the route tables of the services."""
+"""Generates docs/reference/routes.md from the route tables of the services."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ def section(api: ServiceApi) -> str:
 
 
 def rows(api: ServiceApi) -> Iterator[list[str]]:
-    """One for each path, span of microversions and rule, in the order of the service's own table."""
+    """One row per path, range of microversions and rule, in the order of the service's table."""
     merged: dict[tuple[str, str, str], list[str]] = {}
     for route in api.routes:
         merged.setdefault((route.path, span(route, api), route.rule or "none"), []).append(route.method)

@@ -1,4 +1,4 @@
-"""docs/reference/states.md from the transition tables that stand beside the models."""
+"""Generates docs/reference/states.md from the transition tables next to the models."""
 
 from moorage.accelerator.model import binding
 from moorage.accelerator.model import devices as accelerator
@@ -15,7 +15,7 @@ A status changes only as these tables allow. The code checks them at each change
 `moorage.state`. [Server operations](server-operations.md) lists the states that each operation needs and leaves.
 """
 
-#: (title, table, what to know about it)
+#: (title, table, remarks)
 TABLES: list[tuple[str, Transitions, str]] = [
     ("Servers", lifecycle.SERVER_STATES, "The `vm_state` of a server, which operations and an administrator's `os-resetState` change."),
     ("Domains", power.POWER, "The power state of a guest in the hypervisor."),

@@ -1,4 +1,4 @@
-"""Markdown of the generated pages: their first lines, and tables."""
+"""Markdown for the generated pages: their first lines, and tables."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ def heading(title: str, words: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Cells are Markdown; a bar in them is escaped."""
+    """A Markdown table. Cells are Markdown; bars in them are escaped."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n" + "".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
 

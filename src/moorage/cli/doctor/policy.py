@@ -1,4 +1,4 @@
-"""Checks who has access: settings that are easily left open when a rehearsal becomes a service."""
+"""Checks access: settings that are easily left open when a rehearsal becomes a service."""
 
 from collections.abc import Iterator
 from ipaddress import ip_address

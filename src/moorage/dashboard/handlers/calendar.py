@@ -1,4 +1,4 @@
-"""The calendar page: usage, and leases by name, host or project. One or two requests, whatever the cloud's size."""
+"""The calendar page: usage, and leases by name, host or project. One or two requests, even in a large cloud."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -19,7 +19,7 @@ Documents = list[dict[str, Any]]
 
 
 def show_map(page_request: PageRequest) -> Page:
-    """Makes three requests, whatever the number of hosts."""
+    """Makes three requests, even for a large cloud."""
     require_admin(page_request)
     placement, query = page_request.client("placement"), page_request.http.query
     wanted = {name: text for name in _FILTERS if (text := (query.first(name) or "").strip())}

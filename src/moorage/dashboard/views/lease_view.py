@@ -42,7 +42,7 @@ class ReservationSummary:
     what: str
     facts: Sequence[tuple[str, str]]
     status: str
-    amount: int | None  #: editable in the form; None for whole hosts, which have a range
+    amount: int | None  #: editable in the form; None for leases of hosts, which have a range
 
 
 @dataclass(frozen=True, slots=True)
