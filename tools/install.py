@@ -79,7 +79,7 @@ def environment() -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """Pip's settings from this machine's configuration files, under the names of the equivalent environment variables."""
+    """Settings of pip from this machine's configuration files, under the names of the equivalent environment variables."""
     done = subprocess.run([*PIP, "config", "list"], capture_output=True, text=True, check=False)
     pairs = (line.split("=", 1) for line in done.stdout.splitlines() if line.startswith(("global.", "install.")))
     return {f"PIP_{key.partition('.')[2].replace('-', '_').upper()}": ast.literal_eval(value) for key, value in pairs}
