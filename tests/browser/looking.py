@@ -47,7 +47,7 @@ class Lab:
     def cookies_of(self, user: str) -> list[dict[str, object]]:
         """The session of a user, as the sign-in makes it: the page for it has tests of its own."""
         return [
-            {"name": SESSION, "value": self.tokens_of(user).token().text, "domain": "127.0.0.1", "path": "/ui", "httpOnly": True,
+            {"name": SESSION, "value": self.tokens_of(user).current_token().text, "domain": "127.0.0.1", "path": "/ui", "httpOnly": True,
              "sameSite": "Strict"}
         ]  # fmt: skip
 

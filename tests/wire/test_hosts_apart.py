@@ -428,8 +428,8 @@ def test_of_identity_an_agent_is_shown_its_own_token_alone(tmp_path):
     with InProcessPlane(tmp_path, "identity", authenticator=None) as plane:
         registry, way = plane.service("identity").hosts, plane.transport("/identity")
         path = tmp_path / "credential.json"
-        enrol_host(path, A, registry.invite(A)[0], way, plane.clock)
-        registry.invite(B)
+        enrol_host(path, A, registry.invite_host(A)[0], way, plane.clock)
+        registry.invite_host(B)
         headers = dict(HostTokens(path, A, way, plane.clock).headers())
         answers = SimpleNamespace(allowed=set(), refused=set())
         for route in IDENTITY.routes:

@@ -17,7 +17,7 @@ class Transitions(Generic[S]):
     subject: str
     allowed: Mapping[S, frozenset[S]]
 
-    def check(self, before: S, after: S) -> S:
+    def check_transition(self, before: S, after: S) -> S:
         """Returns `after` if it may follow `before`. Raises `Conflict` with the allowed states otherwise."""
         if after in self.allowed.get(before, frozenset()):
             return after

@@ -42,14 +42,14 @@ class Compiler:
         self._names: dict[str, bytes] = {}
         self._compiling = threading.Lock()
 
-    def words(self, statement: Executable, values: Values) -> "DriverStatement":
+    def compile_statement(self, statement: Executable, values: Values) -> "DriverStatement":
         """The compiled statement. It depends on the columns that are written, and on the length of lists for ``IN``."""
         names = tuple(values)
         compiled = self._kept.get(statement, {}).get(names)
         words = compiled.words.get(compiled.places(values)) if compiled is not None else None
-        return words or self._worded(statement, names, values)
+        return words or self._compile(statement, names, values)
 
-    def _worded(self, statement: Executable, names: tuple[str, ...], values: Values) -> "DriverStatement":
+    def _compile(self, statement: Executable, names: tuple[str, ...], values: Values) -> "DriverStatement":
         with self._compiling:  # each name needs a unique number
             kept = self._kept.setdefault(statement, {})
             if names not in kept:
@@ -117,7 +117,7 @@ class DriverStatement:
         conversions = [column.type.dialect_impl(dialect).result_processor(dialect, _FLOAT8) for column in columns]
         self._conversions = [(index, convert) for index, convert in enumerate(conversions) if convert is not None]
 
-    def placed(self, values: Values) -> list[object]:
+    def bind_values(self, values: Values) -> list[object]:
         placed = []
         for name, index, own, convert in self._places:
             value = values.get(name, own)
@@ -126,7 +126,7 @@ class DriverStatement:
             placed.append(value if convert is None else convert(value))
         return placed
 
-    def named(self, rows: Rows) -> Sequence[Any]:
+    def named_rows(self, rows: Rows) -> Sequence[Any]:
         if self._row is None:
             return ()
         return [self._row(*self._converted(row)) for row in rows]

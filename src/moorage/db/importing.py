@@ -62,7 +62,7 @@ class ImportLedger:
         self._findings.add(finding)
         self._noted(finding)
 
-    def count(self, table: str, rows: int = 1) -> None:
+    def count_rows(self, table: str, rows: int = 1) -> None:
         self._taken[table] += rows
         self._progress(table, self._taken[table], self._there[table])
 
@@ -114,7 +114,7 @@ class PeerDatabase:
             f"{self._schema.newest}); use a newer Moorage"
         )
 
-    def counts(self) -> dict[str, int]:
+    def row_counts(self) -> dict[str, int]:
         """{table: number of rows}"""
         return {table.name: self._count(table) for table in self._schema.metadata.tables.values()}
 
@@ -127,10 +127,10 @@ class PeerDatabase:
     def _count(self, table: Table) -> int:
         return int(self._connection.execute(select(func.count()).select_from(table)).scalar_one())
 
-    def _all(self, table: Table) -> list[Row[Any]]:
+    def _all_rows(self, table: Table) -> list[Row[Any]]:
         return list(self._connection.execute(select(table).order_by(table.c.id)).all())
 
-    def _stream(self, statement: Any) -> Iterator[Row[Any]]:
+    def _stream_rows(self, statement: Any) -> Iterator[Row[Any]]:
         yield from self._connection.execute(statement.execution_options(yield_per=FETCH_ROWS))
 
 

@@ -81,7 +81,7 @@ class PreparedDatabase:
                     raise
         raise AssertionError("unreachable")
 
-    def around(self, words: str) -> AbstractContextManager[None]:
+    def statement_context(self, words: str) -> AbstractContextManager[None]:
         """The context manager that a statement runs in; see `wrap_statements`."""
         around = _WRAPPERS.get(self._engine)
         return nullcontext() if around is None else around(words)
@@ -168,11 +168,11 @@ class _Session:
         return self._execute(statement, values or {})
 
     def _execute(self, statement: Executable, values: Values) -> StatementResult:
-        words = self._sql.words(statement, values)
+        words = self._sql.compile_statement(statement, values)
         self._database.statements += 1
-        with self._database.around(words.text):
-            rows, count = self._do(words.text, lambda: self.link.run(words, words.placed(values)))
-        return StatementResult(words.named(rows), count)
+        with self._database.statement_context(words.text):
+            rows, count = self._do(words.text, lambda: self.link.run(words, words.bind_values(values)))
+        return StatementResult(words.named_rows(rows), count)
 
     def commit(self) -> None:
         try:

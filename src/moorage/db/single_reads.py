@@ -96,12 +96,12 @@ class PreparedRead:
         self._processors = self._sql.processors
 
     def __call__(self, **parameters: object) -> Rows:
-        rows = self._asker.run_select(self._sql, self._sql.placed(parameters))
+        rows = self._asker.run_select(self._sql, self._sql.bind_values(parameters))
         return [self._processed(row) for row in rows] if self._processors else rows
 
     def scalar(self, **parameters: object) -> int:
         """The only column of the only row, as an int."""
-        return int(self._asker.run_select(self._sql, self._sql.placed(parameters))[0][0])
+        return int(self._asker.run_select(self._sql, self._sql.bind_values(parameters))[0][0])
 
     def _processed(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         values = list(row)
@@ -135,7 +135,7 @@ class _CompiledSelect:
         #: (index, conversion) of the columns whose values the driver does not convert.
         self.processors = [(index, process) for index, process in enumerate(processors) if process is not None]
 
-    def placed(self, given: Mapping[str, object]) -> list[object]:
+    def bind_values(self, given: Mapping[str, object]) -> list[object]:
         return [given.get(name, fixed) for name, fixed in self._parameters]
 
 

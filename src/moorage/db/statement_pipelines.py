@@ -178,7 +178,7 @@ class StatementPipeline:
                 if lost and commit:
                     raise Unavailable(OUTCOME_UNKNOWN) from error
                 if not (lost and again):
-                    raise self._driver.translated(self._words(commands), error, lost=lost) from error
+                    raise self._driver.translated(self._sql_of(commands), error, lost=lost) from error
             return self.run(commands, begin=begin, commit=commit)
 
         return finish
@@ -195,7 +195,7 @@ class StatementPipeline:
             except self._driver.errors:
                 self.close()
 
-    def _words(self, commands: Sequence[Command]) -> str:
+    def _sql_of(self, commands: Sequence[Command]) -> str:
         return "; ".join(statement.sql_for(dialect_name(self._engine)) for statement, _ in commands)
 
 

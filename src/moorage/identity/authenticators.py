@@ -91,7 +91,7 @@ class HttpBasic:
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         name, password = _basic_credentials(headers.get("authorization", ""))
         accounts = self._identity.accounts()
-        user = accounts.user(name)
+        user = accounts.user_named(name)
         mark = self._mark(name, password, user.fingerprint if user else "")
         now = self._clock.now()
         if user is None or not user.enabled or self._verified.get(mark, now) <= now:

@@ -46,16 +46,16 @@ class RenewedTokens(ABC):
         self._shown = threading.local()
 
     @abstractmethod
-    def _fetch(self) -> Token:
+    def _fetch_token(self) -> Token:
         """Get a new token. Raises `Unauthorized` if identity rejects the login, `Unavailable` if it does not answer."""
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
         """``X-Auth-Token``. With `renew`, a token other than the last one this thread received."""
-        token = self.token(refused=getattr(self._shown, "text", None) if renew else None)
+        token = self.current_token(refused=getattr(self._shown, "text", None) if renew else None)
         self._shown.text = token.text
         return {"x-auth-token": token.text}
 
-    def token(self, *, refused: str | None = None) -> Token:
+    def current_token(self, *, refused: str | None = None) -> Token:
         """The current token. Fetches one if there is none, if it is about to expire, or if it is `refused`.
 
         If the token of several threads is rejected at the same time, they fetch one new token. Raises as `_fetch`.
@@ -66,7 +66,7 @@ class RenewedTokens(ABC):
         with self._lock:
             token = self._token
             if token is None or token.text == refused or self._clock.now() >= token.renew_at:
-                token = self._token = self._fetch()
+                token = self._token = self._fetch_token()
             return token
 
 
@@ -102,7 +102,7 @@ class PasswordTokens(RenewedTokens):
 
     def endpoint(self, service_type: str, interface: str = "public", region: str | None = None) -> str:
         """The URL in the catalogue. Raises `NotFound` with the service types that the catalogue has."""
-        endpoints = self.token().endpoints
+        endpoints = self.current_token().endpoints
         for (kind, offered, at), url in endpoints.items():
             if kind == service_type and offered == interface and region in (None, at):
                 return url
@@ -113,7 +113,7 @@ class PasswordTokens(RenewedTokens):
             code="identity.no_endpoint",
         )
 
-    def _fetch(self) -> Token:
+    def _fetch_token(self) -> Token:
         headers = {"content-type": "application/json", "accept": "application/json"}
         with naming_peer("identity"):
             answer = self._transport.send("POST", "/v3/auth/tokens", headers, self._request)

@@ -165,11 +165,11 @@ class EmbeddedIdentity:
 
         `with_descendants` also revokes the tokens it was exchanged for, unless it came from an exchange itself.
         """
-        self._revocations.add(held.claims, with_descendants=with_descendants)
+        self._revocations.add_revocation(held.claims, with_descendants=with_descendants)
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         """The holder of the token, with the roles of the present users file. Raises `Unauthorized` with the reason."""
-        claims = self._keys.value().read(token, self._clock.now(), grace=grace)
+        claims = self._keys.value().read_claims(token, self._clock.now(), grace=grace)
         if self._revocations.covers(claims):
             raise Unauthorized("the token was revoked", code="identity.token_revoked")
         if claims.user_id.startswith(ID_PREFIX):
@@ -216,7 +216,7 @@ class EmbeddedIdentity:
             audit_id=_url_safe(self._random_bytes(16)),
             chain_id=chain_id,
         )
-        return self._keys.value().sign(claims), AuthenticatedCaller(claims, user, project, host)
+        return self._keys.value().sign_claims(claims), AuthenticatedCaller(claims, user, project, host)
 
 
 def open_or_create_identity(

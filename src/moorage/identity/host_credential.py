@@ -84,19 +84,19 @@ class HostTokens(RenewedTokens):
         self._host = host
         self._transport = transport
 
-    def _fetch(self) -> Token:
+    def _fetch_token(self) -> Token:
         credential = read_credential(self._path, self._host)
         if credential is None:
             raise Unauthorized(f"host {self._host} has no credential: {self._path} is missing", code="identity.host")
         if credential.next_secret:
-            credential, token = self._moved_on(credential)
+            credential, token = self._finish_rotation(credential)
         else:
             token = self._login(credential.secret)
         if self._clock.now() - credential.since >= ROTATION_PERIOD:
             self._rotate(credential)
         return token
 
-    def _moved_on(self, credential: Credential) -> tuple[Credential, Token]:
+    def _finish_rotation(self, credential: Credential) -> tuple[Credential, Token]:
         """Find out whether the service received the next secret of an interrupted rotation."""
         try:
             token = self._login(credential.next_secret)
@@ -136,7 +136,7 @@ class InProcessHostTokens(RenewedTokens):
         self._identity = identity
         self._host = host
 
-    def _fetch(self) -> Token:
+    def _fetch_token(self) -> Token:
         host = self._identity.hosts.hosts().get(self._host)
         if host is None or not host.may_call:
             raise Unauthorized(f"host {self._host} was revoked; restart this process", code="identity.host")

@@ -93,7 +93,7 @@ class HostRegistry:
 
     # ------------------------------------------------------------------------------------- operators
 
-    def invite(self, name: str, lifetime_s: float = DEFAULT_INVITATION_S) -> tuple[str, datetime]:
+    def invite_host(self, name: str, lifetime_s: float = DEFAULT_INVITATION_S) -> tuple[str, datetime]:
         """Returns (one-time token, its expiry). Replaces an unused token; an existing credential stays valid until the token
         is used. Raises `Invalid` for an invalid host name, `Conflict` for one too similar to another host's.
         """
@@ -110,7 +110,7 @@ class HostRegistry:
         self._change(change)
         return token, expires_at
 
-    def revoke(self, name: str) -> None:
+    def revoke_host(self, name: str) -> None:
         """Raises `NotFound`, and `Conflict` for a host whose process could issue itself a new token."""
 
         def change(hosts: dict[str, HostIdentity]) -> None:
@@ -129,7 +129,7 @@ class HostRegistry:
 
     # ------------------------------------------------------------------------------------- hosts
 
-    def enrol(self, name: str, token: str, secret_digest: str) -> None:
+    def enrol_host(self, name: str, token: str, secret_digest: str) -> None:
         """Exchange a one-time token for a credential. May be repeated, since the response may have been lost.
 
         Raises `Unauthorized`, identical for every cause.
@@ -182,7 +182,7 @@ class HostRegistry:
         self._change(change)
         return self.hosts()[name]
 
-    def rotate(self, name: str, secret: str, next_digest: str) -> None:
+    def rotate_secret(self, name: str, secret: str, next_digest: str) -> None:
         """Make the secret with `next_digest` valid beside the present one. A repetition replaces the next secret.
 
         Raises `Unauthorized`, as `check_secret`.

@@ -50,10 +50,10 @@ class Accounts:
     projects: Mapping[str, Project]
     bcrypt_rounds: int = 10  #: of most passwords
 
-    def user(self, name: str) -> User | None:
+    def user_named(self, name: str) -> User | None:
         return next((user for user in self.users.values() if user.name == name), None)
 
-    def project(self, name: str) -> Project | None:
+    def project_named(self, name: str) -> Project | None:
         return next((project for project in self.projects.values() if project.name == name), None)
 
     def projects_of(self, user: User) -> list[Project]:

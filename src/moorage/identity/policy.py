@@ -69,7 +69,7 @@ class RuleTable:
     def allows(self, rule: str, caller: Caller) -> bool:
         return rule in self.rules and self.rules[rule](caller)
 
-    def refusal(self, rule: str) -> str:
+    def refusal_message(self, rule: str) -> str:
         return self.refusal_text.format(rule=rule)
 
     def also_allowing(self, rule: Rule) -> "RuleTable":

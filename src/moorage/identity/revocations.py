@@ -80,7 +80,7 @@ class Revocations:
             or int(claims.issued_at.timestamp()) < revoked.users.get(claims.user_id, 0)
         )
 
-    def add(self, claims: Claims, *, with_descendants: bool) -> None:
+    def add_revocation(self, claims: Claims, *, with_descendants: bool) -> None:
         """Revoke a token. Durable and visible in this process when this returns. A repetition is harmless."""
         until = claims.expires_at + SERVICE_TOKEN_GRACE + LEEWAY
         kind = "chain" if with_descendants else "token"

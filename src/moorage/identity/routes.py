@@ -23,7 +23,7 @@ def keystone_error(problem: Problem) -> Response:
     return Response(problem.status, body, headers | {"vary": "X-Auth-Token"})
 
 
-def _worded(error: Any) -> str:
+def _schema_error_message(error: Any) -> str:
     """Names the invalid field. Quotes the validator only for a missing field: other messages may contain a password."""
     place = "/".join(map(str, error.absolute_path)) or "the body"
     return f"Invalid input at {place}" + (f": {error.message}" if error.validator == "required" else "")
@@ -57,19 +57,19 @@ _HOST = "/moorage/v1/hosts/{host}"
 API: ServiceApi[IdentityService] = ServiceApi(
     name="identity",
     error_shape=keystone_error,
-    schema_error_message=_worded,
+    schema_error_message=_schema_error_message,
     routes=(
         Route("GET", "/", list_versions, None, reads="none"),
         Route("GET", "/v3", show_version, None, reads="none"),
         Route("GET", "/v3/", show_version, None, reads="none"),
-        Route("POST", "/v3/auth/tokens", tokens.create, None, schema=LOGIN),
-        Route("GET", "/v3/auth/tokens", tokens.show, "identity:validate_token"),
-        Route("HEAD", "/v3/auth/tokens", tokens.check, "identity:check_token"),
-        Route("DELETE", "/v3/auth/tokens", tokens.revoke, "identity:revoke_token"),
-        Route("GET", "/v3/auth/catalog", tokens.catalog, "identity:get_auth_catalog"),
-        Route("GET", "/v3/auth/projects", tokens.projects, "identity:get_auth_projects"),
-        Route("GET", "/v3/auth/domains", tokens.domains, "identity:get_auth_domains"),
-        Route("GET", "/v3/auth/system", tokens.system, "identity:get_auth_system"),
+        Route("POST", "/v3/auth/tokens", tokens.create_token, None, schema=LOGIN),
+        Route("GET", "/v3/auth/tokens", tokens.show_token, "identity:validate_token"),
+        Route("HEAD", "/v3/auth/tokens", tokens.check_token, "identity:check_token"),
+        Route("DELETE", "/v3/auth/tokens", tokens.revoke_token, "identity:revoke_token"),
+        Route("GET", "/v3/auth/catalog", tokens.show_catalog, "identity:get_auth_catalog"),
+        Route("GET", "/v3/auth/projects", tokens.list_auth_projects, "identity:get_auth_projects"),
+        Route("GET", "/v3/auth/domains", tokens.list_auth_domains, "identity:get_auth_domains"),
+        Route("GET", "/v3/auth/system", tokens.list_system_roles, "identity:get_auth_system"),
         Route("GET", "/v3/projects", accounts.list_projects, "identity:list_projects"),
         Route("GET", "/v3/projects/{project_id}", accounts.show_project, "identity:get_project"),
         Route("GET", "/v3/users", accounts.list_users, "identity:list_users"),
@@ -81,13 +81,13 @@ API: ServiceApi[IdentityService] = ServiceApi(
         Route("GET", "/v3/roles/{role_id}", accounts.show_role, "identity:get_role"),
         Route("GET", "/v3/domains", accounts.list_domains, "identity:list_domains"),
         Route("GET", "/v3/domains/{domain_id}", accounts.show_domain, "identity:get_domain"),
-        Route("GET", "/moorage/v1/hosts", hosts.index, HOSTS_RULE),
-        Route("DELETE", _HOST, hosts.revoke, HOSTS_RULE),
-        Route("POST", f"{_HOST}/enrolment", hosts.invite, HOSTS_RULE, schema=host_schemas.INVITE),
+        Route("GET", "/moorage/v1/hosts", hosts.list_hosts, HOSTS_RULE),
+        Route("DELETE", _HOST, hosts.revoke_host, HOSTS_RULE),
+        Route("POST", f"{_HOST}/enrolment", hosts.invite_host, HOSTS_RULE, schema=host_schemas.INVITE),
         # Public, like a login: the body authenticates the caller.
-        Route("POST", f"{_HOST}/credential", hosts.enrol, None, schema=host_schemas.ENROL),
-        Route("PUT", f"{_HOST}/credential", hosts.rotate, None, schema=host_schemas.ROTATE),
-        Route("POST", f"{_HOST}/tokens", hosts.log_in, None, schema=host_schemas.HOST_LOGIN, effect="routine"),
+        Route("POST", f"{_HOST}/credential", hosts.enrol_host, None, schema=host_schemas.ENROL),
+        Route("PUT", f"{_HOST}/credential", hosts.rotate_secret, None, schema=host_schemas.ROTATE),
+        Route("POST", f"{_HOST}/tokens", hosts.log_in_host, None, schema=host_schemas.HOST_LOGIN, effect="routine"),
     ),
 )
 

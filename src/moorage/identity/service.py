@@ -141,10 +141,10 @@ class IdentityService:
         user = accounts.users.get(caller.user_id)
         return accounts.projects_of(user) if user else []
 
-    def projects(self, name: str | None) -> list[Project]:
+    def list_projects(self, name: str | None) -> list[Project]:
         return [row for row in self._identity.accounts().projects.values() if name in (None, row.name)]
 
-    def project(self, caller: Caller, project_id: str, *, privileged: bool) -> Project:
+    def get_project(self, caller: Caller, project_id: str, *, privileged: bool) -> Project:
         """The project. Raises `NotFound` for other users' projects unless the caller is `privileged`."""
         project = self._identity.accounts().projects.get(project_id)
         if project is None or not (privileged or project in self.own_projects(caller)):
@@ -152,12 +152,12 @@ class IdentityService:
         return project
 
     def projects_of(self, caller: Caller, user_id: str, *, privileged: bool) -> list[Project]:
-        return self._identity.accounts().projects_of(self.user(caller, user_id, privileged=privileged))
+        return self._identity.accounts().projects_of(self.get_user(caller, user_id, privileged=privileged))
 
-    def users(self, name: str | None) -> list[User]:
+    def list_users(self, name: str | None) -> list[User]:
         return [row for row in self._identity.accounts().users.values() if name in (None, row.name)]
 
-    def user(self, caller: Caller, user_id: str, *, privileged: bool) -> User:
+    def get_user(self, caller: Caller, user_id: str, *, privileged: bool) -> User:
         user = self._identity.accounts().users.get(user_id)
         if user is None or not (privileged or user.id == caller.user_id):
             raise NotFound(f"Could not find user: {user_id}.")
@@ -170,7 +170,7 @@ class IdentityService:
         user = self._identity.accounts().users.get(user_id)
         self._identity.change_password(user, original, new, named=user_id, address=address)
 
-    def roles(self, name: str | None) -> Sequence[str]:
+    def list_roles(self, name: str | None) -> Sequence[str]:
         """Upstream's roles and the roles in the users file."""
         held = {
             role for user in self._identity.accounts().users.values() for roles in user.roles.values() for role in roles
@@ -189,7 +189,7 @@ class IdentityService:
         accounts = self._identity.accounts()
         if wanted.id is not None:
             return accounts.users.get(wanted.id)
-        return accounts.user(wanted.name or "") if wanted.domain.is_ours else None
+        return accounts.user_named(wanted.name or "") if wanted.domain.is_ours else None
 
     def _wanted_project(self, login: Login, user: User) -> Project | None:
         """The project to scope the token to. As in Keystone, a login without a scope gets the user's default project, and no
@@ -202,7 +202,7 @@ class IdentityService:
         if wanted.id is not None:
             project = accounts.projects.get(wanted.id)
         else:
-            project = accounts.project(wanted.name or "") if wanted.domain.is_ours else None
+            project = accounts.project_named(wanted.name or "") if wanted.domain.is_ours else None
         if project is None:
             raise Unauthorized(f"{user.name} has no role in this project", code="identity.no_role")
         return project

@@ -55,7 +55,7 @@ class TokenSigner:
         self._key = key
         self._others = tuple(others)
 
-    def sign(self, claims: Claims) -> str:
+    def sign_claims(self, claims: Claims) -> str:
         body: dict[str, object] = {
             "a": claims.audit_id,
             "e": int(claims.expires_at.timestamp()),
@@ -70,7 +70,7 @@ class TokenSigner:
         signed = f"{PREFIX}.{_encode(orjson.dumps(body))}"
         return f"{signed}.{_encode(_mac(self._key, signed))}"
 
-    def read(self, token: str, now: datetime, *, grace: timedelta = timedelta(0)) -> Claims:
+    def read_claims(self, token: str, now: datetime, *, grace: timedelta = timedelta(0)) -> Claims:
         """The claims of a token of ours that has not expired (for longer than `grace`). Raises `Unauthorized`."""
         if len(token) > MAX_TOKEN_LENGTH or token.count(".") != 2 or not token.startswith(f"{PREFIX}."):
             raise Unauthorized("token not issued by this service", code="identity.token_unknown")

@@ -92,7 +92,7 @@ def update_image(request: Request[ImageService], image_id: str) -> Response:
         raise TooLarge(f"a patch has {_MAX_PATCH_BYTES} bytes at most")
     operations = document.decode_patch(decode_json(raw))
     image = request.service.change(
-        request.caller, image_id, operations, lambda wanted: IMAGE.check(wanted, schema_error_text), request.allowed
+        request.caller, image_id, operations, lambda wanted: IMAGE.validate(wanted, schema_error_text), request.allowed
     )
     return Response(body=image_document(image))
 

@@ -98,17 +98,17 @@ class Image:
 
 def begin_upload(image: Image, upload_id: str, now: datetime) -> Image:
     """Raises `Conflict` where the data is there or somebody else is uploading it."""
-    status = TRANSITIONS.check(image.status, ImageStatus.SAVING)
+    status = TRANSITIONS.check_transition(image.status, ImageStatus.SAVING)
     return dataclasses.replace(image, status=status, upload_id=upload_id, updated_at=now)
 
 
 def finish_upload(image: Image, *, size_bytes: int, md5: str, sha512: str, now: datetime) -> Image:
-    status = TRANSITIONS.check(image.status, ImageStatus.ACTIVE)
+    status = TRANSITIONS.check_transition(image.status, ImageStatus.ACTIVE)
     return dataclasses.replace(
         image, status=status, upload_id=None, size_bytes=size_bytes, md5=md5, sha512=sha512, updated_at=now
     )
 
 
 def abandon_upload(image: Image, now: datetime) -> Image:
-    status = TRANSITIONS.check(image.status, ImageStatus.QUEUED)
+    status = TRANSITIONS.check_transition(image.status, ImageStatus.QUEUED)
     return dataclasses.replace(image, status=status, upload_id=None, updated_at=now)

@@ -129,7 +129,7 @@ class ImageService:
                 return image
             if image.status not in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
                 raise Forbidden(f"Not allowed to {'re' if active else 'de'}activate image in status '{image.status}'")
-            status = TRANSITIONS.check(image.status, wanted)
+            status = TRANSITIONS.check_transition(image.status, wanted)
             return dataclasses.replace(image, status=status, updated_at=self._clock.now())
 
         self._directory.change(image_id, decide)

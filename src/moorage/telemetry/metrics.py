@@ -125,7 +125,7 @@ class Metrics:
         else:
             self._failed.labels(task).inc()
 
-    def exposition(self) -> bytes:
+    def render(self) -> bytes:
         return generate_latest(self.registry)
 
     def _families(self) -> Iterator[HistogramMetricFamily | GaugeMetricFamily]:

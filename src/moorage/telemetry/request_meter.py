@@ -24,13 +24,13 @@ class RequestMeter:
         #: {(method, route, status): [count per bucket..., count beyond, seconds in all]}
         self._cells: dict[tuple[str, str, int], list[float]] = {}
 
-    def begin(self) -> float:
+    def begin_request(self) -> float:
         """Start a request. Returns the value to pass to `end`."""
         with self._lock:
             self.in_flight += 1
         return perf_counter()
 
-    def end(self, began: float, method: str, route: str, status: int) -> None:
+    def end_request(self, began: float, method: str, route: str, status: int) -> None:
         """`route` is the path template, never the path."""
         seconds = perf_counter() - began
         key = (method, route, status)

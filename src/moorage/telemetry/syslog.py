@@ -49,7 +49,7 @@ class SyslogSink:
     def start(self) -> None:
         """Does nothing: the daemon may start later."""
 
-    def write(self, line: bytes) -> None:
+    def write_line(self, line: bytes) -> None:
         """Raises `OSError` if the daemon is down or does not keep up."""
         if self._socket is None:
             if monotonic() < self._retry_at:

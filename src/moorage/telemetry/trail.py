@@ -51,7 +51,7 @@ class TrailSink(Protocol):
         """Raises `StartError` if the sink cannot be used."""
         ...
 
-    def write(self, line: bytes) -> None:
+    def write_line(self, line: bytes) -> None:
         """`line` ends with a newline. Raises `OSError` if it cannot be written."""
         ...
 
@@ -90,13 +90,13 @@ class Trail:
         self._numbers = itertools.count(1)
         self._failing: set[str] = set()
 
-    def write(self, entry: Entry) -> bool:
+    def write_entry(self, entry: Entry) -> bool:
         """Write the entry to all sinks; returns whether all of them succeeded."""
         line = self._line(entry)
         is_kept = True
         for sink in self._sinks:
             try:
-                sink.write(line)
+                sink.write_line(line)
             except OSError as error:
                 is_kept = False
                 self._failed(sink.name, error)
@@ -108,7 +108,7 @@ class Trail:
 
     def write_before_change(self, entry: Entry) -> None:
         """Write the entry before a change, if `required`. If it raises `Unavailable`, the change must not be made."""
-        if not self.write(entry):
+        if not self.write_entry(entry):
             raise Unavailable(
                 "nothing can be changed while the audit trail cannot be written ([trail] required); see the log of this "
                 "service for the reason",
@@ -222,7 +222,7 @@ class TrailFile:
                 f"[trail] path: {self.path} cannot be written: choose another path, or let this user write it"
             )
 
-    def write(self, line: bytes) -> None:
+    def write_line(self, line: bytes) -> None:
         with self._lock:
             try:
                 self._unseen_bytes += len(line)

@@ -90,7 +90,7 @@ class TrailReader:
                 for line in file:
                     yield from self._entries(line)
 
-    def follow(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Any]]:
+    def follow_entries(self, *, sleep: Callable[[float], None], from_now: bool) -> Iterator[dict[str, Any]]:
         """Never ends: yields the existing entries (unless `from_now`), then new ones."""
         tails: dict[tuple[int, int], _Tail] = {}
         is_first = True

@@ -32,14 +32,14 @@ class Admissions:
     def __init__(self) -> None:
         self._services: dict[str, _Service] = {}
 
-    def add(self, prefix: str, api: ServiceApi[Any], identify: Identify) -> None:
+    def add_service(self, prefix: str, api: ServiceApi[Any], identify: Identify) -> None:
         """`identify` returns the caller of the request with a given WSGI environment; raises `MoorageError`."""
         self._services[prefix] = _Service(api, identify)
 
     def __call__(self, environ: Mapping[str, Any]) -> BodyIntake:
         prefix, _, path = environ["PATH_INFO"][1:].partition("/")
         service = self._services.get(f"/{prefix}")
-        return BodyIntake() if service is None else service.intake(environ, f"/{path}")
+        return BodyIntake() if service is None else service.body_intake(environ, f"/{path}")
 
     def is_urgent(self, target: str) -> bool:
         return _URGENT_TARGET.match(target) is not None
@@ -51,7 +51,7 @@ class _Service:
         self._identify = identify
         self._routes = [(route.method, _pattern(route.path), route) for route in api.routes]
 
-    def intake(self, environ: Mapping[str, Any], path: str) -> BodyIntake:
+    def body_intake(self, environ: Mapping[str, Any], path: str) -> BodyIntake:
         route = self._route(environ["REQUEST_METHOD"], path)
         if route is None or route.reads == "none":
             return BodyIntake()

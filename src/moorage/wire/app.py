@@ -159,7 +159,7 @@ class _RequestMiddleware(Generic[S]):
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         context = req.context
         around = _app_context(req)
-        context.began = around.requests.begin()
+        context.began = around.requests.begin_request()
         context.headers = headers = Headers(req.env)
         context.request_id = around.ids.request_id()
         request_context.set((self._api.name, context.request_id))
@@ -201,7 +201,9 @@ class _RequestMiddleware(Generic[S]):
         if req.context.change is not None:
             _write_entry_after(req, req.context.change, resp.status_code)
         method = req.method if req.method in _METHODS else "OTHER"
-        _app_context(req).requests.end(req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code)
+        _app_context(req).requests.end_request(
+            req.context.began, method, req.uri_template or NO_ROUTE, resp.status_code
+        )
 
 
 _METHODS = frozenset(falcon.constants.COMBINED_METHODS)
@@ -218,7 +220,7 @@ def _write_entry_after(req: falcon.Request, change: AuditedChange, status: int) 
     """Write the entry with the outcome."""
     trail = _app_context(req).trail
     if trail is not None and (status >= 400 or trail.agents or not change.kind.is_routine):
-        trail.write(_audit_entry(req, trail, change, status))
+        trail.write_entry(_audit_entry(req, trail, change, status))
 
 
 def _audit_entry(req: falcon.Request, trail: Trail, change: AuditedChange, status: int | None) -> dict[str, Any]:
@@ -291,7 +293,7 @@ def _decode_request(
     if route.reads == "json" and req.method in ("POST", "PUT", "PATCH"):
         raw = _read_body(api, req, wanted=route.schema is not None)
     if route.rule is not None and not around.policy.allows(route.rule, caller):
-        raise e.Forbidden(around.policy.refusal(route.rule), rule=route.rule)
+        raise e.Forbidden(around.policy.refusal_message(route.rule), rule=route.rule)
     if raw or (api.strict and route.schema is not None):
         document = decode_json(raw)
     change: AuditedChange | None = req.context.change
@@ -319,7 +321,7 @@ def _decode_request(
         route.schema.for_version(req.context.version) if isinstance(route.schema, VersionedSchema) else route.schema
     )
     if isinstance(schema, Schema):
-        schema.check(document, api.schema_error_message)
+        schema.validate(document, api.schema_error_message)
     return request
 
 

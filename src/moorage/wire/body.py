@@ -39,14 +39,14 @@ class Schema:
     def _compiled(self) -> Any:
         return jsonschema_rs.validator_for(dict(self.document), validate_formats=True, formats=self._formats)
 
-    def check(self, instance: Any, word: Callable[[Any], str]) -> None:
+    def validate(self, instance: Any, word: Callable[[Any], str]) -> None:
         """Raises `Invalid` with the message that `word` makes of the ``jsonschema.ValidationError``."""
         if self._compiled.is_valid(instance):
             return
         import jsonschema  # the import takes 80 ms: the first invalid request pays for it, not every start
 
         if (size := _size(instance)) > _MAX_PRINTED_SIZE:
-            raise Invalid(word(self._brief(instance, size)), code=self._code)
+            raise Invalid(word(self._brief_error(instance, size)), code=self._code)
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
@@ -57,7 +57,7 @@ class Schema:
         if error is not None:
             raise Invalid(word(error), code=self._code)
 
-    def _brief(self, instance: Any, size: int) -> Any:
+    def _brief_error(self, instance: Any, size: int) -> Any:
         """A ``jsonschema.ValidationError`` without the instance.
 
         Upstream's message prints the whole instance: for 10 MB this took 16 s and made a response of 30 MB. Finding the

@@ -132,7 +132,7 @@ class ServiceClient:
         answer = self._send(method, target, self._headers(version, headers, body), body, may_repeat)
         if 200 <= answer.status < 300 or answer.status in accept:
             return answer
-        raise self._refusal(method, path, answer)
+        raise self._response_error(method, path, answer)
 
     def paged_rows(
         self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
@@ -167,7 +167,7 @@ class ServiceClient:
         with naming_peer(self._service_type):
             answer = self._transport.send(method, path, headers, chunks)
         if not 200 <= answer.status < 300:
-            raise self._refusal(method, path, answer)
+            raise self._response_error(method, path, answer)
 
     @contextmanager
     def download(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[Iterator[bytes]]:
@@ -184,7 +184,7 @@ class ServiceClient:
                     return
                 answer = ClientResponse(status, answer_headers, b"".join(chunks))
                 if status != 401 or renew:
-                    raise self._refusal("GET", path, answer)
+                    raise self._response_error("GET", path, answer)
 
     def _send(
         self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool
@@ -218,7 +218,7 @@ class ServiceClient:
             headers["x-openstack-request-id"] = request_id
         return headers | dict(extra or {})
 
-    def _refusal(self, method: str, path: str, answer: ClientResponse) -> NotFound | RemoteError | Unavailable:
+    def _response_error(self, method: str, path: str, answer: ClientResponse) -> NotFound | RemoteError | Unavailable:
         message, code = error_of_response(answer)
         where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
         if answer.status == 404:

@@ -38,7 +38,7 @@ class CrossOrigin:
                 return app(environ, start_response)
 
             def start(status: str, headers: Headers, *exc_info: Any) -> Any:
-                return start_response(status, _readable(origin, headers), *exc_info)
+                return start_response(status, _with_cors_headers(origin, headers), *exc_info)
 
             return app(environ, start)
 
@@ -54,24 +54,24 @@ class CrossOrigin:
             return []
         allowed = [
             ("vary", "Origin"),
-            *_allowed(origin),
+            *_allow_headers(origin),
             ("access-control-max-age", str(_MAX_AGE_S)),
             ("access-control-allow-methods", method),
         ]
         return allowed + ([("access-control-allow-headers", ",".join(wanted))] if wanted else [])
 
 
-def _allowed(origin: str) -> Headers:
+def _allow_headers(origin: str) -> Headers:
     return [("access-control-allow-origin", origin), ("access-control-allow-credentials", "true")]
 
 
-def _readable(origin: str, headers: Headers) -> Headers:
+def _with_cors_headers(origin: str, headers: Headers) -> Headers:
     """`headers` of a response for a page of `origin`; ``Vary: Origin`` keeps caches from giving it to another origin."""
     varying = [value for name, value in headers if name.lower() == "vary"]
     others = [(name, value) for name, value in headers if name.lower() != "vary"]
     return [
         *others,
         ("vary", ",".join([*varying, "Origin"])),
-        *_allowed(origin),
+        *_allow_headers(origin),
         ("access-control-expose-headers", _EXPOSED),
     ]

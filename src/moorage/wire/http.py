@@ -166,6 +166,6 @@ class Policy(Protocol):
 
     def allows(self, rule: str, caller: Caller) -> bool: ...
 
-    def refusal(self, rule: str) -> str:
+    def refusal_message(self, rule: str) -> str:
         """Upstream's message for a rejection by `rule`."""
         ...

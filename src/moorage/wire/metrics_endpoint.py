@@ -17,15 +17,15 @@ def metrics_app(metrics: Metrics, *, beyond_loopback: bool) -> WsgiApp:
 
     def scrape(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         if environ.get("PATH_INFO") not in ("", "/"):
-            return _text(start_response, "404 Not Found", b"metrics are at /metrics\n")
+            return _text_response(start_response, "404 Not Found", b"metrics are at /metrics\n")
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _text(start_response, "405 Method Not Allowed", b"metrics are read with GET\n")
+            return _text_response(start_response, "405 Method Not Allowed", b"metrics are read with GET\n")
         if not (beyond_loopback or _is_local(environ)):
             message = (
                 b"metrics are served to this machine only; set [server] metrics = everywhere to serve them to others\n"
             )
-            return _text(start_response, "403 Forbidden", message)
-        return _text(start_response, "200 OK", metrics.exposition(), CONTENT_TYPE)
+            return _text_response(start_response, "403 Forbidden", message)
+        return _text_response(start_response, "200 OK", metrics.render(), CONTENT_TYPE)
 
     return scrape
 
@@ -40,7 +40,7 @@ def _is_local(environ: dict[str, Any]) -> bool:
         return False
 
 
-def _text(
+def _text_response(
     start_response: Callable[..., Any], status: str, body: bytes, content_type: str = "text/plain; charset=utf-8"
 ) -> list[bytes]:
     start_response(status, [("content-type", content_type), ("content-length", str(len(body)))])

@@ -63,7 +63,7 @@ class VersionRange:
         Raises `Invalid` for malformed text and `NotAcceptable` for a version outside the range. A header for another
         service is ignored; of several for this service the last one counts.
         """
-        wanted = self._wanted(header)
+        wanted = self._requested(header)
         if wanted is None:
             wanted = legacy
         if wanted is None:
@@ -103,7 +103,7 @@ class VersionRange:
             headers["openstack-api-maximum-version"] = str(self.maximum)
         return headers
 
-    def _wanted(self, header: str | None) -> str | None:
+    def _requested(self, header: str | None) -> str | None:
         wanted = None
         for part in (header or "").split(","):
             words = part.split()

@@ -51,7 +51,7 @@ class TracedTransport:
             return self._inner.send(method, path, {**headers, HEADER: _UNSAMPLED}, body)
         about = {"http.request.method": method, "moorage.peer": self._service}
         with self._tracer.span(f"{method} {self._service}", "client", None, about) as span:
-            answer = self._inner.send(method, path, self._named(headers), body)
+            answer = self._inner.send(method, path, self._with_traceparent(headers), body)
             span.set_attributes(http__response__status_code=answer.status)
             if answer.status >= 500:
                 span.set_error(f"answered {answer.status}")
@@ -61,8 +61,8 @@ class TracedTransport:
     def stream(
         self, method: str, path: str, headers: Mapping[str, str]
     ) -> Iterator[tuple[int, Mapping[str, str], Iterator[bytes]]]:
-        with self._inner.stream(method, path, self._named(headers)) as answer:
+        with self._inner.stream(method, path, self._with_traceparent(headers)) as answer:
             yield answer
 
-    def _named(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _with_traceparent(self, headers: Mapping[str, str]) -> dict[str, str]:
         return {**headers, HEADER: self._tracer.traceparent() or _UNSAMPLED}

@@ -130,7 +130,7 @@ class InProcessTransport:
 
         # The application runs in this thread: restore our request ids afterwards, for our own log lines.
         context, given, caller = request_context.get(), global_request.get(), caller_context.get()
-        chunks = self._app(self._request(method, path, headers, body), start_response)
+        chunks = self._app(self._environ_of(method, path, headers, body), start_response)
         try:
             iterator = iter(chunks)
             status, answer_headers = started[0]
@@ -143,7 +143,7 @@ class InProcessTransport:
             global_request.set(given)
             caller_context.set(caller)
 
-    def _request(
+    def _environ_of(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None
     ) -> dict[str, Any]:
         raw_path, _, query = path.partition("?")

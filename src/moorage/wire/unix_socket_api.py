@@ -38,7 +38,7 @@ class _AllowEverything:
     def allows(self, rule: str, caller: Caller) -> bool:
         return True
 
-    def refusal(self, rule: str) -> str:
+    def refusal_message(self, rule: str) -> str:
         return f"{rule} is not allowed"
 
 

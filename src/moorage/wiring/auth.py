@@ -151,7 +151,7 @@ def _user_of(parts: Components, host: str) -> TokenSource:
 
     def refuse_rights() -> None:
         try:
-            held = tokens.token().roles & {"admin", "service"}
+            held = tokens.current_token().roles & {"admin", "service"}
         except MoorageError:
             return  # the agent waits for Keystone and logs it
         if held:

@@ -191,7 +191,7 @@ class Components:
             trail=self.trail,
         )
         app = build_app(api, service, around)
-        self.plane.admission.add(f"/{prefix}", api, self.identify or _by(self.authenticator))
+        self.plane.admission.add_service(f"/{prefix}", api, self.identify or _by(self.authenticator))
         self.plane.built[prefix] = service
         self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
 

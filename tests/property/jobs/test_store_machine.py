@@ -70,7 +70,7 @@ class JobsMachine(RuleBasedStateMachine):
         return not any(other.state is JobState.CLAIMED or self.rows.index(other) < place for other in others)
 
     def change(self, row, **changes):
-        TRANSITIONS.check(row.state, changes.get("state", row.state))
+        TRANSITIONS.check_transition(row.state, changes.get("state", row.state))
         self.rows[self.rows.index(row)] = replace(row, **changes)
 
     def find(self, name):

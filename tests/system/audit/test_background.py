@@ -139,7 +139,7 @@ def test_reading_by_tree_gives_the_same_picture_of_accelerators_in_use(tmp_path)
 def test_on_a_plane_it_shows_and_wakes(tmp_path):
     with VirtualPlane(tmp_path, START, audit={"period_s": PERIOD_S}) as plane:
         plane.run_until(START + timedelta(hours=1))
-        clean = plane.plane.metrics.exposition().decode()
+        clean = plane.plane.metrics.render().decode()
         assert 'moorage_audit_findings{kind="unknown consumer"} 0.0' in clean
         host = next(
             row
@@ -155,7 +155,7 @@ def test_on_a_plane_it_shows_and_wakes(tmp_path):
         }
         plane.placement.request("PUT", "/allocations/00000001-0000-4000-8000-000000000000", json=body)
         plane.run_until(START + timedelta(hours=2))
-        found = plane.plane.metrics.exposition().decode()
+        found = plane.plane.metrics.render().decode()
         assert 'moorage_audit_findings{kind="unknown consumer"} 1.0' in found
     began = START.timestamp()
     for alert, before, after in (("MoorageAuditFindings", [clean], [clean, found]),):

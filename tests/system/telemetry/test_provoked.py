@@ -32,7 +32,7 @@ def plane(tmp_path):
 
 
 def scrape(plane):
-    return plane.plane.metrics.exposition().decode()
+    return plane.plane.metrics.render().decode()
 
 
 def woken(alert, before, after, directory, *, began=0.0):
@@ -154,12 +154,12 @@ def test_a_task_that_does_not_come_back(tmp_path):
     def run_ended(done):
         metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded, due=done.due.timestamp())
 
-    before = metrics.exposition().decode()
+    before = metrics.render().decode()
     threads = TaskThreads(clock, wakeups, run_ended)
     threads.start([Stuck()])
     try:
         assert stuck.wait(60)
-        after = metrics.exposition().decode()
+        after = metrics.render().decode()
     finally:
         let_go.set()
         threads.stop()
@@ -178,16 +178,16 @@ def test_a_task_that_fails_each_time(tmp_path):
 
     metrics, clock = Metrics(), VirtualClock(START)
     metrics.count_task_run("broken", clock.now().timestamp(), succeeded=False)  # once is no trouble
-    before = metrics.exposition().decode()
+    before = metrics.render().decode()
     for _ in range(30):
         done = run_task(Broken(), clock)
         metrics.count_task_run(done.task, clock.now().timestamp(), succeeded=done.succeeded)
-    woken("MoorageDutyFails", before, metrics.exposition().decode(), tmp_path)
+    woken("MoorageDutyFails", before, metrics.render().decode(), tmp_path)
 
 
 def test_a_broker_that_is_not_there(tmp_path):
     metrics = Metrics()
-    before = metrics.exposition().decode()
+    before = metrics.render().decode()
     lost = threading.Event()
 
     def interrupted(role):
@@ -200,7 +200,7 @@ def test_a_broker_that_is_not_there(tmp_path):
     try:
         assert lost.wait(60)
         until(lambda: metrics.registry.get_sample_value("moorage_hints_interruptions_total", {"role": "listener"}))
-        after = metrics.exposition().decode()
+        after = metrics.render().decode()
     finally:
         hints.close()
     woken("MoorageHintsLost", before, after, tmp_path)

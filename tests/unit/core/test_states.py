@@ -16,24 +16,24 @@ BOAT = transition_table("a boat", {Boat.MOORED: [Boat.SAILING], Boat.SAILING: [B
 
 
 def test_an_allowed_transition_gives_the_state_after():
-    assert BOAT.check(Boat.MOORED, Boat.SAILING) is Boat.SAILING
+    assert BOAT.check_transition(Boat.MOORED, Boat.SAILING) is Boat.SAILING
 
 
 def test_a_forbidden_transition_names_what_could_follow():
     with pytest.raises(Conflict) as caught:
-        BOAT.check(Boat.MOORED, Boat.SUNK)
+        BOAT.check_transition(Boat.MOORED, Boat.SUNK)
     assert caught.value.message == "a boat cannot go from moored to sunk; after moored there may be sailing"
     assert caught.value.error_code == "moorage.state"
 
 
 def test_after_a_final_state_there_is_nothing():
     with pytest.raises(Conflict, match="after sunk there may be nothing"):
-        BOAT.check(Boat.SUNK, Boat.MOORED)
+        BOAT.check_transition(Boat.SUNK, Boat.MOORED)
 
 
 def test_to_stay_is_a_transition_too():
     with pytest.raises(Conflict):
-        BOAT.check(Boat.MOORED, Boat.MOORED)
+        BOAT.check_transition(Boat.MOORED, Boat.MOORED)
 
 
 def test_the_states_before_one_are_what_an_update_names():

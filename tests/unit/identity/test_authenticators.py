@@ -34,8 +34,8 @@ def identity(state, clock, ids):
 def token(identity, state):
     def make(name, project=None):
         accounts = identity.accounts()
-        user = accounts.user(name)
-        where = accounts.project(project) if project else accounts.default_project(user)
+        user = accounts.user_named(name)
+        where = accounts.project_named(project) if project else accounts.default_project(user)
         return identity.issue_token(user, where, ("password",))[0]
 
     return make

@@ -30,7 +30,7 @@ def edit(state, change):
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
+    user = identity.check_password(accounts.user_named(name), first_credentials(state, name)[0], named=name, address="")
     return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 
@@ -99,7 +99,7 @@ def test_a_users_file_elsewhere_is_used_and_not_touched(state, tmp_path, clock):
     elsewhere.chmod(0o600)
     text = elsewhere.read_text()
     identity = start(tmp_path / "other", clock, users_file=elsewhere)
-    assert identity.accounts().project("play")
+    assert identity.accounts().project_named("play")
     assert elsewhere.read_text() == text
     assert not (tmp_path / "other/credentials.json").exists()
     with pytest.raises(StartError, match="no password of moorage"):

@@ -57,7 +57,7 @@ def test_what_is_not_in_the_table_is_denied_to_everybody():
     table = RuleTable({"known": anyone})
     assert table.allows("known", ANONYMOUS)
     assert not table.allows("unknown", caller("admin", "service"))
-    assert "unknown" in table.refusal("unknown")
+    assert "unknown" in table.refusal_message("unknown")
 
 
 def test_a_role_of_ones_own():
@@ -76,4 +76,4 @@ def test_a_table_can_be_opened_to_more_callers_and_to_no_more_rules():
     assert table.allows("known", caller("admin"))
     assert not table.allows("known", caller("member"))
     assert not table.allows("unknown", caller("admin"))
-    assert table.refusal("known") == "not known"
+    assert table.refusal_message("known") == "not known"

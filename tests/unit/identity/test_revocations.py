@@ -24,7 +24,7 @@ def start(state, clock):
 
 def log_in(identity, state, name="demo"):
     accounts = identity.accounts()
-    user = identity.check_password(accounts.user(name), first_credentials(state, name)[0], named=name, address="")
+    user = identity.check_password(accounts.user_named(name), first_credentials(state, name)[0], named=name, address="")
     return identity.issue_token(user, accounts.default_project(user), ("password",))
 
 

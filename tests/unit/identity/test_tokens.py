@@ -26,45 +26,45 @@ def signer() -> TokenSigner:
 
 
 def test_what_was_signed_is_read(signer):
-    token = signer.sign(CLAIMS)
-    assert signer.read(token, NOW) == CLAIMS
+    token = signer.sign_claims(CLAIMS)
+    assert signer.read_claims(token, NOW) == CLAIMS
     assert len(token) < 400
 
 
 def test_without_scope(signer):
     claims = dataclasses.replace(CLAIMS, project_id=None)
-    assert signer.read(signer.sign(claims), NOW) == claims
+    assert signer.read_claims(signer.sign_claims(claims), NOW) == claims
 
 
 def test_a_token_is_over_at_its_end_not_before(signer):
-    token = signer.sign(CLAIMS)
-    signer.read(token, CLAIMS.expires_at - timedelta(microseconds=1))
+    token = signer.sign_claims(CLAIMS)
+    signer.read_claims(token, CLAIMS.expires_at - timedelta(microseconds=1))
     with pytest.raises(Unauthorized, match="expired at 2026-03-01T10:30:00Z"):
-        signer.read(token, CLAIMS.expires_at)
-    assert signer.read(token, CLAIMS.expires_at, grace=timedelta(hours=1)) == CLAIMS
+        signer.read_claims(token, CLAIMS.expires_at)
+    assert signer.read_claims(token, CLAIMS.expires_at, grace=timedelta(hours=1)) == CLAIMS
 
 
 def test_a_token_of_another_key_is_refused(signer):
     with pytest.raises(Unauthorized, match="signature"):
-        signer.read(TokenSigner(b"x" * 32).sign(CLAIMS), NOW)
+        signer.read_claims(TokenSigner(b"x" * 32).sign_claims(CLAIMS), NOW)
 
 
 def test_any_changed_character_of_the_claims_is_noticed(signer):
-    token = signer.sign(CLAIMS)
+    token = signer.sign_claims(CLAIMS)
     end = token.rindex(".")
     for place in range(end):
         changed = token[:place] + ("A" if token[place] != "A" else "B") + token[place + 1 :]
         with pytest.raises(Unauthorized):
-            signer.read(changed, NOW)
+            signer.read_claims(changed, NOW)
 
 
 def test_claims_cannot_be_swapped_under_a_signature(signer):
-    prefix, _, mac = signer.sign(CLAIMS).split(".")
+    prefix, _, mac = signer.sign_claims(CLAIMS).split(".")
     body = {"a": "", "e": 2**31, "i": 0, "k": "", "m": [], "p": "admin", "u": "admin"}
     forged = base64.urlsafe_b64encode(json.dumps(body).encode()).rstrip(b"=").decode()
     for signature in (mac, "", "AAAA"):
         with pytest.raises(Unauthorized):
-            signer.read(f"{prefix}.{forged}.{signature}", NOW)
+            signer.read_claims(f"{prefix}.{forged}.{signature}", NOW)
 
 
 @pytest.mark.parametrize(
@@ -73,15 +73,15 @@ def test_claims_cannot_be_swapped_under_a_signature(signer):
 )
 def test_nonsense_is_refused_shortly(signer, text):
     with pytest.raises(Unauthorized) as refused:
-        signer.read(text, NOW)
+        signer.read_claims(text, NOW)
     assert len(refused.value.message) < 80
 
 
 def test_a_token_from_the_future_is_refused_beyond_the_leeway(signer):
-    token = signer.sign(CLAIMS)
-    signer.read(token, NOW - timedelta(seconds=59))
+    token = signer.sign_claims(CLAIMS)
+    signer.read_claims(token, NOW - timedelta(seconds=59))
     with pytest.raises(Unauthorized, match="clocks"):
-        signer.read(token, NOW - timedelta(seconds=61))
+        signer.read_claims(token, NOW - timedelta(seconds=61))
 
 
 def test_a_short_key_is_refused():

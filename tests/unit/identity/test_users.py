@@ -34,7 +34,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_a_users_file_says_who_has_which_role_where():
     accounts = parse_accounts(text(), "users.yaml")
-    alice = accounts.user("alice")
+    alice = accounts.user_named("alice")
     assert alice is accounts.users["u1"]
     assert alice.roles == {"p1": frozenset({"member"})}
     assert accounts.default_project(alice).name == "demo"
@@ -97,9 +97,9 @@ def test_an_edit_takes_effect_within_a_second(tmp_path, clock):
     users = UsersFile(path, clock)
     os.utime(path, ns=(1, 1))
     write(path, text(roles="{demo: [admin]}"))
-    assert users.accounts().user("alice").roles["p1"] == {"member"}
+    assert users.accounts().user_named("alice").roles["p1"] == {"member"}
     clock.sleep(1)
-    assert users.accounts().user("alice").roles["p1"] == {"admin"}
+    assert users.accounts().user_named("alice").roles["p1"] == {"admin"}
 
 
 def test_the_file_is_looked_at_once_a_second_at_most(tmp_path, clock, monkeypatch):
@@ -126,15 +126,15 @@ def test_an_edit_that_cannot_be_read_is_logged_and_ignored(tmp_path, clock, capl
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             clock.sleep(1)
-            assert users.accounts().user("alice").roles["p1"] == {"member"}
+            assert users.accounts().user_named("alice").roles["p1"] == {"member"}
     assert [record.message for record in caplog.records] == ["changed users file ignored"]
     write(path, text(roles="{demo: [reader]}"))
     clock.sleep(1)
-    assert users.accounts().user("alice").roles["p1"] == {"reader"}
+    assert users.accounts().user_named("alice").roles["p1"] == {"reader"}
 
 
 def test_passwords():
-    alice = parse_accounts(text(), "users.yaml").user("alice")
+    alice = parse_accounts(text(), "users.yaml").user_named("alice")
     assert password_matches(alice, "secret", 4)
     for wrong in ("Secret", "", "secret\0", "secret" + "x" * 80):
         assert not password_matches(alice, wrong, 4)
@@ -143,11 +143,11 @@ def test_passwords():
 
 def test_a_disabled_user_has_no_password():
     assert not password_matches(
-        parse_accounts(text(more="    enabled: false\n"), "users.yaml").user("alice"), "secret", 4
+        parse_accounts(text(more="    enabled: false\n"), "users.yaml").user_named("alice"), "secret", 4
     )
 
 
 def test_hashes_of_htpasswd_are_understood():
     assert password_matches(
-        parse_accounts(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user("alice"), "secret", 4
+        parse_accounts(text(password=HASH.replace("$2b$", "$2y$")), "users.yaml").user_named("alice"), "secret", 4
     )

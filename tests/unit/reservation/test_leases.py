@@ -34,9 +34,9 @@ def test_the_way_of_a_lease():
         LeaseStatus.TERMINATED,
     ]
     for before, after in pairwise(way):
-        assert LEASE_STATES.check(before, after) is after
+        assert LEASE_STATES.check_transition(before, after) is after
     with pytest.raises(Conflict, match="cannot go from TERMINATED to ACTIVE"):
-        LEASE_STATES.check(LeaseStatus.TERMINATED, LeaseStatus.ACTIVE)
+        LEASE_STATES.check_transition(LeaseStatus.TERMINATED, LeaseStatus.ACTIVE)
 
 
 def test_deleted_is_final_for_a_reservation():
@@ -58,7 +58,7 @@ def test_an_event_can_be_taken_up_again_in_the_state_that_it_brings_about():
         if running is not None:
             assert running in admitted
             for status in admitted - {running}:
-                LEASE_STATES.check(status, running)
+                LEASE_STATES.check_transition(status, running)
 
 
 def test_the_status_after_an_update_follows_from_the_events():

@@ -25,7 +25,7 @@ def unix(tmp_path):
 
 def test_a_unix_socket_gets_the_old_form(unix):
     sink = SyslogSink(unix.getsockname(), CLOCK)
-    assert Trail([sink], CLOCK, observer="here").write({"action": "a"})
+    assert Trail([sink], CLOCK, observer="here").write_entry({"action": "a"})
     message = unix.recv(8192).decode()
     head = re.match(r"<85>\w{3} [ \d]\d \d\d:\d\d:\d\d moorage-trail\[(\d+)\]: ", message)
     assert head is not None, message
@@ -40,7 +40,7 @@ def test_udp_gets_rfc_5424():
         receiver.bind(("127.0.0.1", 0))
         receiver.settimeout(10)
         sink = SyslogSink(f"udp://127.0.0.1:{receiver.getsockname()[1]}", CLOCK)
-        sink.write(b'{"a":1}\n')
+        sink.write_line(b'{"a":1}\n')
         message = receiver.recv(8192).decode()
         sink.close()
     assert re.fullmatch(r'<85>1 2026-03-01T09:30:00\.000Z \S+ moorage-trail \d+ - - \{"a":1\}', message)
@@ -49,7 +49,7 @@ def test_udp_gets_rfc_5424():
 def test_nothing_waits_for_a_daemon_that_does_not_keep_up(unix):
     lost = []
     trail = Trail([SyslogSink(unix.getsockname(), CLOCK)], CLOCK, observer="here", lost=lost.append)
-    taken = [trail.write({"action": "x" * 1000}) for _ in range(5000)]
+    taken = [trail.write_entry({"action": "x" * 1000}) for _ in range(5000)]
     assert taken[0]
     assert lost == ["syslog"] * taken.count(False)
     assert lost, "the socket's buffer is smaller than 5 MB"
@@ -59,15 +59,15 @@ def test_a_daemon_that_is_away_costs_entries_until_it_is_back(tmp_path, monkeypa
     monkeypatch.setattr("moorage.telemetry.syslog.RETRY_S", 0.0)
     lost = []
     trail = Trail([SyslogSink(str(tmp_path / "log"), CLOCK)], CLOCK, observer="here", lost=lost.append)
-    assert not trail.write({})
+    assert not trail.write_entry({})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "log"))
-        assert trail.write({})
+        assert trail.write_entry({})
     (tmp_path / "log").unlink()
-    assert not trail.write({})
+    assert not trail.write_entry({})
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "log"))
-        assert trail.write({}), "a new socket is opened after a failure"
+        assert trail.write_entry({}), "a new socket is opened after a failure"
     assert lost == ["syslog"] * 2
 
 

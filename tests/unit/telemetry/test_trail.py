@@ -30,7 +30,7 @@ def lines(path):
 def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
     trail = opened(tmp_path / "t")
     for action in "ab":
-        assert trail.write({"action": action})
+        assert trail.write_entry({"action": action})
     first, second = lines(tmp_path / "t")
     assert first["eventTime"] == "2026-03-01T09:30:00Z"
     assert (tmp_path / "t").read_bytes().startswith(ENTRY_PREFIX)
@@ -39,13 +39,13 @@ def test_a_line_has_time_and_a_number_that_counts_up(tmp_path):
 
 
 def test_the_file_is_for_its_owner_alone(tmp_path):
-    opened(tmp_path / "t").write({})
+    opened(tmp_path / "t").write_entry({})
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "t").symlink_to(tmp_path / "elsewhere")
-    assert not opened(tmp_path / "t").write({})
+    assert not opened(tmp_path / "t").write_entry({})
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -57,7 +57,7 @@ def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
         "target": {"id": text, "ids": [text] * 20},
         "initiator": {"roles": [text] * 16, "name": text},
     }
-    assert trail.write(entry)
+    assert trail.write_entry(entry)
     (raw,) = (tmp_path / "t").read_bytes().splitlines(keepends=True)
     assert len(raw) <= MAX_ENTRY_BYTES
     assert json.loads(raw)["id"].endswith("-1")
@@ -66,7 +66,7 @@ def test_a_line_stays_below_its_bound_whatever_is_in_it(tmp_path, text):
 def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
     trail = opened(tmp_path / "t", rotate_bytes=5000, keep=2)
     for number in range(100):
-        trail.write({"action": str(number), "pad": "x" * 200})
+        trail.write_entry({"action": str(number), "pad": "x" * 200})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["t", "t.1", "t.2", "t.lock"]
     kept = [int(entry["action"]) for entry in TrailReader(tmp_path / "t", EVERYTHING).read_entries()]
     assert kept == list(range(kept[0], 100)), "in order, without a gap"
@@ -78,7 +78,7 @@ def test_it_is_rotated_and_the_oldest_is_deleted(tmp_path):
 def append(path, worker, count):
     trail = opened(path, rotate_bytes=30_000, keep=1000)
     for number in range(count):
-        if not trail.write({"action": f"{worker}/{number}", "pad": "x" * 100}):
+        if not trail.write_entry({"action": f"{worker}/{number}", "pad": "x" * 100}):
             os._exit(3)
 
 
@@ -90,7 +90,7 @@ def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_pat
         process.start()
     trail = opened(path, rotate_bytes=30_000, keep=1000)
     threads = [
-        threading.Thread(target=lambda name=name: [trail.write({"action": f"{name}/{n}"}) for n in range(200)])
+        threading.Thread(target=lambda name=name: [trail.write_entry({"action": f"{name}/{n}"}) for n in range(200)])
         for name in "ab"
     ]
     for thread in threads:
@@ -109,13 +109,13 @@ def test_processes_and_threads_lose_nothing_while_they_append_and_rotate(tmp_pat
 
 def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
     trail = opened(tmp_path / "t")
-    trail.write({})
+    trail.write_entry({})
     child = os.fork()
     if not child:
-        trail.write({})
+        trail.write_entry({})
         os._exit(0)
     os.waitpid(child, 0)
-    trail.write({})
+    trail.write_entry({})
     ids = [entry["id"] for entry in lines(tmp_path / "t")]
     assert len(set(ids)) == 3
     assert [one.rpartition("-")[2] for one in ids] == ["1", "1", "2"]
@@ -124,9 +124,9 @@ def test_a_process_that_was_forked_has_numbers_of_its_own(tmp_path):
 def test_a_file_that_somebody_renames_is_begun_anew(tmp_path, monkeypatch):
     monkeypatch.setattr(TrailFile, "LOOK_S", 0.0)
     trail = opened(tmp_path / "t")
-    trail.write({"action": "a"})
+    trail.write_entry({"action": "a"})
     (tmp_path / "t").rename(tmp_path / "old")
-    trail.write({"action": "b"})
+    trail.write_entry({"action": "b"})
     assert [entry["action"] for entry in lines(tmp_path / "t")] == ["b"]
 
 
@@ -134,11 +134,11 @@ def test_what_cannot_be_written_is_counted_and_written_again_later(tmp_path, cap
     caplog.set_level("INFO")
     lost = []
     trail = opened(tmp_path / "missing" / "t", lost=lost.append)
-    assert [trail.write({}), trail.write({})] == [False, False]
+    assert [trail.write_entry({}), trail.write_entry({})] == [False, False]
     assert lost == ["file", "file"]
     assert [record.message for record in caplog.records] == ["entries of the audit trail are lost"], "said once"
     (tmp_path / "missing").mkdir()
-    assert trail.write({"action": "again"})
+    assert trail.write_entry({"action": "again"})
     assert caplog.records[-1].message == "the audit trail is written again"
     assert [entry["id"].rpartition("-")[2] for entry in lines(tmp_path / "missing" / "t")] == ["3"], "a gap says so"
 
@@ -146,7 +146,7 @@ def test_what_cannot_be_written_is_counted_and_written_again_later(tmp_path, cap
 def test_a_full_disk_costs_the_entry():
     lost = []
     trail = Trail([TrailFileAt("/dev/full")], VirtualClock(START), observer="here", lost=lost.append)
-    assert not trail.write({"action": "a"})
+    assert not trail.write_entry({"action": "a"})
     assert lost == ["file"]
     with pytest.raises(Unavailable, match="audit trail") as refused:
         trail.write_before_change({"action": "a"})
@@ -161,7 +161,7 @@ class TrailFileAt:
     def __init__(self, path):
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
 
-    def write(self, line):
+    def write_line(self, line):
         os.write(self._descriptor, line)
 
     def start(self):
@@ -176,24 +176,24 @@ def test_a_place_that_cannot_be_used_is_refused_at_the_start(tmp_path):
     for path in (Path("/dev/full"), tmp_path, tmp_path / "file" / "t"):
         with pytest.raises(StartError, match="path"):
             opened(path).start()
-        assert not opened(path).write({})
+        assert not opened(path).write_entry({})
 
 
 def test_a_directory_that_is_missing_is_made_at_the_start(tmp_path):
     trail = opened(tmp_path / "a" / "b" / "t")
     trail.start()
-    assert trail.write({})
+    assert trail.write_entry({})
     assert (tmp_path / "a" / "b").stat().st_mode & 0o077 == 0
 
 
 def test_what_a_full_disk_cut_off_is_skipped_and_the_next_entry_is_found(tmp_path):
     path = tmp_path / "t"
     trail = opened(path)
-    trail.write({"action": "a"})
+    trail.write_entry({"action": "a"})
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:40])
-    trail.write({"action": "b"})
-    trail.write({"action": "c"})
+    trail.write_entry({"action": "b"})
+    trail.write_entry({"action": "c"})
     reading = TrailReader(path, EVERYTHING)
     assert [entry["action"] for entry in reading.read_entries()] == ["a", "b", "c"]
     assert reading.damaged == 1
@@ -240,7 +240,7 @@ ENTRY = {
 )
 def test_filters(tmp_path, wanted, is_found):
     trail = opened(tmp_path / "t")
-    trail.write(ENTRY)
+    trail.write_entry(ENTRY)
     assert len(list(TrailReader(tmp_path / "t", TrailFilter(**wanted)).read_entries())) == is_found
 
 
@@ -248,19 +248,19 @@ def test_following_sees_what_is_appended_over_rotations(tmp_path):
     """Nothing is lost and nothing comes twice, also where another process appends to a file that was rotated."""
     path = tmp_path / "t"
     trail = opened(path, rotate_bytes=5000, keep=3)
-    trail.write({"action": "before"})
+    trail.write_entry({"action": "before"})
     late = os.open(path, os.O_WRONLY | os.O_APPEND)
     turns = iter(range(1000))
 
     def meanwhile(_seconds):
         turn = next(turns)
         for number in range(10):
-            trail.write({"action": f"{turn}/{number}", "pad": "x" * 300})
+            trail.write_entry({"action": f"{turn}/{number}", "pad": "x" * 300})
         if turn == 2:
             os.write(late, b'{"eventTime":"2026-03-01T09:30:00Z","action":"late"}\n')
 
     found = []
-    for entry in TrailReader(path, EVERYTHING).follow(sleep=meanwhile, from_now=True):
+    for entry in TrailReader(path, EVERYTHING).follow_entries(sleep=meanwhile, from_now=True):
         found.append(entry["action"])
         if len(found) == 201:
             break
@@ -273,7 +273,7 @@ def test_following_sees_what_is_appended_over_rotations(tmp_path):
 
 def test_following_waits_for_a_file_that_is_not_there_yet(tmp_path):
     trail = opened(tmp_path / "t")
-    following = TrailReader(tmp_path / "t", EVERYTHING).follow(
-        sleep=lambda _: trail.write({"action": "a"}), from_now=True
+    following = TrailReader(tmp_path / "t", EVERYTHING).follow_entries(
+        sleep=lambda _: trail.write_entry({"action": "a"}), from_now=True
     )
     assert next(following)["action"] == "a"

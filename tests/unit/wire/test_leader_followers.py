@@ -11,17 +11,17 @@ PATIENCE_S = 30
 
 
 class Deputy:
-    """A thread that takes the wheel and says that it has it."""
+    """A thread that takes the leaders and says that it has it."""
 
-    def __init__(self, wheel):
-        self.drive = None
+    def __init__(self, leaders):
+        self.leadership = None
         self.has_it = threading.Event()
-        self._wheel = wheel
+        self._leaders = leaders
         self._thread = threading.Thread(target=self._take, daemon=True)
         self._thread.start()
 
     def _take(self):
-        self.drive = self._wheel.wait_to_lead()
+        self.leadership = self._leaders.wait_to_lead()
         self.has_it.set()
 
     def join(self):
@@ -36,69 +36,69 @@ def _nobody_listens():
 
 
 def test_who_waits_gives_the_wheel_to_the_deputy():
-    wheel = LeaderFollowers(lambda: True)
-    drive = wheel.wait_to_lead()
-    deputy = Deputy(wheel)
-    wheel.begin_turn(drive)
-    assert not drive.is_over
+    leaders = LeaderFollowers(lambda: True)
+    leadership = leaders.wait_to_lead()
+    deputy = Deputy(leaders)
+    leaders.begin_turn(leadership)
+    assert not leadership.is_over
     blocking_hook.about_to_block()
     blocking_hook.about_to_block()  # a second time it has nothing to give
-    assert drive.is_over
+    assert leadership.is_over
     assert deputy.has_it.wait(PATIENCE_S)
-    assert not deputy.drive.is_over
-    wheel.end_turn(drive)
-    assert not deputy.drive.is_over
+    assert not deputy.leadership.is_over
+    leaders.end_turn(leadership)
+    assert not deputy.leadership.is_over
 
 
 def test_who_serves_the_only_client_keeps_it_while_waiting():
-    wheel = LeaderFollowers(lambda: False)
-    drive = wheel.wait_to_lead()
-    wheel.begin_turn(drive)
+    leaders = LeaderFollowers(lambda: False)
+    leadership = leaders.wait_to_lead()
+    leaders.begin_turn(leadership)
     blocking_hook.about_to_block()
-    assert not drive.is_over
+    assert not leadership.is_over
 
 
 def test_the_wheel_is_taken_from_who_stays_in_a_turn_without_a_word():
-    wheel = LeaderFollowers(lambda: False)
-    drive = wheel.wait_to_lead()
-    wheel.begin_turn(drive)
-    deputy = Deputy(wheel)
+    leaders = LeaderFollowers(lambda: False)
+    leadership = leaders.wait_to_lead()
+    leaders.begin_turn(leadership)
+    deputy = Deputy(leaders)
     assert deputy.has_it.wait(PATIENCE_S)
-    assert drive.is_over
+    assert leadership.is_over
 
 
 def test_also_where_nothing_was_done_for_long_before(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 0)  # sleeps at its first look
-    wheel = LeaderFollowers(lambda: False)
-    drive = wheel.wait_to_lead()
-    deputy = Deputy(wheel)
-    while not wheel._sleeps:
+    leaders = LeaderFollowers(lambda: False)
+    leadership = leaders.wait_to_lead()
+    deputy = Deputy(leaders)
+    while not leaders._sleeps:
         assert not deputy.has_it.is_set()
     monkeypatch.setattr("moorage.wire.server.leader_followers.IDLE_CHECKS", 20)
-    wheel.begin_turn(drive)
+    leaders.begin_turn(leadership)
     assert deputy.has_it.wait(PATIENCE_S)
 
 
 def test_who_waits_for_requests_keeps_it(monkeypatch):
     monkeypatch.setattr("moorage.wire.server.leader_followers.CHECK_PERIOD_S", 0.0001)
-    wheel = LeaderFollowers(lambda: True)
-    drive = wheel.wait_to_lead()
-    wheel.begin_turn(drive)
-    wheel.end_turn(drive)
-    deputy = Deputy(wheel)
-    while not wheel._sleeps:
+    leaders = LeaderFollowers(lambda: True)
+    leadership = leaders.wait_to_lead()
+    leaders.begin_turn(leadership)
+    leaders.end_turn(leadership)
+    deputy = Deputy(leaders)
+    while not leaders._sleeps:
         assert not deputy.has_it.is_set()
-    assert not drive.is_over
-    wheel.close()
+    assert not leadership.is_over
+    leaders.close()
     deputy.join()
-    assert deputy.drive is None
+    assert deputy.leadership is None
 
 
 def test_at_the_end_all_are_told():
-    wheel = LeaderFollowers(lambda: True)
-    wheel.wait_to_lead()
-    deputies = [Deputy(wheel) for _ in range(3)]
-    wheel.close()
+    leaders = LeaderFollowers(lambda: True)
+    leaders.wait_to_lead()
+    deputies = [Deputy(leaders) for _ in range(3)]
+    leaders.close()
     for deputy in deputies:
         deputy.join()
-        assert deputy.drive is None
+        assert deputy.leadership is None

@@ -88,7 +88,7 @@ def test_a_service_client_goes_on_when_its_token_ends_early(tokens, transport, c
 
 
 def test_the_token_says_who_and_what(tokens):
-    token = tokens().token()
+    token = tokens().current_token()
     assert token.roles == {"service", "admin", "manager", "member", "reader"}
     assert token.project_id
     assert token.text not in repr(token)

@@ -70,7 +70,7 @@ def test_requests_are_counted_by_route_and_status_and_never_by_path(wire, value,
     assert [count("GET", route, status) for status in ("200", "404", "401")] == [1, 1, 1]
     assert count("GET", "(none)", "404") == 1
     assert count("POST", "/resource_providers", "200") == 1
-    text = metrics.exposition().decode()
+    text = metrics.render().decode()
     assert uuid not in text
     assert OTHER not in text
     assert "BREW" not in text
@@ -175,7 +175,7 @@ def test_a_scrape_is_answered_while_the_database_is_away(metrics, monkeypatch):
         raise Unavailable("the database does not answer")
 
     monkeypatch.setattr(service_module.change_log, "last", away)
-    text = metrics.exposition().decode()
+    text = metrics.render().decode()
     assert "moorage_placement_watches_open 0.0" in text
     assert "moorage_placement_sequence " not in text
 

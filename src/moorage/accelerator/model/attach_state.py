@@ -187,7 +187,7 @@ def begin_programming(
         same = wanted is not None and other.digest == wanted.digest
         if not (_is_untouched(held, other) and (same or lost)):
             raise ConflictingBitstreams(f"region {deployable} is in use; it cannot be programmed now")
-    state = REGION_TRANSITIONS.check(region.state, RegionState.PROGRAMMING)
+    state = REGION_TRANSITIONS.check_transition(region.state, RegionState.PROGRAMMING)
     attachment = held.attachments.get(for_instance)
     who = by or (attachment.who if attachment is not None else Requester())
     return _with_region(held, deployable, RegionRecord(state, None, wanted, who, region.failed))
@@ -200,13 +200,13 @@ def _is_untouched(held: AttachState, record: HandleRecord) -> bool:
 
 def end_programming(held: AttachState, deployable: str, loaded: Bitstream | None, failed: str = "") -> AttachState:
     """`failed`: why it is not blank, as it was to be."""
-    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.IDLE)
+    state = REGION_TRANSITIONS.check_transition(held.region(deployable).state, RegionState.IDLE)
     return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
 
 
 def mark_region_unknown(held: AttachState, deployable: str, failed: str = "") -> AttachState:
     """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
-    state = REGION_TRANSITIONS.check(held.region(deployable).state, RegionState.UNKNOWN)
+    state = REGION_TRANSITIONS.check_transition(held.region(deployable).state, RegionState.UNKNOWN)
     return _with_region(held, deployable, RegionRecord(state, failed=failed))
 
 
@@ -347,7 +347,7 @@ def unknown_regions(held: AttachState) -> frozenset[str]:
 
 
 def _claimed_state(after: HandleState) -> HandleState:
-    return HANDLE_TRANSITIONS.check(HandleState.FREE, after)
+    return HANDLE_TRANSITIONS.check_transition(HandleState.FREE, after)
 
 
 def _with_states(held: AttachState, instance_uuid: str, after: HandleState) -> AttachState:
@@ -358,7 +358,7 @@ def _with_states(held: AttachState, instance_uuid: str, after: HandleState) -> A
 
 def _with_state(held: AttachState, pci_id: str, after: HandleState) -> AttachState:
     record = held.handles[pci_id]
-    state = HANDLE_TRANSITIONS.check(record.state, after)
+    state = HANDLE_TRANSITIONS.check_transition(record.state, after)
     handles = {name: other for name, other in held.handles.items() if name != pci_id}
     if state is not HandleState.FREE:
         handles[pci_id] = replace(record, state=state)

@@ -157,7 +157,7 @@ class RequestService:
             raise Forbidden("Only an administrator says whose project an accelerator request is of.")
         by_place: dict[tuple[str, str], list[RequestRecord]] = {}
         for row in rows:
-            TRANSITIONS.check(RequestState(row.state), RequestState.BIND_STARTED)
+            TRANSITIONS.check_transition(RequestState(row.state), RequestState.BIND_STARTED)
             binding = bindings[row.uuid]
             by_place.setdefault((binding.hostname, binding.instance_uuid), []).append(row)
         for (host, instance), together in by_place.items():
@@ -246,7 +246,7 @@ class RequestService:
                 continue
             if not _is_made_by_api(row):
                 raise Conflict(f"Accelerator request {row.uuid} was made with its server; delete the server.")
-            TRANSITIONS.check(RequestState(row.state), after)
+            TRANSITIONS.check_transition(RequestState(row.state), after)
             if row.state in ON_HOST and row.hostname and row.instance_uuid:
                 places.add((row.hostname, row.instance_uuid))
                 self._set_state(connection, row, after)
@@ -310,7 +310,7 @@ class RequestService:
     def _set_state(self, connection: Connection, row: RequestRecord, after: RequestState, **values: Any) -> None:
         if after is RequestState.UNBOUND:
             values |= dict.fromkeys(("hostname", "device_rp_uuid", "instance_uuid", "pci_id", "attach_handle_uuid"))
-        TRANSITIONS.check(RequestState(row.state), after)
+        TRANSITIONS.check_transition(RequestState(row.state), after)
         accelerator_store.update_row(
             connection, t.accelerator_requests, row.id, {"state": str(after), **values}, self._clock.now()
         )

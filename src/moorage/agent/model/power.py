@@ -63,7 +63,7 @@ def is_already_done(before: DomainPowerState, action: PowerAction) -> bool:
 def why_impossible(before: DomainPowerState, action: PowerAction) -> str | None:
     """Why `action` is not possible in this state; None if it is possible."""
     try:
-        POWER.check(before, STATE_AFTER[action])
+        POWER.check_transition(before, STATE_AFTER[action])
     except Conflict as conflict:
         return conflict.message
     return None

@@ -60,7 +60,7 @@ def trail(
         path = config.state / config.trail.path
     wanted = TrailFilter(since=_moment(since), until=_moment(until), **filters)
     reading = TrailReader(path, wanted)
-    found = reading.follow(sleep=time.sleep, from_now=since is None) if follows else reading.read_entries()
+    found = reading.follow_entries(sleep=time.sleep, from_now=since is None) if follows else reading.read_entries()
     try:
         with contextlib.suppress(KeyboardInterrupt):
             for entry in found:

@@ -176,7 +176,7 @@ class BuildTask:
             if server is None or not job.payload["final"] or server.vm_state is VmState.DELETED:
                 return
             action_store.finish_event(connection, job.payload["action_id"], lifecycle.DELETE.event, now)
-            after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
+            after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.DELETED)
             gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
             server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
 

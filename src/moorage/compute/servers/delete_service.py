@@ -95,7 +95,7 @@ class DeleteService:
         operation, now = lifecycle.SOFT_DELETE, self._clock.now()
         queues = [] if is_asked else [self._commands.command_host(connection, caller, request_id, server, operation)]
         if is_down:
-            after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.SOFT_DELETED)
+            after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.SOFT_DELETED)
             power = lifecycle.POWER_STATES.get(after)
             changes = {"vm_state": after, "task_state": None, "power_state": power, "parked_at": now}
             server_store.update_server(connection, server.id, now, **changes)
@@ -157,7 +157,7 @@ class DeleteService:
                 server_store.HOST_JOBS.revoke(connection, server.id, host, now)
         action = self._commands.begin_action(connection, caller, request_id, server.id, lifecycle.DELETE.name)
         action_store.finish_event(connection, action.id, lifecycle.DELETE.event, now)
-        after = lifecycle.SERVER_STATES.check(server.vm_state, VmState.DELETED)
+        after = lifecycle.SERVER_STATES.check_transition(server.vm_state, VmState.DELETED)
         gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
         server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
         ids = {"action_id": action.id, "request_id": request_id}

@@ -245,7 +245,7 @@ class OperateService:
 
         def work(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            after = lifecycle.SERVER_STATES.check(server.vm_state, state)
+            after = lifecycle.SERVER_STATES.check_transition(server.vm_state, state)
             server_store.update_server(connection, server_id, self._clock.now(), vm_state=after, task_state=None)
             moving = move_store.open_moves(connection, server_id)
             return [queue for move in moving for queue in self._migrations.abandon_move(connection, move, server)]

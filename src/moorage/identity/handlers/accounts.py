@@ -7,24 +7,24 @@ from moorage.wire.http import Request, Response
 
 
 def list_projects(request: Request[IdentityService]) -> Response:
-    rows = [project_document(project, request.base_url) for project in request.service.projects(_name(request))]
+    rows = [project_document(project, request.base_url) for project in request.service.list_projects(_name(request))]
     return _listed(request, "projects", rows if _in_our_domain(request) else [])
 
 
 def show_project(request: Request[IdentityService], project_id: str) -> Response:
-    project = request.service.project(
+    project = request.service.get_project(
         request.caller, project_id, privileged=request.allowed("identity:get_any_project")
     )
     return Response(body={"project": project_document(project, request.base_url)})
 
 
 def list_users(request: Request[IdentityService]) -> Response:
-    rows = [_user(user, request.base_url) for user in request.service.users(_name(request))]
+    rows = [_user(user, request.base_url) for user in request.service.list_users(_name(request))]
     return _listed(request, "users", rows if _in_our_domain(request) else [])
 
 
 def show_user(request: Request[IdentityService], user_id: str) -> Response:
-    user = request.service.user(request.caller, user_id, privileged=request.allowed("identity:get_any_user"))
+    user = request.service.get_user(request.caller, user_id, privileged=request.allowed("identity:get_any_user"))
     return Response(body={"user": _user(user, request.base_url)})
 
 
@@ -41,11 +41,13 @@ def list_user_projects(request: Request[IdentityService], user_id: str) -> Respo
 
 
 def list_roles(request: Request[IdentityService]) -> Response:
-    return _listed(request, "roles", [_role(role, request.base_url) for role in request.service.roles(_name(request))])
+    return _listed(
+        request, "roles", [_role(role, request.base_url) for role in request.service.list_roles(_name(request))]
+    )
 
 
 def show_role(request: Request[IdentityService], role_id: str) -> Response:
-    if not request.service.roles(role_id):
+    if not request.service.list_roles(role_id):
         raise NotFound(f"Could not find role: {role_id}.")
     return Response(body={"role": _role(role_id, request.base_url)})
 

@@ -20,34 +20,34 @@ from moorage.identity.service import IdentityService
 from moorage.wire.http import Request, Response
 
 
-def index(request: Request[IdentityService]) -> Response:
+def list_hosts(request: Request[IdentityService]) -> Response:
     now = request.service.now()
     return Response(
         body={"hosts": [_shown(name, host, now) for name, host in sorted(request.service.hosts.hosts().items())]}
     )
 
 
-def invite(request: Request[IdentityService], host: str) -> Response:
-    token, expires_at = request.service.hosts.invite(host, request.json["expires_s"])
+def invite_host(request: Request[IdentityService], host: str) -> Response:
+    token, expires_at = request.service.hosts.invite_host(host, request.json["expires_s"])
     return Response(201, {"token": token, "expires_at": expires_at.isoformat()})
 
 
-def revoke(request: Request[IdentityService], host: str) -> Response:
-    request.service.hosts.revoke(host)
+def revoke_host(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.revoke_host(host)
     return Response(204)
 
 
-def enrol(request: Request[IdentityService], host: str) -> Response:
-    request.service.hosts.enrol(host, request.json["token"], request.json["secret_sha256"])
+def enrol_host(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.enrol_host(host, request.json["token"], request.json["secret_sha256"])
     return Response(204)
 
 
-def rotate(request: Request[IdentityService], host: str) -> Response:
-    request.service.hosts.rotate(host, request.json["secret"], request.json["secret_sha256"])
+def rotate_secret(request: Request[IdentityService], host: str) -> Response:
+    request.service.hosts.rotate_secret(host, request.json["secret"], request.json["secret_sha256"])
     return Response(204)
 
 
-def log_in(request: Request[IdentityService], host: str) -> Response:
+def log_in_host(request: Request[IdentityService], host: str) -> Response:
     token, held = request.service.log_in_host(host, request.json["secret"])
     return Response(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
 

@@ -17,7 +17,7 @@ _METHODS = {"password", "token"}
 _NO = {"false", "0", "no", "off", "f", "n"}
 
 
-def create(request: Request[IdentityService]) -> Response:
+def create_token(request: Request[IdentityService]) -> Response:
     login = _login(request.json["auth"])
     if request.change is not None:
         # Record existing users only: people sometimes type their password into the field of the name.
@@ -31,19 +31,19 @@ def create(request: Request[IdentityService]) -> Response:
     return Response(201, _document(request, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 
-def show(request: Request[IdentityService]) -> Response:
+def show_token(request: Request[IdentityService]) -> Response:
     subject = _subject(request)
     return Response(
-        body=_document(request, _judge(request, subject)), headers={_SUBJECT: subject, "vary": "X-Auth-Token"}
+        body=_document(request, _validate(request, subject)), headers={_SUBJECT: subject, "vary": "X-Auth-Token"}
     )
 
 
-def check(request: Request[IdentityService]) -> Response:
-    _judge(request, _subject(request))
+def check_token(request: Request[IdentityService]) -> Response:
+    _validate(request, _subject(request))
     return Response(200)
 
 
-def revoke(request: Request[IdentityService]) -> Response:
+def revoke_token(request: Request[IdentityService]) -> Response:
     request.service.revoke_token(
         request.caller,
         _subject(request),
@@ -53,23 +53,23 @@ def revoke(request: Request[IdentityService]) -> Response:
     return Response(204)
 
 
-def catalog(request: Request[IdentityService]) -> Response:
+def show_catalog(request: Request[IdentityService]) -> Response:
     if not request.caller.project_id:
         raise Forbidden("The catalogue requires a token with a project.")
     return Response(body={"catalog": _catalog(request), "links": {"self": f"{request.base_url}{request.path}"}})
 
 
-def projects(request: Request[IdentityService]) -> Response:
+def list_auth_projects(request: Request[IdentityService]) -> Response:
     rows = [project_document(project, request.base_url) for project in request.service.own_projects(request.caller)]
     return Response(body={"projects": rows, "links": _links(request)})
 
 
-def domains(request: Request[IdentityService]) -> Response:
+def list_auth_domains(request: Request[IdentityService]) -> Response:
     """Always empty: this service has no roles in domains."""
     return Response(body={"domains": [], "links": _links(request)})
 
 
-def system(request: Request[IdentityService]) -> Response:
+def list_system_roles(request: Request[IdentityService]) -> Response:
     """Always empty: this service has no roles in the whole system."""
     return Response(body={"system": [], "links": _links(request)})
 
@@ -109,7 +109,7 @@ def _subject(request: Request[IdentityService]) -> str:
     return subject
 
 
-def _judge(request: Request[IdentityService], subject: str) -> AuthenticatedCaller:
+def _validate(request: Request[IdentityService], subject: str) -> AuthenticatedCaller:
     return request.service.validate_token(
         request.caller,
         subject,

@@ -48,8 +48,8 @@ class _Run:
     ) -> None:
         self._peer = peer
         self._sink = sink
-        self._ledger = ImportLedger(peer.counts(), noted, progress)
-        self._note, self._count = self._ledger.record, self._ledger.count
+        self._ledger = ImportLedger(peer.row_counts(), noted, progress)
+        self._note, self._count = self._ledger.record, self._ledger.count_rows
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
         self._provider_names: dict[int, str] = {}

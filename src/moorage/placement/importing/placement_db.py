@@ -145,10 +145,10 @@ def reading(url: str, now: datetime) -> AbstractContextManager["PlacementDatabas
 class PlacementDatabase(importing.PeerDatabase):
     def classes(self) -> list[Row[Any]]:
         """Rows of id, name and times; also of `traits`."""
-        return self._all(_resource_classes)
+        return self._all_rows(_resource_classes)
 
     def traits(self) -> list[Row[Any]]:
-        return self._all(_traits)
+        return self._all_rows(_traits)
 
     def providers(self) -> list[PeerProvider]:
         return [
@@ -162,24 +162,24 @@ class PlacementDatabase(importing.PeerDatabase):
                 created_at=self.created_at(row),
                 updated_at=self.updated_at(row),
             )
-            for row in self._all(_providers)
+            for row in self._all_rows(_providers)
         ]
 
     def inventories(self) -> Iterator[Row[Any]]:
-        return self._stream(select(_inventories).order_by(_inventories.c.resource_provider_id, _inventories.c.id))
+        return self._stream_rows(select(_inventories).order_by(_inventories.c.resource_provider_id, _inventories.c.id))
 
     def provider_traits(self) -> Iterator[tuple[int, int]]:
         """(provider, trait)"""
-        for row in self._stream(select(_provider_traits)):
+        for row in self._stream_rows(select(_provider_traits)):
             yield row.resource_provider_id, row.trait_id
 
     def aggregates(self) -> dict[int, str | None]:
         """{id: uuid}"""
-        return {row.id: row.uuid for row in self._all(_aggregates)}
+        return {row.id: row.uuid for row in self._all_rows(_aggregates)}
 
     def provider_aggregates(self) -> Iterator[tuple[int, int]]:
         """(provider, aggregate)"""
-        for row in self._stream(select(_provider_aggregates)):
+        for row in self._stream_rows(select(_provider_aggregates)):
             yield row.resource_provider_id, row.aggregate_id
 
     def owners(self) -> Iterator[tuple[str, str]]:
@@ -189,7 +189,7 @@ class PlacementDatabase(importing.PeerDatabase):
             (_users, _users.c.external_id),
             (_consumer_types, _consumer_types.c.name),
         ):
-            for row in self._stream(select(name).order_by(table.c.id)):
+            for row in self._stream_rows(select(name).order_by(table.c.id)):
                 yield table.name, row[0]
 
     def consumers(self) -> Iterator[list[tuple[PeerConsumer, list[PeerAllocation]]]]:
@@ -213,7 +213,7 @@ class PlacementDatabase(importing.PeerDatabase):
 
     def without_consumer(self) -> Iterator[tuple[str, list[PeerAllocation]]]:
         """(uuid of a consumer that has no row, its allocations)"""
-        for uuid, rows in groupby(self._stream(_OF_NOBODY), key=lambda row: str(row.consumer_id)):
+        for uuid, rows in groupby(self._stream_rows(_OF_NOBODY), key=lambda row: str(row.consumer_id)):
             yield uuid, [self._allocation(row) for row in rows]
 
     def _allocation(self, row: Row[Any]) -> PeerAllocation:

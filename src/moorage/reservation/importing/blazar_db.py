@@ -171,22 +171,22 @@ class BlazarDatabase(importing.PeerDatabase):
     """Times in its rows are UTC without a zone."""
 
     def hosts(self) -> list[Row[Any]]:
-        return self._all(_hosts)
+        return self._all_rows(_hosts)
 
     def properties(self) -> list[Row[Any]]:
-        return self._all(_properties)
+        return self._all_rows(_properties)
 
     def capabilities(self) -> list[Row[Any]]:
-        return self._all(_capabilities)
+        return self._all_rows(_capabilities)
 
     def inventories(self) -> list[Row[Any]]:
-        return self._all(_inventories)
+        return self._all_rows(_inventories)
 
     def traits(self) -> list[Row[Any]]:
-        return self._all(_traits)
+        return self._all_rows(_traits)
 
     def floating_ips(self) -> list[Row[Any]]:
-        return self._all(_floating_ips)
+        return self._all_rows(_floating_ips)
 
     def leases(self) -> Iterator[list[PeerLease]]:
         """Page by page, with what belongs to them; oldest first within a page."""
@@ -212,7 +212,7 @@ class BlazarDatabase(importing.PeerDatabase):
             (_addresses, _addresses.c.reservation_id, _reservations),
         ):
             lost = select(table.c.id).outerjoin(other, other.c.id == reference).where(other.c.id.is_(None))
-            for row in self._stream(lost.order_by(table.c.id)):
+            for row in self._stream_rows(lost.order_by(table.c.id)):
                 yield table.name, row.id
 
     def _reservations(self, lease_ids: Collection[str]) -> dict[str, list[PeerReservation]]:

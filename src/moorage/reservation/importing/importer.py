@@ -110,8 +110,8 @@ class _Run:
         self._now = now
         self._ids = ids
         self._cleaning_time = cleaning_time
-        self._ledger = ImportLedger(peer.counts(), noted, progress)
-        self._note, self._count = self._ledger.record, self._ledger.count
+        self._ledger = ImportLedger(peer.row_counts(), noted, progress)
+        self._note, self._count = self._ledger.record, self._ledger.count_rows
         self._host_ids: dict[str, int] = {}
         self._host_names: dict[int, str] = {}
         self._capacities: list[HostCapacity] = []

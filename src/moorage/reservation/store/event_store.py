@@ -258,7 +258,7 @@ def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
 def move_event(connection: Connection, event: Event, time: datetime, now: datetime, status: EventStatus) -> None:
     """Due at another time; a claim on it is void."""
     if status is not event.status:
-        EVENT_STATES.check(event.status, status)
+        EVENT_STATES.check_transition(event.status, status)
     connection.execute(
         update(events)
         .where(events.c.id == event.id)

@@ -140,7 +140,7 @@ def move_all(
     connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime
 ) -> None:
     """All these leases from one state into another. Raises `Conflict` where one is not in it, and none is to move."""
-    LEASE_STATES.check(before, after)
+    LEASE_STATES.check_transition(before, after)
     moving = update(leases).where(in_list(connection, leases.c.id, ids), leases.c.status == before)
     if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
         raise Conflict(f"lease {' or '.join(ids)} was changed by another request", code="reservation.lease_changed")
@@ -149,7 +149,7 @@ def move_all(
 def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
     """Into the state `after`, if `lease` is still in the state it was read in. Raises `Conflict`."""
     if lease.status is not after:
-        LEASE_STATES.check(lease.status, after)
+        LEASE_STATES.check_transition(lease.status, after)
     moved = connection.execute(
         _UPDATE.where(leases.c.status == lease.status), {"lease_id": lease.id, "status": after, "updated_at": now}
     )

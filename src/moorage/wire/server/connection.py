@@ -96,15 +96,15 @@ class HttpConnection:
         #: A streamed response in progress.
         self.streaming: StreamedResponse | None = None
         #: A request that waits for a thread slot.
-        self.arrived: ReadyRequest | None = None
+        self.ready_request: ReadyRequest | None = None
         self._socket = sock
         self._limits = limits
         self._admission = admission
-        self._came = b""
+        self._received = b""
         self._searched = 0
         self._waiting: RequestHead | None = None
-        self._gathering: _PartialBody | None = None
-        self._coming: StreamedBody | None = None
+        self._partial_body: _PartialBody | None = None
+        self._streamed_body: StreamedBody | None = None
         self._is_unread = False
         self._is_late = False
         self._body_pace: Pace | None = None
@@ -113,7 +113,7 @@ class HttpConnection:
 
     # --- requests -----------------------------------------------------------------------------------------------
 
-    def take(self) -> None:
+    def receive(self) -> None:
         """Read the bytes that are available now. Raises `ClientGone` if the connection has ended."""
         try:
             piece = self._socket.recv(READ_BYTES)
@@ -125,19 +125,19 @@ class HttpConnection:
             raise ClientGone
         if self.lingers:
             return
-        if self._gathering is not None and self._body_pace is not None:
+        if self._partial_body is not None and self._body_pace is not None:
             self._body_pace.record_transfer(len(piece), time.monotonic())
-        elif not self._came and self._waiting is None:
+        elif not self._received and self._waiting is None:
             self.deadline = _NEVER
-        self._came = self._came + piece if self._came else piece
+        self._received = self._received + piece if self._received else piece
 
     def next_request(self) -> ReadyRequest | None:
         """The next request; None if more bytes are needed. Raises `moorage.wire.server.http1.BadRequestHead`."""
-        if self.arrived is not None:
-            arrived, self.arrived = self.arrived, None
+        if self.ready_request is not None:
+            arrived, self.ready_request = self.ready_request, None
             return arrived
-        if self._gathering is not None:
-            return self._gather(self._gathering)
+        if self._partial_body is not None:
+            return self._gather(self._partial_body)
         request = self._waiting or self._next_head()
         if request is None:
             return None
@@ -145,18 +145,18 @@ class HttpConnection:
         length = fields.length or 0
         if fields.is_chunked or length > EAGER_BYTES or (length and fields.expects_continue):
             return self._large(request)
-        if len(self._came) < length:
+        if len(self._received) < length:
             self._waiting = request
             return None
-        body, self._came = self._came[:length], self._came[length:]
+        body, self._received = self._received[:length], self._received[length:]
         return ReadyRequest(request, io.BytesIO(body), _SMALL)
 
     def _next_head(self) -> RequestHead | None:
-        end = http1.find_head_end(self._came, self._searched)
+        end = http1.find_head_end(self._received, self._searched)
         if not end:
-            self._searched = len(self._came)
+            self._searched = len(self._received)
             return None
-        head, self._came, self._searched = self._came[:end], self._came[end:], 0
+        head, self._received, self._searched = self._received[:end], self._received[end:], 0
         return http1.parse_head(head)
 
     def _large(self, request: RequestHead) -> ReadyRequest | None:
@@ -168,42 +168,42 @@ class HttpConnection:
         decoder: BodyDecoder = ChunkedBody() if fields.is_chunked else SizedBody(fields.length or 0)
         self._body_pace = pace = self._pace(is_known=intake.is_known)
         if intake.streams:
-            came, self._came = self._came, b""
+            came, self._received = self._received, b""
             receive = partial(self._continued if fields.expects_continue else self._wait_for, pace)
-            self._coming = StreamedBody(decoder, came, receive)
-            return ReadyRequest(request, io.BufferedReader(self._coming, READ_BYTES), intake)
+            self._streamed_body = StreamedBody(decoder, came, receive)
+            return ReadyRequest(request, io.BufferedReader(self._streamed_body, READ_BYTES), intake)
         if fields.expects_continue:
             try:
                 self.send(_CONTINUE)
             except ClientGone:
                 return self._unread(request, intake)
-        self._gathering = _PartialBody(request, intake, decoder)
-        return self._gather(self._gathering)
+        self._partial_body = _PartialBody(request, intake, decoder)
+        return self._gather(self._partial_body)
 
     def _gather(self, gathering: _PartialBody) -> ReadyRequest | None:
-        piece, self._came = self._came, b""
+        piece, self._received = self._received, b""
         try:
             found = gathering.decoder.feed(piece)
         except Invalid as error:
             raise BadRequestHead(400, error.message) from error
         gathering.content += found
         if len(gathering.content) > gathering.intake.most_bytes:
-            self._gathering = None
+            self._partial_body = None
             return self._unread(gathering.request, gathering.intake)
         if not gathering.decoder.is_complete:
             return None
-        self._came, self._gathering = gathering.decoder.remainder, None
+        self._received, self._partial_body = gathering.decoder.remainder, None
         return ReadyRequest(gathering.request, io.BytesIO(gathering.content), gathering.intake)
 
     def _unread(self, request: RequestHead, intake: BodyIntake) -> ReadyRequest:
         """A request whose body is not read. The connection closes after the response."""
-        self._is_unread, self._came = True, b""
+        self._is_unread, self._received = True, b""
         return ReadyRequest(request, io.BufferedReader(RefusedBody(intake)), intake)
 
     def _continued(self, pace: Pace) -> bytes:
         """Send ``100 Continue``, which the client awaits, and wait for the body."""
-        if self._coming is not None:
-            self._coming.receive = partial(self._wait_for, pace)
+        if self._streamed_body is not None:
+            self._streamed_body.receive = partial(self._wait_for, pace)
         try:
             self.send(_CONTINUE)
         except ClientGone:
@@ -230,13 +230,13 @@ class HttpConnection:
     @property
     def was_read(self) -> bool:
         """Whether the body was read to its end, so that the next request can follow."""
-        return not self._is_unread and (self._coming is None or self._coming.decoder.is_complete)
+        return not self._is_unread and (self._streamed_body is None or self._streamed_body.decoder.is_complete)
 
-    def answered(self) -> None:
+    def response_finished(self) -> None:
         """Record the end of a response; the next request may follow."""
         self.answers += 1
-        if self._coming is not None:
-            self._came, self._coming = self._coming.decoder.remainder, None
+        if self._streamed_body is not None:
+            self._received, self._streamed_body = self._streamed_body.decoder.remainder, None
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class HttpConnection:
     @property
     def has_more(self) -> bool:
         """Whether there are unread bytes of the client, or a streamed response in progress."""
-        return bool(self._came) or self.streaming is not None
+        return bool(self._received) or self.streaming is not None
 
     def send(self, *parts: bytes) -> None:
         """Send bytes; the part that the client does not take at once is kept for `send_more`. Raises `ClientGone`."""
@@ -285,7 +285,7 @@ class HttpConnection:
             else:
                 self._answer_pace = None
 
-    def finish(self, give_up: float) -> None:
+    def finish_response(self, give_up: float) -> None:
         """Send the rest of the response, until the monotonic time `give_up`. Raises `ClientGone`."""
         while self._unsent or self.streaming is not None:
             if self._unsent:
@@ -309,7 +309,7 @@ class HttpConnection:
         limits = self._limits
         return Pace(limits.stall_s if is_known else limits.public_stall_s, limits.min_rate_bytes_s)
 
-    def works(self) -> None:
+    def request_started(self) -> None:
         """A request is being handled, which has no deadline."""
         self.deadline = _NEVER
 
@@ -321,15 +321,22 @@ class HttpConnection:
     @property
     def held_bytes(self) -> int:
         """Bytes kept for the client."""
-        gathered = 0 if self._gathering is None else len(self._gathering.content)
-        return len(self._came) + gathered + len(self._unsent)
+        gathered = 0 if self._partial_body is None else len(self._partial_body.content)
+        return len(self._received) + gathered + len(self._unsent)
 
-    def rests(self) -> int:
+    def start_waiting(self) -> int:
         """Set the deadline for the client's next step. Returns the bytes kept for the client meanwhile."""
         now, before = time.monotonic(), self.deadline
         if before == _NEVER:
             self.waits_since = now
-        if not (self._unsent or self._came or self._waiting or self._gathering or self.streaming or self.arrived):
+        if not (
+            self._unsent
+            or self._received
+            or self._waiting
+            or self._partial_body
+            or self.streaming
+            or self.ready_request
+        ):
             if not self.lingers:
                 self.deadline = now + self._limits.idle_timeout_s
             return 0
@@ -338,9 +345,9 @@ class HttpConnection:
             self.deadline = self._answer_pace.start_waiting(now)
         elif self.streaming is not None:
             self.deadline = _NEVER
-        elif self.arrived is not None:  # an upload may have to wait for other long uploads
-            self.deadline = now + self._limits.idle_timeout_s if self.arrived.intake.streams else _NEVER
-        elif self._gathering is not None and self._body_pace is not None:
+        elif self.ready_request is not None:  # an upload may have to wait for other long uploads
+            self.deadline = now + self._limits.idle_timeout_s if self.ready_request.intake.streams else _NEVER
+        elif self._partial_body is not None and self._body_pace is not None:
             self.deadline = self._body_pace.start_waiting(now)
         else:
             self.deadline = min(before, now + self._limits.head_timeout_s)
@@ -349,7 +356,7 @@ class HttpConnection:
     def linger(self) -> None:
         """Close the sending side and discard everything that arrives for `LINGER_S`."""
         self.lingers = True
-        self._came, self._waiting, self._gathering = b"", None, None
+        self._received, self._waiting, self._partial_body = b"", None, None
         self.deadline = time.monotonic() + LINGER_S
         try:
             self._socket.shutdown(socket.SHUT_WR)

@@ -80,19 +80,19 @@ class HttpServer:
         self._app = app
         self._limits = limits or ServerLimits()
         self._admission = admission or StreamEverything()
-        self._places = ThreadSlots(threads, self._limits.uploads)
+        self._slots = ThreadSlots(threads, self._limits.uploads)
         self._most_connections = _connections(self._limits.connections)
         #: Bytes kept for clients, per connection and in total; counted when a connection starts to wait for its client.
         self._held: dict[int, int] = {}
         self._held_bytes = 0
-        self._scale = threading.Lock()
+        self._held_lock = threading.Lock()
         #: Ended connections by reason, for tests, which count work instead of seconds.
         self.ended = Counter[str]()
         self._listener = listener
         self._epoll = select.epoll()
         self._connections: dict[int, HttpConnection] = {}
         # A single client waits for its response before the next request. If another client connects, the deputy notices.
-        self._wheel = LeaderFollowers(lambda: len(self._connections) > 1)
+        self._leaders = LeaderFollowers(lambda: len(self._connections) > 1)
         self._ends = threading.Event()
         self._retires = threading.Event()
         self._wake, self._wakes = socket.socketpair()
@@ -113,7 +113,7 @@ class HttpServer:
         self._epoll.register(self._wake, _READABLE)
         for thread in self._threads:
             thread.start()
-        threading.Thread(target=self._look_after, name="http-idle", daemon=True).start()
+        threading.Thread(target=self._end_late_connections, name="http-idle", daemon=True).start()
 
     def retire(self) -> None:
         """Close each connection after its next response, so that clients reconnect, perhaps to another process."""
@@ -125,7 +125,7 @@ class HttpServer:
         self._ends.set()
         # Connections in the kernel's queue have usually sent their request already.
         self._accept()
-        for connection in self._places.release_all():
+        for connection in self._slots.release_all():
             self._wake_up(connection)
         self._listener.shutdown(socket.SHUT_RDWR)
         self._wakes.send(b"\0")
@@ -133,12 +133,12 @@ class HttpServer:
             thread.join(max(0.0, give_up - time.monotonic()))
         for connection in list(self._connections.values()):
             with suppress(ClientGone):
-                connection.finish(give_up)
+                connection.finish_response(give_up)
             connection.end()
-        self._wheel.close()
+        self._leaders.close()
         self._listener.close()
 
-    def _look_after(self) -> None:
+    def _end_late_connections(self) -> None:
         while not self._ends.wait(LOOK_S):
             while self._end_late(_ENDED_AT_ONCE) == _ENDED_AT_ONCE and not self._ends.wait(LOOK_S / 20):
                 pass
@@ -177,34 +177,34 @@ class HttpServer:
     @property
     def at_work(self) -> int:
         """Threads that are handling a request."""
-        return self._places.at_work
+        return self._slots.at_work
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a thread slot."""
-        return self._places.waiting
+        return self._slots.waiting
 
     # --- a thread -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        while (drive := self._wheel.wait_to_lead()) is not None:
-            self._drive(drive)
+        while (leadership := self._leaders.wait_to_lead()) is not None:
+            self._lead(leadership)
 
-    def _drive(self, drive: Leadership) -> None:
+    def _lead(self, leadership: Leadership) -> None:
         """Lead until the leadership ends, or until the server ends and all arrived requests are answered."""
         poll, listener = self._epoll.poll, self._listener.fileno()
-        while not drive.is_over:
+        while not leadership.is_over:
             events = poll(0 if self._ends.is_set() else -1, 1)
             if not events:
-                self._wheel.close()
+                self._leaders.close()
                 return
             for descriptor, _ in events:
-                self._wheel.begin_turn(drive)
+                self._leaders.begin_turn(leadership)
                 if descriptor == listener:
                     self._accept()
                 elif connection := self._connections.get(descriptor):
                     self._turn(connection)
-                self._wheel.end_turn(drive)
+                self._leaders.end_turn(leadership)
 
     def _accept(self) -> None:
         try:
@@ -233,13 +233,13 @@ class HttpServer:
         try:
             if connection.has_unsent:
                 connection.send_more()
-            elif connection.streaming is None and connection.arrived is None:
-                connection.take()
+            elif connection.streaming is None and connection.ready_request is None:
+                connection.receive()
             while self._go_on(connection):
                 pass
             if connection.closes and not (connection.has_unsent or connection.streaming or connection.lingers):
                 connection.linger()
-            self._weigh(connection, connection.rests())
+            self._record_held_bytes(connection, connection.start_waiting())
             self._arm(connection)
         except ClientGone:
             connection.say_late()
@@ -250,8 +250,8 @@ class HttpServer:
 
     def _arm(self, connection: HttpConnection) -> None:
         """Arm the next event. Must be the last step of a turn: another thread may then use the connection."""
-        arrived = connection.arrived
-        if arrived is not None and self._places.enqueue(connection, arrived.intake):
+        arrived = connection.ready_request
+        if arrived is not None and self._slots.enqueue(connection, arrived.intake):
             return
         has_more = arrived is not None or connection.streaming is not None or connection.has_unsent
         self._epoll.modify(connection.descriptor, _WRITABLE if has_more else _READABLE)
@@ -271,33 +271,33 @@ class HttpServer:
             return False
         if arrived is None:
             return False
-        if not self._places.acquire(arrived.intake, is_urgent=False) and not self._enters_urgently(arrived):
-            connection.arrived = arrived
+        if not self._slots.acquire(arrived.intake, is_urgent=False) and not self._enters_urgently(arrived):
+            connection.ready_request = arrived
             return False
-        connection.works()
+        connection.request_started()
         try:
             run_application(self._app, connection, arrived, is_last=self._retires.is_set() or self._ends.is_set())
         finally:
-            for waiting in self._places.release(arrived.intake):
+            for waiting in self._slots.release(arrived.intake):
                 self._wake_up(waiting)
         return connection.has_more
 
     def _enters_urgently(self, arrived: ReadyRequest) -> bool:
         is_urgent = self._admission.is_urgent(arrived.request.target)
-        return is_urgent and self._places.acquire(arrived.intake, is_urgent=True)
+        return is_urgent and self._slots.acquire(arrived.intake, is_urgent=True)
 
     def _wake_up(self, connection: HttpConnection) -> None:
         """Arm the connection for writing, which causes an event at once."""
         self._epoll.modify(connection.descriptor, _WRITABLE)
 
-    def _weigh(self, connection: HttpConnection, size: int) -> None:
+    def _record_held_bytes(self, connection: HttpConnection, size: int) -> None:
         """Record the `size` in bytes kept for this connection. If the total is too large, end the connection that has waited
         longest.
         """
         descriptor = connection.descriptor
         if not size and descriptor not in self._held:
             return
-        with self._scale:
+        with self._held_lock:
             self._held_bytes += size - self._held.pop(descriptor, 0)
             if size:
                 self._held[descriptor] = size
@@ -313,10 +313,10 @@ class HttpServer:
     def _forget(self, connection: HttpConnection) -> None:
         del self._connections[connection.descriptor]
         if connection.descriptor in self._held:
-            with self._scale:
+            with self._held_lock:
                 self._held_bytes -= self._held.pop(connection.descriptor)
         connection.close()
-        for waiting in self._places.next_waiting():  # it may have been offered a slot that it did not take
+        for waiting in self._slots.next_waiting():  # it may have been offered a slot that it did not take
             self._wake_up(waiting)
 
 

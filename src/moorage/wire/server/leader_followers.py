@@ -35,7 +35,7 @@ class LeaderFollowers:
     def __init__(self, is_wanted: Callable[[], bool]) -> None:
         self._is_wanted = is_wanted
         self._mutex = threading.Lock()
-        self._drive: Leadership | None = None
+        self._leadership: Leadership | None = None
         self._is_closed = False
         self._deputy = threading.Lock()
         #: Released to wake the deputy. Releasing it requires the mutex, so it is never released twice.
@@ -49,7 +49,7 @@ class LeaderFollowers:
             seen, quiet = -1, 0
             while not self._is_closed:
                 with self._mutex:
-                    before = self._drive
+                    before = self._leadership
                     if before is None or (before.steps == seen and seen % 2):
                         return self._begin(before)
                     quiet = quiet + 1 if before.steps == seen else 0
@@ -63,26 +63,26 @@ class LeaderFollowers:
     def _begin(self, before: Leadership | None) -> Leadership:
         if before is not None:
             before.is_over = True
-        drive = self._drive = Leadership()
-        blocking_hook.set_callback(lambda: self._give_up(drive))
-        return drive
+        leadership = self._leadership = Leadership()
+        blocking_hook.set_callback(lambda: self._give_up(leadership))
+        return leadership
 
-    def begin_turn(self, drive: Leadership) -> None:
-        drive.steps += 1
+    def begin_turn(self, leadership: Leadership) -> None:
+        leadership.steps += 1
         if self._sleeps:
             with self._mutex:
                 self._call_deputy()
 
-    def end_turn(self, drive: Leadership) -> None:
-        """End a turn. `drive.is_over` then tells whether the thread is still the leader."""
-        drive.steps += 1
+    def end_turn(self, leadership: Leadership) -> None:
+        """End a turn. `leadership.is_over` then tells whether the thread is still the leader."""
+        leadership.steps += 1
 
-    def _give_up(self, drive: Leadership) -> None:
-        if drive.is_over or not self._is_wanted():
+    def _give_up(self, leadership: Leadership) -> None:
+        if leadership.is_over or not self._is_wanted():
             return
         with self._mutex:
-            if self._drive is drive:
-                self._drive, drive.is_over = None, True
+            if self._leadership is leadership:
+                self._leadership, leadership.is_over = None, True
                 self._call_deputy()
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ _FAILED = "500 Internal Server Error"
 
 def run_application(app: WsgiApp, connection: HttpConnection, arrived: ReadyRequest, *, is_last: bool) -> None:
     """`is_last`: the connection closes after the response. Raises `moorage.wire.server.connection.ClientGone`."""
-    _ResponseWriter(connection, arrived, is_last=is_last).give(app, arrived.body)
+    _ResponseWriter(connection, arrived, is_last=is_last).run(app, arrived.body)
 
 
 class _ResponseWriter:
@@ -41,11 +41,11 @@ class _ResponseWriter:
         self._status = ""
         self._headers: list[tuple[str, str]] = []
 
-    def give(self, app: WsgiApp, body: IO[bytes]) -> None:
+    def run(self, app: WsgiApp, body: IO[bytes]) -> None:
         environ = self._request.environ(self._connection.environ)
         environ["wsgi.input"] = body
         try:
-            result = app(environ, self._start)
+            result = app(environ, self._start_response)
         except Exception:  # the top of a request
             log.exception("the application failed")
             self._fail()
@@ -53,14 +53,16 @@ class _ResponseWriter:
         self._connection.is_known = AUTHENTICATED_KEY in environ
         try:
             if isinstance(result, list) and self._status:
-                self._whole(result)
+                self._send_complete(result)
             else:
-                self._stream(result)
+                self._start_stream(result)
         except ValueError:
             log.exception("the application's response is invalid")
             self._fail()
 
-    def _start(self, status: str, headers: list[tuple[str, str]], _failure: object = None) -> Callable[[bytes], Any]:
+    def _start_response(
+        self, status: str, headers: list[tuple[str, str]], _failure: object = None
+    ) -> Callable[[bytes], Any]:
         self._status, self._headers = status, headers
         return _write
 
@@ -85,7 +87,7 @@ class _ResponseWriter:
         last = ("connection: close",) if connection.closes else ()
         return http1.response_head(self._status, self._headers, (*more, _date(), *last))
 
-    def _whole(self, parts: list[bytes]) -> None:
+    def _send_complete(self, parts: list[bytes]) -> None:
         """Send a response that is already complete."""
         content = (parts[0] if len(parts) == 1 else b"".join(parts)) if self._shows_body else b""
         length = self._length()
@@ -99,9 +101,9 @@ class _ResponseWriter:
             self._connection.send(head, content)
         else:
             self._connection.send(head + content)
-        self._connection.answered()
+        self._connection.response_finished()
 
-    def _stream(self, result: Iterable[bytes]) -> None:
+    def _start_stream(self, result: Iterable[bytes]) -> None:
         """Send the head, and as much of the body as the client takes now."""
         blocking_hook.about_to_block()
         stream = _ResponseStream(self._connection, result)
@@ -180,7 +182,7 @@ class _ResponseStream:
     def end(self) -> None:
         self._connection.streaming = None
         self.close()
-        self._connection.answered()
+        self._connection.response_finished()
 
     def close(self) -> None:
         close, self._close = self._close, None

@@ -48,7 +48,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
         raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
     require(request, f"os_compute_api:{row.rule}")
     if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
-        schema.check(argument, word_schema_error)
+        schema.validate(argument, word_schema_error)
     return row.handler(request, server_id, argument)
 
 

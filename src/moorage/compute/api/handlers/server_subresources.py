@@ -38,7 +38,7 @@ def show_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
 
 
 def add_tag(request: ComputeRequest, server_id: str, tag: str) -> Response:
-    TAG.check(
+    TAG.validate(
         tag,
         lambda failure: (
             f"Tag '{tag}' is invalid. It must be a non empty string without characters '/' and ','. "

@@ -105,7 +105,7 @@ def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchem
     schema = schemas.for_version(request.version) if isinstance(schemas, VersionedSchema) else schemas
     values = dict(request.query.pairs)
     if schema is not None:
-        schema.check(values, lambda error: f"Invalid query string parameters: {error}")
+        schema.validate(values, lambda error: f"Invalid query string parameters: {error}")
     return values
 
 

@@ -44,7 +44,7 @@ def _request(pairs: Sequence[tuple[str, str]], version: Version) -> CandidateReq
 def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> CandidateRequest:
     schema = schemas.LIST.for_version(version)
     if schema is not None:
-        schema.check(dict(pairs), lambda error: f"Invalid query string parameters: {error}")
+        schema.validate(dict(pairs), lambda error: f"Invalid query string parameters: {error}")
     return parse(pairs, version)
 
 

@@ -80,7 +80,7 @@ def decode_all(records: Mapping[str, Any]) -> dict[str, Inventory]:
     """
     for name, record in records.items():
         if re.search(NAME, name) is None:
-            schemas.RECORD.check(record, word_body_error)
+            schemas.RECORD.validate(record, word_body_error)
     return {name: decode(record) for name, record in records.items()}
 
 

@@ -31,7 +31,7 @@ def rename(request: PlacementApiRequest, name: str) -> Response:
 
 def ensure(request: PlacementApiRequest, name: str) -> Response:
     """From 1.7 on: there it is, or there it is now."""
-    schemas.RESOURCE_CLASS.check({"name": name}, word_body_error)
+    schemas.RESOURCE_CLASS.validate({"name": name}, word_body_error)
     is_new = request.service.names.ensure_class(name)
     return done(request, 201 if is_new else 204, location=f"/resource_classes/{name}")
 

@@ -44,7 +44,7 @@ def show(request: PlacementApiRequest, name: str) -> Response:
 
 
 def create(request: PlacementApiRequest, name: str) -> Response:
-    schemas.CUSTOM_TRAIT.check(name, lambda _: _BAD_NAME)
+    schemas.CUSTOM_TRAIT.validate(name, lambda _: _BAD_NAME)
     trait, is_new = request.service.names.ensure_trait(name)
     response = done(request, 201 if is_new else 204, location=f"/traits/{name}")
     response.headers |= fresh(request, trait.created_at)

@@ -36,12 +36,12 @@ def release(request: Request[ReservationService], hold_id: str) -> Response:
 def create_lease(request: Request[ReservationService]) -> Response:
     """As before 1.1, or what a hold has."""
     if "hold_id" in request.json:
-        schema.FROM_HOLD.check(request.json, word)
+        schema.FROM_HOLD.validate(request.json, word)
         held, taking = request.service.offers.taking(request.caller, request.json["hold_id"])
         new = lease_schema.decode_create(schema.lease_from(request.json, held))
         lease = request.service.leases.create(request.caller, new, taking)
     else:
-        lease_schema.CREATE_OURS.check(request.json, word)
+        lease_schema.CREATE_OURS.validate(request.json, word)
         lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json))
     return Response(201, {"lease": shown(request, [lease])[0]})
 

@@ -65,7 +65,7 @@ ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIO
 def asked(query: Query, schema: Schema) -> dict[str, str]:
     """{parameter: its last value}, held against `schema`."""
     values = dict(query.pairs)
-    schema.check(values, word)
+    schema.validate(values, word)
     return values
 
 
