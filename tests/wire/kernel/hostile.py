@@ -82,7 +82,9 @@ def server(listener: socket.socket, *, threads: int, limits: ServerLimits | None
     """The harbour, with the bodies of its routes taken as a plane takes them."""
     around = AppContext(harbour.Tokens(), harbour.RULES, RandomIds())
     admissions = Admissions()
-    admissions.add_service("/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ))
+    admissions.add_service(
+        "/harbour", API, lambda environ: around.authenticator.authenticate(Headers(environ), environ)
+    )
     app = mount_apps({"/harbour": build_app(API, None, around)})
     return HttpServer(app, listener, threads=threads, limits=limits, admission=admissions)
 
