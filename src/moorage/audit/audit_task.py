@@ -1,6 +1,6 @@
-"""The audit in the background: it looks, counts and tells, and mends nothing.
+"""The audit in the background: it reports findings and repairs nothing.
 
-Results are metrics (`export_metrics`), and one log event for each finding that was not there in this process' last round.
+It exports metrics (`export_metrics`), and logs each finding that was not in this process's previous audit.
 """
 
 import logging
@@ -20,24 +20,24 @@ from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 
 log = logging.getLogger(__name__)
 
-#: Consumers that are younger are not judged: as `moorage audit` does.
+#: Younger consumers are not judged; the default of `moorage audit` too.
 GRACE = timedelta(minutes=10)
-#: New findings of one round that are told one by one.
+#: Number of new findings of one audit that are logged one by one.
 MOST_TOLD = 100
-#: Findings that are remembered from one round to the next.
+#: Number of findings that are remembered until the next audit.
 MOST_REMEMBERED = 10_000
 
 _FINDINGS, _ENDED = "moorage_audit_findings", "moorage_audit_last_round_timestamp_seconds"
 _DURATION, _PERIOD = "moorage_audit_round_duration_seconds", "moorage_audit_period_seconds"
 
 _FAMILIES = (
-    GaugeFamily(_FINDINGS, "What the last audit found, by kind.", ("kind",)),
-    GaugeFamily(_ENDED, "When the last audit ended, of whichever process."),
-    GaugeFamily(_DURATION, "How long it took."),
-    GaugeFamily(_PERIOD, "How often there is to be one: [audit] period_s."),
+    GaugeFamily(_FINDINGS, "Findings of the last audit, by kind.", ("kind",)),
+    GaugeFamily(_ENDED, "When the last audit ended, in any process."),
+    GaugeFamily(_DURATION, "Duration of the last audit."),
+    GaugeFamily(_PERIOD, "Configured time between audits: [audit] period_s."),
 )
 
-#: What makes a finding the same one as in the round before.
+#: Identifies a finding from one audit to the next.
 _Key = tuple[str, str, str, str]
 
 
@@ -45,7 +45,7 @@ class AuditTask:
     name = "audit"
 
     def __init__(self, rounds: AuditSchedule, look: Callable[[], Sequence[Finding]]) -> None:
-        """`look` reads everything and decides. Raises what the clients raise where a service does not answer."""
+        """`look` reads all services and returns the findings. It raises the clients' errors if a service does not answer."""
         self._rounds = rounds
         self._look = look
         self._known: frozenset[_Key] = frozenset()
@@ -59,7 +59,7 @@ class AuditTask:
             found = self._look()
         except MoorageError as error:
             again = self._rounds.put_off(job)
-            log.warning("no audit for now", extra={"reason": error.message})
+            log.warning("audit postponed: a service does not answer", extra={"reason": error.message})
             return again
         duration_s = round(time.perf_counter() - began, 3)
         counts = Counter(str(finding.kind) for finding in found)
@@ -89,7 +89,7 @@ def _key(finding: Finding) -> _Key:
 
 
 def export_metrics(registry: CollectorRegistry, engine: Engine, jobs: JobStore, period_s: float) -> None:
-    """At each scrape what the last round said, whoever did it; before the first only the period."""
+    """Export the result of the last audit of any process at each scrape; before the first one, only the period."""
 
     def samples(connection: Connection) -> Iterator[GaugeSample]:
         yield _PERIOD, (), period_s

@@ -1,7 +1,7 @@
-"""A picture of what Placement has written down and of what the other services know, through their clients.
+"""Collects an `AuditSnapshot`: reads Placement and the other services through their clients.
 
-Placement is read first: what appears later is not judged, and whatever made a consumer or an inventory that was seen
-had written it down in its own service before that, so it is there when that service is asked.
+It reads Placement first. What appears later is not judged; and the service that made a consumer or an inventory had stored
+it in its own database before, so it is there when that service is read.
 """
 
 import re
@@ -36,18 +36,18 @@ from moorage.placement.client.placement_client import Provider as PlacementProvi
 from moorage.reservation.client import ReservationClient
 from moorage.scheduler.flavor_resources import PROFILE_KEY, FlavorFields, request_for
 
-#: Whatever a server's age, it is looked at again: how old is old enough is decided later.
+#: The collector looks closer at servers of any age; the rules apply the grace period later.
 NO_TIME = timedelta(0)
 
 SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
 
-#: Statuses of servers that hold, with nothing done to them, what they are to hold. Not those that are being made, are
-#: waiting for somebody's word after a move, or of which the cell says nothing.
+#: Statuses of servers whose allocations must be those of their flavor while no operation is in progress. Not servers that
+#: are being built, wait for the confirmation of a move, or whose cell does not answer.
 _AT_REST = frozenset({"ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "SHELVED"})
 _RUNNING = frozenset({"ACTIVE", "PAUSED"})
-#: And those that hold nothing, if they are on no host.
+#: Statuses of servers without a host, which must have no allocations.
 _WITHOUT_HOST = frozenset({"ERROR", "SHELVED_OFFLOADED"})
-#: After one of these Nova's host has nothing of the servers that were evacuated from it.
+#: Final states of an evacuation: then the source host has no allocations of the server any more.
 _EVACUATED_AND_CLEAN = frozenset({"completed", "error", "failed", "cancelled"})
 
 #: The state of an accelerator request while its host binds it.
@@ -56,34 +56,34 @@ _BEING_BOUND = "BindStarted"
 #: A custom class or trait in ``trait:CUSTOM_A``, ``in:CUSTOM_A,CUSTOM_B`` or ``resources1:CUSTOM_C``.
 _WORD = re.compile(r"CUSTOM_[A-Z0-9_]+")
 
-#: A handle's state while a server has it.
+#: State of a handle that a server has.
 _ATTACHED = "attached"
 
-#: How often a provider is read again that changed between two of its readings.
+#: Attempts to read a provider whose generation changes between its two requests.
 ATTEMPTS = 5
 
-#: Called with what is being read, how much of it is done and how much there is.
+#: Called with the kind of objects being read, how many are done, and how many there are.
 ReportProgress = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True)
 class AuditServices:
-    """Those that are None are not there, and nothing is said about what only they could know."""
+    """The clients of the services. One that is None is not part of the cloud; what only it knows is not judged."""
 
     placement: PlacementClient
     compute: ComputeClient | None = None
     accelerators: AcceleratorClient | None = None
     reservations: ReservationClient | None = None
-    pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved: [reservation] freepool
+    pool: str = "freepool"  #: name of the aggregate of unreserved hosts: [reservation] freepool
 
 
 def collect_snapshot(
     services: AuditServices, clock: Clock, progress: ReportProgress, *, by_tree: bool = False, names: bool = False
 ) -> AuditSnapshot:
-    """Raises `Unavailable` or `RemoteError` where a service that is there cannot be read: half a picture is none.
+    """Read all services. Raises `Unavailable` or `RemoteError` if one of them cannot be read: a partial snapshot is useless.
 
-    `by_tree`: one request for each tree instead of two or three for each provider, where Placement is ours.
-    `names`: also classes and traits that nobody uses.
+    `by_tree`: make one request per tree, instead of two or three per provider, if Placement is Moorage's.
+    `names`: also read resource classes and unused traits.
     """
     named = (services.placement.classes(), services.placement.unused_traits()) if names else None
     providers = _by_tree(services.placement, progress) if by_tree else None
@@ -153,7 +153,7 @@ def _providers(placement: PlacementClient, progress: ReportProgress) -> dict[str
 
 
 def _by_tree(placement: PlacementClient, progress: ReportProgress) -> dict[str, AuditedProvider] | None:
-    """None where Placement is not ours. What a tree could not say of one of its providers is asked of that one."""
+    """None if Placement is not Moorage's. A provider that changed while its tree was read is read again on its own."""
     listed = placement.providers()
     found: dict[str, AuditedProvider] = {}
     for done, one in enumerate(listed, 1):
@@ -175,7 +175,7 @@ def _by_tree(placement: PlacementClient, progress: ReportProgress) -> dict[str, 
 
 
 def _of_state(state: ProviderState) -> AuditedProvider | None:
-    """None where somebody claimed or gave back while it was read: the two do not belong together then."""
+    """None if an allocation changed during the read, so that inventories and allocations do not match."""
     one = state.provider
     read = AuditedProvider(one.uuid, one.name, one.parent_uuid, one.root_uuid, state.inventories, state.held)
     return read if read.used == {name: units for name, units in state.usages.items() if units} else None
@@ -190,7 +190,7 @@ def _aggregates(placement: PlacementClient, provider: PlacementProvider) -> froz
 
 
 def _provider(placement: PlacementClient, provider: PlacementProvider) -> AuditedProvider | None:
-    """Inventories and allocations of one generation; None where it was deleted meanwhile."""
+    """Inventories and allocations of one generation; None if the provider was deleted meanwhile."""
     for _ in range(ATTEMPTS):
         try:
             generation, held = placement.holders(provider.uuid)
@@ -202,13 +202,13 @@ def _provider(placement: PlacementClient, provider: PlacementProvider) -> Audite
                 provider.uuid, provider.name, provider.parent_uuid, provider.root_uuid, inventories, held
             )
     raise ConcurrentUpdate(
-        f"provider {provider.name} ({provider.uuid}) changed {ATTEMPTS} times while it was read; audit again when less "
-        "is written there"
+        f"provider {provider.name} ({provider.uuid}) changed during each of {ATTEMPTS} attempts to read it; audit again "
+        "when there are fewer writes"
     )
 
 
 def names_in_use_by_requests(services: AuditServices) -> frozenset[str]:
-    """Custom names in flavors and device profiles, wherever they stand there."""
+    """Custom class and trait names anywhere in flavors and device profiles."""
     groups: list[Mapping[str, str]] = []
     if services.compute is not None:
         groups += [flavor.extra_specs for flavor in services.compute.flavors()]
@@ -222,11 +222,12 @@ def names_in_use_by_requests(services: AuditServices) -> frozenset[str]:
 
 
 def _compute(compute: ComputeClient) -> Compute:
-    # A server that appears on a host later is too young to be judged; one that is gone with its host is not listed.
+    # Hosts before servers: a server that appears on a host later is too young to be judged, and one that is gone with
+    # its host is not listed.
     nodes = compute.nodes()
-    # What was made for a lease was made after it, and leases are asked for later.
+    # These are made after their lease, and the leases are read later.
     flavors, aggregates = reservation_flavors(compute), compute.aggregates()
-    # A migration that ends gives its allocations back to the server: asked for first, it is in one of the two.
+    # Migrations before servers: one that ends returns its allocations to the server, so one of the two lists has it.
     migrations = compute.migrations()
     found = compute.server_states()
     evacuated: dict[str, frozenset[str]] = {}
@@ -253,7 +254,7 @@ def _compute(compute: ComputeClient) -> Compute:
 
 
 def audited_server(state: ServerState | None) -> AuditedServer | None:
-    """None for one that cannot be judged now."""
+    """None for a server that cannot be judged now."""
     if state is None or state.task is not None:
         return None
     if state.status not in (_WITHOUT_HOST if state.node is None else _AT_REST):
@@ -270,7 +271,7 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
     for group in request.groups.values():
         for name, units in group.resources.items():
             wanted[name] = wanted.get(name, 0) + units
-    if not state.has_image:  # its disk may be a volume, which no host holds
+    if not state.has_image:  # its disk may be a volume, which uses no host's DISK_GB
         wanted.pop("DISK_GB", None)
     is_plain = set(request.groups) == {""} and PROFILE_KEY not in flavor.extra_specs and state.has_image
     return AuditedServer(state.node, state.updated_at, wanted, is_plain, runs)
@@ -279,7 +280,7 @@ def audited_server(state: ServerState | None) -> AuditedServer | None:
 def _with_owners(
     snapshot: AuditSnapshot, compute: ComputeClient | None, consumers: Mapping[str, AuditedConsumer]
 ) -> Compute | None:
-    """Asked one by one: a list leaves out some that are there, such as servers that are deleted softly."""
+    """Ask for the owners one by one, because a list omits some servers, such as soft-deleted ones."""
     known = snapshot.compute
     if known is None or compute is None:
         return known
@@ -325,8 +326,9 @@ def _accelerators(accelerators: AcceleratorClient) -> AuditedAccelerators:
 
 
 def _read_again(placement: PlacementClient, snapshot: AuditSnapshot) -> dict[str, AuditedProvider]:
-    """{uuid: reservation provider} where inventories seem lost or others: those of a lease that just began or changed are
-    there by now.
+    """{uuid: reservation provider} for providers whose inventories seem lost or wrong, read again.
+
+    The inventories of a lease that has just begun or changed are there by now.
     """
     again: dict[str, AuditedProvider] = {}
     changed = {host: set[str]() for host, _, _ in findings.lost_inventories(snapshot)}

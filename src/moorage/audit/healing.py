@@ -1,7 +1,12 @@
-"""Mending what is safe to mend, one finding after the other.
+"""Repairs findings, one after the other, and writes each repair into a journal first.
 
-Right before each step everything is asked again that the finding rests on; the write itself carries the generation
-that was seen, so that whoever changed something in between wins and the finding is left alone.
+Right before each repair, the healer reads again everything that the finding depends on. The write itself carries the
+generation that was read; so if another client changed something in between, that change wins and the finding is left
+alone.
+
+The journal (the command calls it a receipt) is a file of JSON lines, each durable before the next action. For each repair
+it has a line before it, with the present state and the requests that undo it, and a line with its result. After a kill
+between the two, check whether the repair was made.
 """
 
 import dataclasses
@@ -24,7 +29,7 @@ from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
 from moorage.reservation.client import offer_slots
 
-#: What the requests that undo speak to compute.
+#: Microversion of the undo requests to compute.
 COMPUTE_VERSION = "2.61"
 
 #: An HTTP request to Placement or compute that undoes a step.
@@ -40,7 +45,7 @@ class RepairOutcome:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What is about to be done. `before` and `undo` go into the receipt."""
+    """A repair to make. `before` and `undo` go into the journal."""
 
     before: Mapping[str, Any]
     undo: tuple[Undo, ...]
@@ -49,19 +54,19 @@ class _Step:
 
 class RepairJournal:
     def __init__(self, path: Path) -> None:
-        """Raises `StartError` where the file cannot be made, or is there already: no receipt is written over."""
+        """Raises `StartError` if the file cannot be created, or exists: a journal is never overwritten."""
         self.path = path
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
             sync_directory(path.parent)
         except OSError as error:
             raise StartError(
-                f"the receipt {path} cannot be made: {error.strerror}; name another with --receipt"
+                f"the receipt {path} cannot be created: {error.strerror}; name another file with --receipt"
             ) from error
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        """Durable when this returns. Raises `StartError` where the disk is full: nothing more may be done then."""
+        """Durable when this returns. Raises `StartError` if the disk is full; then no repair may follow."""
         try:
             self._file.write(json.dumps(entry) + "\n")
             self._file.flush()
@@ -83,7 +88,7 @@ class Healer:
     def heal(
         self, snapshot: AuditSnapshot, findings: Collection[Finding], also: Collection[str]
     ) -> list[RepairOutcome]:
-        """What came of each finding that has an action and is safe, or whose subject is in `also`."""
+        """Repair each finding that has an action and is safe, or whose subject is in `also`; returns the outcomes."""
         return [
             self._heal(snapshot, finding)
             for finding in findings
@@ -164,7 +169,7 @@ class Healer:
         return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
 
     def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """What the server holds is what the finding says, if it, its host and its flavor are as they were."""
+        """Set the server's allocations to those of the finding, if the server, its host and its flavor have not changed."""
         uuid, compute = finding.subject, self._services.compute
         audited, holder = snapshot.consumers.get(uuid), self._services.placement.holder(uuid)
         if (None if holder is None else audited_consumer(holder)) != audited:
@@ -186,14 +191,14 @@ class Healer:
         return _Step(_holder(holder), (undo,), lambda: self._services.placement.hold(right))
 
     def _as_seen(self, audited: AuditedConsumer) -> Consumer | str:
-        """The consumer as it is, if it is as it was."""
+        """The consumer as it is now; a reason (str) if it changed since the snapshot."""
         now = self._services.placement.holder(audited.uuid)
         if now is None:
             return "it holds nothing any more"
         return now if audited_consumer(now) == audited else "it changed meanwhile"
 
     def _free_devices(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """What was on them is gone then: nothing undoes it, and the receipt only says what there was."""
+        """Free devices, which erases their content: there is no undo, and the journal only lists the requests."""
         accelerators, compute = self._services.accelerators, self._services.compute
         if accelerators is None or compute is None or compute.server_owner(finding.subject) is not None:
             return "compute knows it now"
@@ -231,7 +236,7 @@ class Healer:
         return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
 
     def _make_inventory(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """As the start of the lease does it; a provider that is made has the same uuid each time."""
+        """Make the inventory as the start of the lease does. A new provider has the same uuid in each attempt."""
         placement, name, host = self._services.placement, finding.resource_class or "", finding.host or ""
         slots = self._slots(finding.subject).get(host, 0)
         if snapshot.reservations is None or slots != snapshot.reservations.slots[finding.subject][host]:
@@ -255,7 +260,7 @@ class Healer:
         return _Step(before, tuple(undo), make)
 
     def _delete_provider(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """Placement itself refuses to delete one that has children, or of which somebody holds something."""
+        """Delete the provider; Placement itself refuses that if it has children or allocations."""
         placement = self._services.placement
         audited = snapshot.providers[finding.subject]
         now = placement.provider(finding.subject)
@@ -274,13 +279,13 @@ class Healer:
         }
         undo = [_request("POST", "/resource_providers", body)]
         for name, value in parts.items():
-            if value:  # each of these is one generation more
+            if value:  # each of these requests increases the generation
                 content = {"resource_provider_generation": len(undo) - 1, name: value}
                 undo.append(_request("PUT", f"/resource_providers/{now.uuid}/{name}", content))
         before = body | {"generation": generation} | parts
         return _Step(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
 
-    # --- what was made for leases -------------------------------------------------------------------------------
+    # --- objects of leases --------------------------------------------------------------------------------------
 
     def _slots(self, reservation: str) -> Mapping[str, int]:
         return current_slots(self._services.reservations, self._services.placement, reservation)
@@ -361,7 +366,7 @@ class Healer:
         return _Step({"access": sorted(access)}, (undo,), lambda: compute.add_flavor_access(uuid, project))
 
     def _running(self) -> frozenset[str]:
-        """Reservations of leases that are ACTIVE now."""
+        """Ids of the reservations of all leases that are ACTIVE now."""
         leases = () if self._services.reservations is None else self._services.reservations.leases()
         return frozenset(one.id for lease in leases if lease.status == "ACTIVE" for one in lease.reservations)
 
@@ -384,7 +389,7 @@ class Healer:
     # --- names --------------------------------------------------------------------------------------------------
 
     def _delete_class(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """Placement itself refuses to delete one that a provider offers."""
+        """Delete the class; Placement itself refuses that if a provider offers it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services) or name in self._reserved():
             return "it is asked for now"
@@ -392,14 +397,14 @@ class Healer:
         return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
 
     def _delete_trait(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """As above."""
+        """Delete the trait; Placement itself refuses that if a provider has it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services):
             return "it is asked for now"
         return _Step({"trait": name}, (_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name))
 
     def _reserved(self) -> frozenset[str]:
-        """Classes of all reservations."""
+        """Resource classes of all reservations."""
         leases = () if self._services.reservations is None else self._services.reservations.leases()
         return frozenset(reservation_class(one.id) for lease in leases for one in lease.reservations)
 

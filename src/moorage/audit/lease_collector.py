@@ -1,4 +1,4 @@
-"""What an audit reads of leases, and of what was made for them in compute."""
+"""Reads leases for an audit, and the flavors and aggregates that the reservation service made for them in compute."""
 
 from collections.abc import Mapping
 
@@ -10,14 +10,14 @@ from moorage.core.names import reservation_class, reservation_flavor
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.reservation.client import LeaseView, ReservationClient, ReservationView
 
-#: Types of reservations whose slots are inventories while they run, and that have a private flavor.
+#: Types of reservations whose slots are inventories while they are active, and that have a private flavor.
 _WITH_SLOTS = ("virtual:instance", "flavor:instance", "resource:any")
 
 
 def read_reservations(
     reservations: ReservationClient, placement: PlacementClient, compute: ComputeClient | None, pool: str
 ) -> Reservations:
-    slots = reservations.slots()  # first: those of a lease that is not being changed afterwards are as they should be
+    slots = reservations.slots()  # first: the slots of a lease that does not change afterwards are final
     leases = reservations.leases()
     hosts = reservations.hosts()
     running = {one.id: (lease, one) for lease in leases for one in lease.reservations if _runs(lease, one)}
@@ -31,7 +31,9 @@ def read_reservations(
         for reservation, number in slots.get(host.id, {}).items():
             if reservation in with_slots:
                 where.setdefault(reservation, {})[host.hypervisor_hostname] = number
-    aggregates = () if compute is None else compute.aggregates()  # after the hosts: who is known is in one of them
+    aggregates = (
+        () if compute is None else compute.aggregates()
+    )  # after the hosts: every registered host is in an aggregate by then
     return Reservations(
         leases=frozenset(lease.id for lease in leases),
         reservations=frozenset(one.id for lease in leases for one in lease.reservations if one.status != "deleted"),
@@ -56,7 +58,7 @@ def reservation_flavors(compute: ComputeClient) -> frozenset[str]:
 
 def audited_aggregate(aggregate: ComputeAggregate) -> AuditedAggregate:
     zone = aggregate.metadata.get("availability_zone", "")
-    is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar's prefix can be another than ours
+    is_lent = is_uuid(aggregate.name) and zone.endswith(aggregate.name)  # Blazar may use another prefix
     return AuditedAggregate(aggregate.name, frozenset(aggregate.hosts), is_lent)
 
 
@@ -70,14 +72,14 @@ def _projects(compute: ComputeClient, flavor_id: str) -> frozenset[str] | None:
 
 
 def _has_inventory(reservation: ReservationView, placement: PlacementClient) -> bool:
-    """Not so those of the oldest systems: they have an aggregate, and no class."""
+    """False for the reservations of the oldest systems, which have an aggregate and no resource class."""
     return reservation.aggregate_id is None or placement.has_class(reservation_class(reservation.id))
 
 
 def current_slots(
     reservations: ReservationClient | None, placement: PlacementClient, reservation: str
 ) -> Mapping[str, int]:
-    """As in `Reservations`, as it is now; empty for one that does not run."""
+    """{hypervisor hostname: slots} of `reservation` at this moment; empty unless it is active."""
     if reservations is None:
         return {}
     return read_reservations(reservations, placement, None, "").slots.get(reservation, {})

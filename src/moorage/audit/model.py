@@ -1,4 +1,7 @@
-"""What an audit looks at, and what it says."""
+"""The input of an audit, `AuditSnapshot`, and its result, `Finding`.
+
+Every value is as one service knows it; a snapshot contains those of all services that were asked.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,10 +10,10 @@ from enum import StrEnum
 
 from moorage.core.inventories import Inventory
 
-#: Owner of allocations that nobody said the owner of.
+#: Placement's project and user of allocations that were written without any (before microversion 1.8).
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 
-#: The type of compute's consumers, and of what they are while they move. Nova itself says no type: "unknown".
+#: Consumer types of servers and of migrations. Nova itself gives no type, which Placement shows as "unknown".
 SERVER_TYPE, MIGRATION_TYPE, UNKNOWN_TYPE = "INSTANCE", "MIGRATION", "unknown"
 
 #: {class: units}
@@ -26,10 +29,10 @@ class AuditedProvider:
     parent_uuid: str | None
     root_uuid: str
     inventories: Mapping[str, Inventory] = field(default_factory=dict)
-    held: Mapping[str, Resources] = field(default_factory=dict)  # {consumer uuid: what it holds here}
-    is_device: bool = False  #: the accelerator service says of it that it is its own
+    held: Mapping[str, Resources] = field(default_factory=dict)  #: {consumer uuid: its allocation here}
+    is_device: bool = False  #: it has the trait of the accelerator service's providers
     is_sharing: bool = False
-    aggregates: frozenset[str] = frozenset()  #: of sharing providers and of roots; else left empty
+    aggregates: frozenset[str] = frozenset()  #: filled only for roots and sharing providers
 
     @property
     def used(self) -> dict[str, int]:
@@ -42,14 +45,14 @@ class AuditedProvider:
 
 @dataclass(frozen=True, slots=True)
 class AuditedConsumer:
-    """As Placement has it. `written_at`: when its newest allocation was written."""
+    """A consumer as Placement has it. `written_at`: when its newest allocation was written."""
 
     uuid: str
     generation: int | None
     project_id: str
     user_id: str
     type: str
-    allocations: Mapping[str, Resources]  # {provider uuid: what it holds there}
+    allocations: Mapping[str, Resources]  #: {provider uuid: its allocation there}
     written_at: datetime
 
     @property
@@ -65,22 +68,22 @@ class Owner:
 
 @dataclass(frozen=True, slots=True)
 class AuditedServer:
-    """One that nothing is being done to, as far as its holdings go.
+    """A server with no operation in progress that could change its allocations.
 
-    `wanted`: {class: units} of its flavor; without those of its device profile and of what else its host adds. None: it
-    cannot be read. `is_plain`: all of it, and each class from one provider.
+    `wanted`: {class: units} of its flavor, without those of its device profile and those that its host adds; None: the
+    flavor cannot be read. `is_plain`: `wanted` is complete, and each class comes from a single provider.
     """
 
     node: str | None  #: hypervisor hostname
     updated_at: datetime
     wanted: Resources | None
     is_plain: bool
-    runs: bool = False  #: so it has the devices that it claimed
+    runs: bool = False  #: a running server has the devices of its allocations
 
 
 @dataclass(frozen=True, slots=True)
 class BusyServer:
-    """A server that something is being done to (`task`), since `since` or longer."""
+    """A server with an operation in progress (`task`), since `since` or longer."""
 
     node: str | None  #: hypervisor hostname
     task: str
@@ -89,7 +92,7 @@ class BusyServer:
 
 @dataclass(frozen=True, slots=True)
 class AuditedAggregate:
-    """One of compute's. `hosts` are names of compute services. `is_lent`: it is named for a reservation of hosts."""
+    """An aggregate of compute. `hosts`: names of compute services. `is_lent`: its name is that of a host reservation."""
 
     name: str
     hosts: frozenset[str]
@@ -98,25 +101,29 @@ class AuditedAggregate:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """What compute knows. All that was there when Placement was read is in it, for it was asked afterwards."""
+    """Compute's data, read after Placement: so it contains everything that existed when Placement was read."""
 
     servers: frozenset[str]
     migrations: frozenset[str]
     hypervisors: frozenset[str]  #: uuids, which are those of their providers
-    owners: Mapping[str, Owner] = field(default_factory=dict)  # {server: whose it is}, where that was asked for
-    states: Mapping[str, AuditedServer] = field(default_factory=dict)  # {server: of those that can be judged}
+    owners: Mapping[str, Owner] = field(
+        default_factory=dict
+    )  #: {server: its owner}, for servers whose owner was asked for
+    states: Mapping[str, AuditedServer] = field(
+        default_factory=dict
+    )  #: {server: its state}, for servers that can be judged
     nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
-    down: frozenset[str] = frozenset()  #: hypervisor hostnames that do not say that they live
-    busy: Mapping[str, BusyServer] = field(default_factory=dict)  # {server: what is being done to it}
-    reservation_flavors: frozenset[str] = frozenset()  #: ids of those that the reservation service made
+    down: frozenset[str] = frozenset()  #: hostnames of hypervisors whose compute service is down
+    busy: Mapping[str, BusyServer] = field(default_factory=dict)  #: {server: its operation in progress}
+    reservation_flavors: frozenset[str] = frozenset()  #: ids of the flavors that the reservation service made
     aggregates: tuple[AuditedAggregate, ...] = ()
-    #: {server: hypervisor hostnames that it was evacuated from}: Nova takes its holdings there away when they are back
+    #: {server: hypervisor hostnames that it was evacuated from}. Nova deletes its allocations there when those are up again.
     evacuated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedDeployable:
-    """`attached`: its handles that are attached, and no accelerator request has."""
+    """A deployable. `attached`: addresses of its attached handles without an accelerator request."""
 
     uuid: str
     name: str
@@ -127,7 +134,7 @@ class AuditedDeployable:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRequest:
-    """One that is bound, or is being bound. `is_made_here`: by the accelerator service, and not plugged with its server."""
+    """A bound accelerator request, or one being bound. `is_made_here`: the accelerator service made it; it was not plugged with its server."""
 
     uuid: str
     server: str
@@ -135,42 +142,42 @@ class AuditedRequest:
     host: str
     changed_at: datetime
     is_made_here: bool
-    is_waiting: bool = False  #: its host has not yet said whether it is bound
+    is_waiting: bool = False  #: its host has not reported yet whether it is bound
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedAccelerators:
-    deployables: frozenset[str]  #: uuids of their providers
-    instances: frozenset[str]  #: servers that an accelerator request is bound for
+    deployables: frozenset[str]  #: uuids of the deployables' providers
+    instances: frozenset[str]  #: servers with a bound accelerator request
     parts: tuple[AuditedDeployable, ...] = ()
     requests: tuple[AuditedRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedFlavor:
-    """The private flavor of a reservation, which has its id. `projects` may use it; None: it is not there."""
+    """The private flavor of a reservation, with the same id. `projects` have access to it; None: the flavor is missing."""
 
-    project_id: str  #: whose lease it is
+    project_id: str  #: project of the lease
     projects: frozenset[str] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Reservations:
     leases: frozenset[str]
-    reservations: frozenset[str]  #: ids of those that are not over
+    reservations: frozenset[str]  #: ids of reservations that are not deleted
     hosts: frozenset[str]  #: hypervisor hostnames
-    #: {reservation that runs: {hypervisor hostname: slots}} of those whose slots are inventories
+    #: {active reservation: {hypervisor hostname: slots}}, for reservations whose slots are inventories
     slots: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    #: {reservation that runs: its flavor} of those that have one
+    #: {active reservation: its flavor}, for reservations that have one
     flavors: Mapping[str, ReservedFlavor] = field(default_factory=dict)
     services: Mapping[str, str] = field(default_factory=dict)  #: {hypervisor hostname: its compute service}
-    in_aggregates: frozenset[str] = frozenset()  #: compute services that are in the pool, or lent
-    pool: str = "freepool"  #: the aggregate of hosts that nobody has reserved
+    in_aggregates: frozenset[str] = frozenset()  #: compute services in the pool or in a reservation's aggregate
+    pool: str = "freepool"  #: name of the aggregate of unreserved hosts
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedNames:
-    """`classes`: all; `traits`: custom ones that no provider has; `asked_for`: by flavors and device profiles."""
+    """`classes`: all; `traits`: custom traits that no provider has; `asked_for`: names in flavors and device profiles."""
 
     classes: frozenset[str]
     traits: frozenset[str]
@@ -179,7 +186,11 @@ class AuditedNames:
 
 @dataclass(frozen=True, slots=True)
 class AuditSnapshot:
-    """`consumers` are those that need a closer look, and hold something. A service that is None is not there: nothing is said about it."""
+    """What all services know, read at `now`.
+
+    `consumers`: only those that need a closer look, and have allocations. A service that is None was not asked, so
+    nothing that only it could know is judged.
+    """
 
     now: datetime
     providers: Mapping[str, AuditedProvider]
@@ -187,7 +198,7 @@ class AuditSnapshot:
     compute: Compute | None = None
     accelerators: AuditedAccelerators | None = None
     reservations: Reservations | None = None
-    names: AuditedNames | None = None  #: None: not asked for
+    names: AuditedNames | None = None  #: None: not read
 
 
 class FindingKind(StrEnum):
@@ -222,7 +233,7 @@ class FindingKind(StrEnum):
 
 
 class Repair(StrEnum):
-    """What mends a finding."""
+    """The repair of a finding."""
 
     RELEASE = "release"
     SET_OWNER = "set owner"
@@ -241,11 +252,11 @@ class Repair(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`is_safe`: `--fix` does `action`; else only when the operator names `subject`, or, without an action, never."""
+    """One fault. `--fix` does its `action` if `is_safe`; otherwise only if the operator names `subject` with `--also`."""
 
     kind: FindingKind
     subject: str  #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host, class or trait
-    where: str  #: for people
+    where: str  #: name of the host or provider, for people
     why: str
     advice: str  #: what --fix does, or what the operator can do
     action: Repair | None = None
@@ -253,11 +264,11 @@ class Finding:
     resource_class: str | None = None
     owner: Owner | None = None
     host: str | None = None  #: hypervisor hostname
-    holding: Mapping[str, Resources] | None = None  #: {provider uuid: what the server is to hold there}
+    holding: Mapping[str, Resources] | None = None  #: {provider uuid: the server's right allocation there}
 
 
 def root_by_provider(providers: Mapping[str, AuditedProvider]) -> dict[str, str]:
-    """{provider: the root that its parents lead to}; one in a loop, or below one, is its own."""
+    """{provider: the root of its parents}. A provider in a loop of parents, or below one, counts as its own root."""
     found: dict[str, str] = {}
     for uuid in providers:
         path, here = [uuid], uuid
@@ -269,7 +280,7 @@ def root_by_provider(providers: Mapping[str, AuditedProvider]) -> dict[str, str]
 
 
 def provider_names(snapshot: AuditSnapshot, uuids: Iterable[str]) -> str:
-    """Of providers, for people."""
+    """Names of providers for people, at most three of them."""
     return joined_names(sorted(snapshot.providers[uuid].name if uuid in snapshot.providers else uuid for uuid in uuids))
 
 

@@ -1,7 +1,8 @@
-"""Whose turn it is to audit: one process at a time, by a job in a service's table.
+"""Schedules background audits: one process at a time runs one, by a job in a service's table.
 
-Time is cut into periods, the same in all processes. Each process that sees one begin enqueues its round under the same
-id, so there is one; whoever claims it does it, and what came of it is the job's result, which all can show.
+Time is divided into periods, the same in all processes. Each process that sees a period begin enqueues the period's audit
+under the same id, so there is one job. The process that claims it runs it; its result is the job's result, which every
+process can show.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,9 @@ from moorage.jobs.store import JobStore
 
 QUEUE = KEY = KIND = "audit"
 
-#: How long a round may take before another process does it, where the period is shorter.
+#: Least lease of an audit: after the lease, another process may run it. The period, if that is longer.
 _LEAST_LEASE_S = 600.0
-#: Before a round that failed is tried again.
+#: Pause before a failed audit is tried again.
 _PAUSE = timedelta(seconds=60)
 
 
@@ -34,7 +35,7 @@ class LastRound:
 
 
 class AuditSchedule:
-    """`jobs` in the database behind `engine`. `worker` must be nobody else's name; the same one after a restart."""
+    """`jobs` are in the database of `engine`. `worker` must be unique, and the same after a restart."""
 
     def __init__(self, engine: Engine, jobs: JobStore, clock: Clock, worker: str, period_s: float) -> None:
         self._engine = engine
@@ -48,8 +49,9 @@ class AuditSchedule:
         return int(moment.timestamp() // self._period_s)
 
     def claim(self) -> Job | None:
-        """The round that is due, if it is for us to do. Not the one of the period in which this process started:
-        whatever starts just now need not be looked at.
+        """Claim the audit that is due; None if there is none for this process.
+
+        A process does not enqueue the audit of the period in which it started: a cloud that has just started needs none.
         """
         now = self._clock.now()
         number = self._number(now)
@@ -65,7 +67,7 @@ class AuditSchedule:
         return claimed[0] if claimed else None
 
     def finish(self, job: Job, result: Mapping[str, Any]) -> None:
-        """Raises `Conflict` where another process has done it by now."""
+        """Raises `Conflict` if another process has finished it."""
 
         def work(connection: Connection) -> None:
             self._jobs.finish(connection, job.id, job.epoch, JobState.DONE, result, self._clock.now())
@@ -73,7 +75,7 @@ class AuditSchedule:
         in_transaction(self._engine, work)
 
     def put_off(self, job: Job) -> datetime:
-        """When it is tried again, by whoever is first."""
+        """Give the audit back, to be tried again by any process; returns when."""
         again = self._clock.now() + _PAUSE
         in_transaction(self._engine, lambda connection: self._jobs.release(connection, job.id, job.epoch, again))
         return again
@@ -83,7 +85,7 @@ class AuditSchedule:
 
 
 def last_round(connection: Connection, jobs: JobStore) -> LastRound | None:
-    """Whoever did it; None before the first."""
+    """The last finished audit of any process; None before the first."""
     job = jobs.table.c
     asked = (
         select(job.finished_at, job.result)

@@ -369,6 +369,6 @@ def test_no_receipt_is_written_over(plane):
     plane.receipt_path.write_text("the last one")
     plane.take(ORPHAN, plane.host, {"VCPU": 1})
     plane.pass_grace()
-    with pytest.raises(StartError, match=r"receipt\.jsonl cannot be made: File exists"):
+    with pytest.raises(StartError, match=r"receipt\.jsonl cannot be created: File exists"):
         plane.fix(plane.audit())
     assert plane.held(ORPHAN)

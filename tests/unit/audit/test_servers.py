@@ -126,7 +126,7 @@ def test_what_belongs_in_several_places_is_for_people(because):
         read = replace(read, providers={**read.providers, "h1": replace(read.providers["h1"], inventories={})})
     found = next(one for one in all_findings(read, GRACE) if one.kind is FindingKind.ALLOCATION_ELSEWHERE)
     assert (found.action, found.is_safe) == (None, False)
-    assert found.advice.startswith("nothing: where its parts belong is not known here")
+    assert found.advice.startswith("nothing: the audit cannot tell which providers are right")
 
 
 # --- what is read of a server -----------------------------------------------------------------------------------

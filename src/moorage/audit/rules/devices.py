@@ -1,7 +1,7 @@
-"""Accelerators: what servers have of them, what they are as providers, and what hosts told. Pure.
+"""Accelerators: which servers have them, their providers, and the hosts' reports. Pure.
 
-Age is that of what the accelerator service wrote last about the thing, and of the server: a host tells its devices and its
-attachments one after the other, and what is between the two is no fault.
+An object's age counts from the accelerator service's last write about it, and from the server's last change. A host
+reports its devices and its attachments one after the other, and a difference between the two reports is no fault.
 """
 
 from collections.abc import Iterator

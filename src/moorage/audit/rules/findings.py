@@ -1,7 +1,10 @@
-"""What is wrong in a picture. Pure: the same picture gives the same findings, in the same order.
+"""Everything that is wrong in a snapshot. Pure: the same snapshot gives the same findings, in the same order.
 
-A finding is safe to mend only where a service that knows all of its own does not know this one, where the thing is
-that service's own, and where it has been so for a while. Everything else is for people to decide.
+A repair is safe only if the object belongs to a service that knows all its objects, that service does not know this one,
+and that has been so for the grace period. An operator decides about every other repair.
+
+Unused names: only custom classes and traits that the reservation service and hosts name themselves, since operators own
+the others. A name in a flavor or a device profile is in use, because a request for a missing name is an error.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,12 +36,12 @@ from moorage.core.names import (
     reservation_provider,
 )
 
-#: What reservations call the provider of a host begins with it.
+#: Prefix of the names of reservation providers.
 RESERVATION_PREFIX = reservation_provider("")
 
 
 def suspect_consumers(snapshot: AuditSnapshot) -> frozenset[str]:
-    """Consumers that no service has spoken for: they need a closer look."""
+    """Consumers that no service has reported: they need a closer look."""
     if snapshot.compute is None:
         return frozenset()
     holding = {consumer for provider in snapshot.providers.values() for consumer in provider.held}
@@ -49,7 +52,7 @@ def suspect_consumers(snapshot: AuditSnapshot) -> frozenset[str]:
 
 
 def too_young_consumers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[str]:
-    """Suspects of which nothing can be said yet: what made them may not be done."""
+    """Suspect consumers that are too young to judge: the operation that made them may be in progress."""
     return frozenset(
         uuid
         for uuid in suspect_consumers(snapshot)
@@ -58,7 +61,7 @@ def too_young_consumers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[
 
 
 def all_findings(snapshot: AuditSnapshot, grace: timedelta) -> list[Finding]:
-    """Everything that is wrong; suspects younger than `grace` are not judged."""
+    """All findings, by kind. Suspect consumers younger than `grace` are not judged."""
     young = too_young_consumers(snapshot, grace)
     found = [
         *_wrong_roots(snapshot),
@@ -127,13 +130,13 @@ def _ownerless_providers(snapshot: AuditSnapshot) -> Iterator[Finding]:
             provider.name,
             why,
             "nothing; with --also UUID deletes it" if is_free
-            else "nothing; it is in use: whose is it?",
+            else "nothing: it is in use; find its owner",
             Repair.DELETE_PROVIDER if is_free else None,
         )  # fmt: skip
 
 
 def _owned_roots(snapshot: AuditSnapshot, right: Mapping[str, str]) -> frozenset[str]:
-    """Roots of trees in which some provider is claimed, and of sharing providers that serve one of those."""
+    """Roots of trees with a provider that a service knows, and of sharing providers that serve such a tree."""
     claimed: set[str] = set()
     if snapshot.compute is not None:
         claimed |= snapshot.compute.hypervisors
@@ -222,7 +225,7 @@ def _without_lease(provider: AuditedProvider, name: str, used: int) -> Finding:
 
 
 def lost_inventories(snapshot: AuditSnapshot) -> list[tuple[str, str, int]]:
-    """(hypervisor hostname, reservation that runs, its slots there), of those that Placement does not offer."""
+    """(hypervisor hostname, active reservation, its slots there), for slots that no inventory in Placement offers."""
     if snapshot.reservations is None:
         return []
     offered = {(provider.name, name) for provider in snapshot.providers.values() for name in provider.inventories}
@@ -285,7 +288,7 @@ def _unknown_consumer(snapshot: AuditSnapshot, consumer: AuditedConsumer) -> Fin
 
 
 def _incomplete_consumers(snapshot: AuditSnapshot) -> Iterator[Finding]:
-    """Those that compute knows: it also knows whose they are. The others are unknown consumers already."""
+    """Consumers without an owner that compute knows, because compute has the owner. Others are unknown consumers."""
     for uuid, consumer in sorted(snapshot.consumers.items()):
         if not consumer.is_incomplete or snapshot.compute is None or uuid not in snapshot.compute.servers:
             continue
@@ -294,7 +297,7 @@ def _incomplete_consumers(snapshot: AuditSnapshot) -> Iterator[Finding]:
             FindingKind.INCOMPLETE_CONSUMER,
             uuid,
             provider_names(snapshot, consumer.allocations),
-            "nobody said whose it is",
+            "it was written without an owner",
             "nothing: compute did not say" if owner is None else f"gives it to project {owner.project_id}",
             None if owner is None else Repair.SET_OWNER,
             is_safe=owner is not None,
@@ -303,7 +306,7 @@ def _incomplete_consumers(snapshot: AuditSnapshot) -> Iterator[Finding]:
 
 
 def unused_names(snapshot: AuditSnapshot) -> Iterator[Finding]:
-    """Nothing without compute, accelerators and reservations: one that is not asked may need it."""
+    """Unused names; none unless compute, accelerators and reservations were all read: each may need a name."""
     names = snapshot.names
     if names is None or None in (snapshot.compute, snapshot.accelerators) or snapshot.reservations is None:
         return

@@ -1,7 +1,7 @@
-"""What the reservation service made in Placement and compute, compared with the leases it made it for. Pure.
+"""Compares the objects that the reservation service made in Placement and compute with their leases. Pure.
 
-Only leases that are ACTIVE are judged by what they lack. What is left of leases is told by its name: flavors
-``reservation:<id>``, aggregates ``<id>`` in a zone of their own.
+Objects can be missing only for ACTIVE leases. Remains of deleted leases are recognised by their names: flavors
+``reservation:<id>``, aggregates ``<id>`` in an availability zone of their own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ def lease_findings(snapshot: AuditSnapshot) -> Iterator[Finding]:
 
 
 def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, str, int]]:
-    """(reservation provider, hypervisor hostname, reservation that runs, its slots there) where another number is offered."""
+    """(reservation provider, hypervisor hostname, active reservation, its slots there) if the inventory has another total."""
     if snapshot.reservations is None:
         return
     by_name = {provider.name: provider for provider in snapshot.providers.values()}
@@ -42,7 +42,7 @@ def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str,
 
 
 def is_right(inventory: Inventory, planned: int, used: int) -> bool:
-    """Of a host that failed, and has no slots any more, what its servers hold is left until they are gone."""
+    """Whether the total is right. A failed host has no slots any more; its servers' units stay until they are deleted."""
     return inventory.total == planned or (planned == 0 and inventory.total == used)
 
 
@@ -101,7 +101,7 @@ def _flavors(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
             )
 
 
-# --- hosts that are lent ----------------------------------------------------------------------------------------
+# --- reserved hosts ---------------------------------------------------------------------------------------------
 
 
 def _aggregates(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
@@ -145,5 +145,5 @@ def _hosts_in(pool: str, compute: Compute) -> set[str]:
 
 
 def _has(nodes: Mapping[str, str], service: str) -> bool:
-    """Of bare metal the two names differ, and it is not in the pool."""
+    """Whether compute knows the service. Bare-metal nodes have other names, but are not in the pool."""
     return service in nodes

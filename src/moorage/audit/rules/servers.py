@@ -1,8 +1,11 @@
-"""Servers, the hosts they are on, and what they hold. Pure.
+"""Servers: their hosts, their allocations, and operations that are stuck. Pure.
 
-Only servers that nothing is being done to are judged (`model.Server`), and that nothing was done to for a while: what
-moves holds something at both ends. Compute says where a server is; what it holds is to be there, as much as its flavor
-says. Classes that the flavor does not name are not compared: devices, ports and images bring their own.
+Judges only servers without an operation in progress (`model.AuditedServer`) for the grace period, because a moving server
+has allocations at both ends. A server's allocations must be on the host that compute names, in the amounts of its flavor.
+Classes that the flavor does not name are not compared: devices, ports and images add their own.
+
+Stuck operations: no API shows jobs, so this module judges the servers and accelerator requests that wait for them. It
+reports those whose host is missing or down. The metrics count the jobs themselves by age.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,16 +26,16 @@ from moorage.audit.model import (
     root_by_provider,
 )
 
-#: An image may ask for dedicated processors where the flavor does not: they are as many.
+#: An image may require dedicated processors (PCPU) instead of the flavor's VCPU, in the same number.
 _PROCESSORS = ("VCPU", "PCPU")
 _OWN_CLASSES = frozenset({*_PROCESSORS, "MEMORY_MB", "DISK_GB"})
 
-#: {provider: what is held there}
+#: {provider: the server's allocation there}
 _Holding = Mapping[str, Resources]
 
 
 def doubtful_servers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[str]:
-    """Servers that seem to hold something else than they should: to be looked at again."""
+    """Servers whose allocations seem wrong, judged by the providers' lists: they are read again."""
     held: dict[str, dict[str, Resources]] = {}
     for provider in snapshot.providers.values():
         for consumer, resources in provider.held.items():
@@ -41,7 +44,7 @@ def doubtful_servers(snapshot: AuditSnapshot, grace: timedelta) -> frozenset[str
 
 
 def server_findings(snapshot: AuditSnapshot, grace: timedelta) -> Iterator[Finding]:
-    """Of those that are doubtful, by what they were found to hold when they were looked at again."""
+    """Findings about doubtful servers, by the allocations of their second reading."""
     suspected = doubtful_servers(snapshot, grace)
     held = {uuid: snapshot.consumers[uuid].allocations for uuid in suspected if uuid in snapshot.consumers}
     for finding in _all(snapshot, grace, held, only=suspected):
@@ -66,12 +69,12 @@ def _all(
 
 class _ServerChecks:
     def __init__(self, snapshot: AuditSnapshot, compute: Compute) -> None:
-        self._picture = snapshot
+        self._snapshot = snapshot
         self._compute = compute
         self._root = root_by_provider(snapshot.providers)
 
     def finding(self, uuid: str, server: AuditedServer, held: _Holding) -> Finding | None:
-        """What is wrong about what the server holds, the worst of it."""
+        """The worst fault of the server's allocations; None if there is none."""
         if server.node is None:
             return self._finding_without_host(uuid, held) if held else None
         if server.node not in self._compute.nodes:
@@ -92,7 +95,7 @@ class _ServerChecks:
         return Finding(
             FindingKind.ALLOCATION_ELSEWHERE,
             uuid,
-            provider_names(self._picture, held),
+            provider_names(self._snapshot, held),
             "it is on no host, and holds something",
             "nothing: free the device first" if has_device else "nothing; with --also UUID releases it",
             None if has_device else Repair.SET_HOLDING,
@@ -106,18 +109,18 @@ class _ServerChecks:
         if other := [place for place in held if (its := self._root.get(place)) != root and its in hypervisors]:
             return (
                 FindingKind.ALLOCATION_ELSEWHERE,
-                f"it is on {server.node}, and holds something on {provider_names(self._picture, other)}",
+                f"it is on {server.node}, and holds something on {provider_names(self._snapshot, other)}",
             )
         if server.wanted is not None and (text := _differences(server.wanted, _total(held), server.is_plain)):
             return FindingKind.WRONG_AMOUNTS, text
         return None
 
     def _finding_about(self, kind: FindingKind, uuid: str, server: AuditedServer, held: _Holding, why: str) -> Finding:
-        """A server that holds nothing gets what is its own; what others may rest on is changed only by name."""
+        """Creating missing allocations is safe; changing existing ones needs the operator's `--also`."""
         holding = self._right_holding(uuid, server, held)
         is_safe = kind is FindingKind.SERVER_WITHOUT_ALLOCATION
         if holding is None:
-            advice = "nothing: where its parts belong is not known here; migrate it, or shelve and unshelve it"
+            advice = "nothing: the audit cannot tell which providers are right; migrate it, or shelve and unshelve it"
         else:
             units = ", ".join(f"{amount} {name}" for name, amount in sorted(_total(holding).items()))
             advice = f"{'' if is_safe else 'nothing; with --also UUID '}lets it hold {units} there"
@@ -133,7 +136,7 @@ class _ServerChecks:
         )
 
     def _right_holding(self, uuid: str, server: AuditedServer, held: _Holding) -> _Holding | None:
-        """What the flavor says, where its host offers it; None where that is not the whole, or not the only way."""
+        """The flavor's resources on the host's providers; None if they are incomplete, or could be placed in several ways."""
         if server.wanted is None or not server.is_plain or self._has_device(uuid) or server.node is None:
             return None
         if _total(held).keys() - server.wanted.keys() - _OWN_CLASSES:
@@ -150,12 +153,12 @@ class _ServerChecks:
     @cached_property
     def _trees(self) -> dict[str, list[AuditedProvider]]:
         trees: dict[str, list[AuditedProvider]] = {}
-        for provider in self._picture.providers.values():
+        for provider in self._snapshot.providers.values():
             trees.setdefault(self._root[provider.uuid], []).append(provider)
         return trees
 
     def _has_device(self, uuid: str) -> bool:
-        return self._picture.accelerators is not None and uuid in self._picture.accelerators.instances
+        return self._snapshot.accelerators is not None and uuid in self._snapshot.accelerators.instances
 
 
 def _total(held: _Holding) -> dict[str, int]:
@@ -184,7 +187,7 @@ def _with_one_kind_of_processors(units: Resources) -> dict[str, int]:
     )
 
 
-#: What takes no longer than this where somebody does it, and where its host is away may still go on by itself.
+#: Operations that take less are not stuck: a host that is away may return and continue them.
 LONG = timedelta(hours=1)
 
 
@@ -230,7 +233,7 @@ def _stuck_requests(
 
 
 def _away(compute: Compute, node: str | None) -> str | None:
-    """Why nobody there does anything; None: somebody does."""
+    """Why nothing processes the jobs of `node`; None: its host is up."""
     if node is None:
         return "it is on no host"
     if node not in compute.nodes:

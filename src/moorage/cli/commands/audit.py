@@ -118,7 +118,7 @@ class _Report:
         receipt: Path,
         young: int,
     ) -> None:
-        self._picture = snapshot
+        self._snapshot = snapshot
         self._found = found
         self._outcomes = {id(outcome.finding): outcome for outcome in outcomes}
         self._receipt = receipt
@@ -131,7 +131,7 @@ class _Report:
 
     def not_judged(self) -> list[str]:
         """What could not be checked, and why."""
-        snapshot = self._picture
+        snapshot = self._snapshot
         notes = []
         if snapshot.compute is None:
             notes.append("consumers and owners of providers: there is no compute service")
@@ -157,8 +157,8 @@ class _Report:
             out.print(rows)
         for note in self.not_judged():
             out.print(f"Not checked: {note}.")
-        consumers = {consumer for provider in self._picture.providers.values() for consumer in provider.held}
-        looked = f"{_count(len(self._picture.providers), 'provider')} and {_count(len(consumers), 'consumer')}"
+        consumers = {consumer for provider in self._snapshot.providers.values() for consumer in provider.held}
+        looked = f"{_count(len(self._snapshot.providers), 'provider')} and {_count(len(consumers), 'consumer')}"
         left = len(self.left())
         out.print(f"{looked}: {_count(left, 'finding')}{' left' if self._outcomes else ''}.")
         if self._outcomes:
@@ -168,7 +168,7 @@ class _Report:
 
     def document(self) -> dict[str, object]:
         return {
-            "providers": len(self._picture.providers),
+            "providers": len(self._snapshot.providers),
             "findings": [self._finding(finding) for finding in self._found],
             "left": len(self.left()),
             "not_judged": self.not_judged(),
