@@ -1,4 +1,4 @@
-"""Upstream Placement and ours side by side: the ratio table; with a word before the options, ours alone at scale.
+"""Benchmarks: upstream Placement and Moorage side by side (the ratio table), or Moorage alone at scale.
 
 usage: python -m bench [--full] [--database postgresql|sqlite|mariadb] [--hosts 1000,10000] [--write] ...
        python -m bench million|large|growth|processes|explain|index|scale|agents [--database ...] [--write] ...
@@ -101,20 +101,22 @@ def _strangers(rows: list[Row], load_before: float) -> str:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--full", action="store_true", help="10,000 hosts too, longer rounds, more rows (about an hour)"
+        "--full",
+        action="store_true",
+        help="also measure 10,000 hosts, with longer rounds and more rows (about an hour)",
     )
     parser.add_argument("--database", choices=KINDS, default="postgresql")
-    parser.add_argument("--hosts", type=_numbers, help="sizes of the flat cloud, e.g. 1000,10000")
+    parser.add_argument("--hosts", type=_numbers, help="sizes of the flat cloud, for example 1000,10000")
     parser.add_argument("--profile", choices=("flat", "nested", "sharing", "wide"), help="only this kind of cloud")
     parser.add_argument("--only", default="", metavar="TEXT", help="only rows with this text in their name")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--seconds", type=float, help="of each round")
-    parser.add_argument("--patience", type=float, help="seconds that upstream gets for one answer of the wide trees")
-    parser.add_argument("--budget", type=float, help="seconds after which no row is started")
+    parser.add_argument("--seconds", type=float, help="duration of each round")
+    parser.add_argument("--patience", type=float, help="timeout in seconds for one answer of upstream (wide trees)")
+    parser.add_argument("--budget", type=float, help="seconds after which no further row is started")
     parser.add_argument(
-        "--ports", type=lambda text: tuple(_numbers(text)), help="upstream's, ours; free ones unless given"
+        "--ports", type=lambda text: tuple(_numbers(text)), help="ports of upstream and Moorage; free ones by default"
     )
-    parser.add_argument("--write", action="store_true", help="put the figures into docs/evidence/bench/placement.md")
+    parser.add_argument("--write", action="store_true", help="write the figures to docs/evidence/bench/placement.md")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
-"""What the agents of a thousand hosts cost the services: heartbeats, polls, comparisons with Placement, reports.
+"""Measures the load of a thousand hosts' agents on the services: heartbeats, polls, reports, comparisons with Placement.
 
-Two processes, as spread-out planes have them: the services on a database of their own, and all agents in one process of
-simulated hosts, with hints by the database (NOTIFY) where it has them. Only the services and the database are counted;
-what the agents cost is their hosts'.
+Uses two processes, as in a distributed plane: the services with their own database, and all agents in one process of
+simulated hosts, with hints through the database (NOTIFY) if it supports them. Counts only the services and the
+database, since the agents run on the hosts.
 """
 
 import time
@@ -23,9 +23,9 @@ from moorage.wire.transports import SocketTransport
 Say = Callable[[Figure], None]
 
 SERVICES = ("identity", "placement", "compute", "accelerator", "image")
-#: All requests of the first round, and those that follow from it, have passed.
+#: Seconds until all requests of the first round, and their consequences, have passed.
 SETTLE_S = 20.0
-#: As many as a project may have.
+#: The maximum for one project.
 SERVERS = 10
 GOAL = "under 10 % of a core"
 
@@ -43,7 +43,7 @@ def figures(kind: str, say: Say, *, hosts: int, seconds: float) -> None:
 def _measure(
     what: str, services: Server, database: DatabaseServer, agents: Server, seconds: float, say: Say
 ) -> tuple[float, float]:
-    """Cores that services and database used."""
+    """CPU cores used by the services and the database."""
     before = _cpu(services, database, agents)
     time.sleep(seconds)
     cores = [
@@ -63,7 +63,7 @@ def _cpu(services: Server, database: DatabaseServer, agents: Server) -> tuple[fl
 
 
 def _jobs(services: Server, database: DatabaseServer, agents: Server, seconds: float, say: Say) -> None:
-    """Servers restarted one after the other: what a job costs from the request to its report."""
+    """Restarts servers one after the other: the cost of a job from the request to its report."""
     compute, image = client(services, "compute"), client(services, "image")
     body = {"name": "image", "disk_format": "raw", "container_format": "bare"}
     image_id = image.request("POST", "/v2/images", json=body)["id"]

@@ -1,4 +1,4 @@
-"""Ours alone, at scale: which figures a word on the command line asks for."""
+"""The command line for benchmarks of Moorage alone: maps each command to its figures."""
 
 import argparse
 import json
@@ -14,13 +14,13 @@ from bench.table import Figure, line, markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "evidence" / "bench" / "scale.md"
-#: Of those that have one of their own.
+#: {command: page} for commands with their own page.
 PAGES = {name: PAGE.with_name(f"{name}.md") for name in ("agents", "arqs", "scheduler", "reservations")}
 PAGES["lease-events"] = PAGES["calendar-pages"] = PAGES["reservations"]
 PAGES["floor"] = PAGE.with_name("floor.md")
 PAGES["explain"] = PAGE.with_name("explain.md")
 
-#: In the order in which `scale` runs them: the quick ones first.
+#: In the order in which `scale` runs them, the fastest first.
 COMMANDS = ("index", "explain", "large", "growth", "processes", "million")
 
 
@@ -91,28 +91,36 @@ def _arguments(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "command",
         choices=(*COMMANDS, "scale", *PAGES),
-        help="what a durable write costs at least; hosts chosen and claimed; accelerator requests; leases beside many others, and many events in one minute; what a thousand agents cost the services; a million claims; a million allocations; up to 100,000 hosts; "
-        "several processes; a million hosts in the "
-        "index alone; explanations beside the queries that they explain; or all of these",
+        help="minimum cost of a durable write; select and claim; accelerator requests; leases beside many others; many lease "
+        "events in one minute; load of a thousand agents; a million claims; a million allocations; up to 100,000 hosts; several "
+        "processes; a million hosts in the index alone; explanations beside their queries; or all of these",
     )
     parser.add_argument("--database", choices=KINDS, default="postgresql")
-    parser.add_argument("--claims", type=int, default=1_000_000, help="of `million`")
-    parser.add_argument("--clients", type=int, default=32, help="of `million`")
+    parser.add_argument("--claims", type=int, default=1_000_000, help="number of claims for `million`")
+    parser.add_argument("--clients", type=int, default=32, help="number of clients for `million`")
     parser.add_argument("--index-hosts", type=int, default=1_000_000)
     parser.add_argument("--explain-hosts", type=_numbers, default=[1000, 10_000])
     parser.add_argument("--explain-profiles", nargs="+", default=["flat"], choices=("flat", "nested", "sharing"))
     parser.add_argument("--growth-hosts", type=_numbers, default=[1000, 10_000, 100_000])
-    parser.add_argument("--agents", type=int, default=1000, help="hosts of `agents`")
-    parser.add_argument("--window", type=float, default=60.0, help="seconds that `agents` measures each thing")
-    parser.add_argument("--arqs", type=_numbers, default=[0, 1000, 10_000, 100_000], help="requests there, of `arqs`")
-    parser.add_argument("--scheduler-hosts", type=int, default=10_000, help="hosts of `scheduler`")
-    parser.add_argument("--reserved-hosts", type=int, default=10_000, help="of `reservations` and `calendar-pages`")
-    parser.add_argument("--leases", type=int, default=100_000, help="of `reservations` and `calendar-pages`")
-    parser.add_argument("--events", type=int, default=10_000, help="of `lease-events`, due in one minute")
-    parser.add_argument("--starts", type=int, default=10_000, help="of `lease-events`, due in one minute")
+    parser.add_argument("--agents", type=int, default=1000, help="number of hosts for `agents`")
+    parser.add_argument("--window", type=float, default=60.0, help="seconds per measurement of `agents`")
+    parser.add_argument(
+        "--arqs", type=_numbers, default=[0, 1000, 10_000, 100_000], help="existing requests for `arqs`"
+    )
+    parser.add_argument("--scheduler-hosts", type=int, default=10_000, help="number of hosts for `scheduler`")
+    parser.add_argument(
+        "--reserved-hosts", type=int, default=10_000, help="hosts for `reservations` and `calendar-pages`"
+    )
+    parser.add_argument("--leases", type=int, default=100_000, help="leases for `reservations` and `calendar-pages`")
+    parser.add_argument("--events", type=int, default=10_000, help="events for `lease-events`, due within one minute")
+    parser.add_argument(
+        "--starts", type=int, default=10_000, help="lease starts for `lease-events`, due within one minute"
+    )
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each row of `explain`, `growth`, `floor`, ...")
-    parser.add_argument("--write", action="store_true", help="put the figures into their page of docs/evidence/bench")
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="seconds per row of `explain`, `growth`, `floor`, ..."
+    )
+    parser.add_argument("--write", action="store_true", help="write the figures to their page in docs/evidence/bench")
     return parser.parse_args(arguments)
 
 

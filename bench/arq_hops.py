@@ -1,8 +1,7 @@
-"""Where the time of one accelerator request goes: every hop in one thread, one after the other, in process through WSGI.
+"""Measures each hop of one accelerator request, in one thread and in process through WSGI.
 
-What is measured is the thread's CPU time and the time that it waited (for the database, for the disk); threads, sockets
-and whoever else is on the machine are not in it. Beside it what it costs in counts: statements, transactions, writes of
-the agent's checkpoint.
+Measures the thread's CPU time and the time it waits for the database and disk, without threads, sockets and other load
+on the machine. Also counts statements, transactions and writes of the agent's checkpoint.
 """
 
 import statistics
@@ -73,7 +72,7 @@ Spent = tuple[float, float]
 
 
 class _Place:
-    """A service and a host's agent."""
+    """A service and the agent of a host."""
 
     def __init__(self, engine: Any, directory: Path) -> None:
         clock, ids = SystemClock(), RandomIds()
@@ -146,7 +145,7 @@ class _Place:
 
 
 class _Apart:
-    """A driver; what it takes to hand a device over is `spent`, which is not the agent's."""
+    """A driver wrapper. `spent`: time the driver takes to attach devices, which is not counted as the agent's."""
 
     def __init__(self, driver: SimulatedAccelerators) -> None:
         self._driver = driver

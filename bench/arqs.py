@@ -1,7 +1,7 @@
-"""Accelerator requests of one server after the other, through HTTP, beside more and more that are there already.
+"""Measures accelerator requests of one server after the other through HTTP, with a growing number of existing requests.
 
-One process: all services and a host with simulated cards, as `moorage up` starts them. A round is made, bound and deleted:
-the three requests that Nova sends, and the host's work between them, until the request is seen to be bound.
+Runs one process with all services and a host with simulated cards, as `moorage up` does. A round creates, binds and
+deletes a request: Nova's three HTTP requests, and the host's work until the request is seen as bound.
 """
 
 import json
@@ -31,9 +31,9 @@ Say = Callable[[Figure], None]
 GOAL = "p50 15 ms at most, as many as there are"
 PROFILE = "one-card"
 CLASS = "CUSTOM_ACCELERATOR_GPU"
-#: Of the Placement API.
+#: Microversion of the Placement API.
 VERSION = "1.39"
-#: Between two looks at a request that is being bound.
+#: Seconds between two polls of a request that is being bound.
 LOOK_S = 0.002
 PATIENCE_S = 60.0
 ROWS_AT_ONCE = 5000
@@ -114,7 +114,7 @@ class _Rounds:
         self._service.request("POST", "/v2/device_profiles", json=body)
 
     def _card(self, placement: ServiceClient) -> tuple[str, str]:
-        """Host and resource provider of a free card, as a scheduler finds them, when its host has reported it."""
+        """Host and resource provider of a free card, as a scheduler finds them, once its host has reported it."""
         deadline = time.perf_counter() + PATIENCE_S
         while time.perf_counter() < deadline:
             found = placement.get(f"/allocation_candidates?resources={CLASS}:1", version=VERSION)
@@ -138,13 +138,11 @@ def _plane(database: DatabaseServer) -> Iterator[Server]:
 
 
 def _fill(database: DatabaseServer, number: int) -> None:
-    """Bound requests of other hosts' servers, until there are `number`."""
+    """Creates bound requests for servers of other hosts until there are `number`."""
     ids, now = RandomIds(), datetime.now(UTC)
     engine = open_engine(database.url_of("arqs_accelerator"))
     with engine.begin() as connection:
-        of_others = tables.accelerator_requests.c.hostname.like(
-            "other-%"
-        )  # our last one may not have been let go of yet
+        of_others = tables.accelerator_requests.c.hostname.like("other-%")  # our last one may not be released yet
         there = connection.execute(select(func.count()).where(of_others)).scalar_one()
         for first in range(there, number, ROWS_AT_ONCE):
             rows = [

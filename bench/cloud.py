@@ -1,9 +1,9 @@
-"""Synthetic clouds. Deterministic: the same profile, number of hosts and servers per host are the same cloud.
+"""Synthetic clouds. They are deterministic: the same profile, number of hosts and servers per host give the same cloud.
 
 flat     hosts with VCPU, MEMORY_MB, DISK_GB, some 24 traits, 8 aggregates; one unit of CUSTOM_SLOT_FULL each, all in use
 nested   hosts with 2 NUMA nodes; every tenth has FPGAs, GPUs or CUSTOM_ACCELERATOR_GPU below them
 sharing  hosts without disk; one provider per aggregate shares its disk
-wide     hosts with 8 devices of one unit each, all alike: request groups have 8 * 7 * 6 ... ways to be placed on each
+wide     hosts with 8 equal devices of one unit each: request groups have 8 * 7 * 6 ... assignments per host
 """
 
 import uuid
@@ -17,7 +17,7 @@ _NAMESPACE = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 Json = dict[str, Any]
 
 
-#: A claim has three, of 5 us each; clients are forked with those that loading the cloud has made.
+# Cached: a claim needs three UUIDs, at 5 us each, and forked clients inherit those made while loading the cloud.
 @lru_cache(maxsize=1 << 16)
 def identifier(*parts: object) -> str:
     return str(uuid.uuid5(_NAMESPACE, "bench/" + "/".join(map(str, parts))))
@@ -45,10 +45,10 @@ CUSTOM_CLASSES = (
 )  # fmt: skip
 AGGREGATES = tuple(identifier("aggregate", number) for number in range(8))
 
-#: The provider that all clients claim from at once: it has room for a hundred million.
+#: The provider for simultaneous claims of all clients, with room for a hundred million.
 HOT = identifier("hot")
 
-#: One server's resources by size, and the request of the candidate queries.
+#: Resources of one server by size, and the request for candidate queries.
 SIZES = ((1, 2048, 20), (2, 4096, 40), (4, 8192, 80), (8, 16384, 160))
 REQUEST = "resources=VCPU:2,MEMORY_MB:4096,DISK_GB:20"
 
@@ -70,14 +70,14 @@ class Cloud:
     servers_per_host: int
 
     def size(self) -> int:
-        """Number of providers, nearly."""
+        """Approximate number of providers."""
         return {"flat": 1, "sharing": 1, "nested": 3, "wide": 9}[self.profile] * self.hosts
 
     def root(self, host: int) -> str:
         return identifier(self.profile, "host", host)
 
     def providers(self, host: int) -> list[Provider]:
-        """Of one host, parents first."""
+        """Providers of one host, parents first."""
         inventories = {"VCPU": inventory(64, ratio=16.0), "MEMORY_MB": inventory(524288, reserved=4096, ratio=1.5)}
         if self.profile != "sharing":
             inventories["DISK_GB"] = inventory(4000, reserved=100)
@@ -123,7 +123,7 @@ class Cloud:
         return Provider(child, f"{self.profile}-{host:06}-{name}", parent.uuid, inventories, traits)
 
     def others(self) -> list[Provider]:
-        """Providers that belong to no host."""
+        """Providers outside all host trees."""
         found = [Provider(HOT, "hot", None, {"CUSTOM_HOT": inventory(100_000_000)})]
         if self.profile == "sharing":
             disk = {"DISK_GB": inventory(10_000_000)}
@@ -134,7 +134,7 @@ class Cloud:
         return found
 
     def servers(self, host: int) -> Iterator[tuple[str, Json]]:
-        """(consumer, what it holds) of the servers that run there from the start."""
+        """[(consumer, its allocations)] of the initial servers."""
         for number in range(self.servers_per_host):
             vcpus, memory_mb, disk_gb = SIZES[(host * 31 + number * 17) % 4]
             allocations = self.held(host, {"VCPU": vcpus, "MEMORY_MB": memory_mb, "DISK_GB": disk_gb})
@@ -146,7 +146,7 @@ class Cloud:
             yield identifier(self.profile, "server", host, number), claim(allocations, host * 8 + number)
 
     def held(self, host: int, amounts: Mapping[str, int]) -> dict[str, dict[str, int]]:
-        """{provider: {class: amount}} for a server of that host: disks are where they are."""
+        """{provider: {class: amount}} for a server on that host; disk comes from the provider that has it."""
         if self.profile != "sharing":
             return {self.root(host): {**amounts}}
         own = {name: amount for name, amount in amounts.items() if name != "DISK_GB"}

@@ -1,7 +1,7 @@
-"""A database server of its own for each server under test, durable as in production, gone afterwards.
+"""A separate, temporary database server for each server under test, as durable as in production.
 
-PostgreSQL and MariaDB run with their own defaults: a commit that is acknowledged is on disk (``fsync``,
-``innodb_flush_log_at_trx_commit=1``). One each, so that nobody's vacuum is counted as another's work.
+PostgreSQL and MariaDB run with their defaults: an acknowledged commit is on disk (``fsync``,
+``innodb_flush_log_at_trx_commit=1``). Separate servers keep one side's vacuum out of the other's figures.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ _USERS = {"postgresql": "postgres", "mariadb": "mysql"}
 class DatabaseServer:
     kind: str
     directory: Path
-    #: Where databases are made by appending a name; for SQLite nobody listens there.
+    #: URL prefix; append a database name. For SQLite, no server listens.
     url: str
     pid: int | None = None
 
@@ -68,7 +68,7 @@ class DatabaseServer:
             return row[0] if row else None
 
     def settle(self, name: str) -> None:
-        """Statistics and visibility as after a quiet night: neither side is measured while it is vacuumed."""
+        """Updates statistics and visibility maps, so that no vacuum runs during a measurement."""
         if self.kind == "postgresql":
             import psycopg
 
@@ -79,7 +79,7 @@ class DatabaseServer:
 
 @contextlib.contextmanager
 def database_server(kind: str) -> Iterator[DatabaseServer]:
-    """Under /var/tmp, which is a disk where /tmp may be memory."""
+    """A directory under /var/tmp, which is on disk where /tmp may be in memory."""
     directory = Path(tempfile.mkdtemp(prefix="moorage-bench-", dir="/var/tmp"))
     try:
         if kind == "sqlite":
@@ -105,7 +105,7 @@ def database_server(kind: str) -> Iterator[DatabaseServer]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGINT is PostgreSQL's way to end without waiting for clients; MariaDB takes no notice of it."""
+    """Stops the server. SIGINT makes PostgreSQL stop without waiting for clients; MariaDB ignores it."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         process.send_signal(number)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -118,7 +118,7 @@ def free_port() -> int:
 
 
 def free_ports(number: int) -> tuple[int, ...]:
-    """Different ones."""
+    """Free ports, all different."""
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(number)]
         for probe in probes:

@@ -1,4 +1,4 @@
-"""The least that a service can be behind the server that users have: it says 204 to everything but GET.
+"""A minimal service behind Moorage's HTTP server: answers 204 to everything but GET.
 
 usage: python -m bench.empty PORT
 """

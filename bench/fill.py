@@ -1,7 +1,7 @@
-"""Fill upstream's database directly: its API loads some 20 hosts a second, and 10,000 are to be there.
+"""Fills upstream's database directly, since its API loads about 20 hosts per second and 10,000 are needed.
 
-The speed of loading is measured over HTTP with the first hosts of a cloud; this adds the rest. That the result is what
-the API would have made is shown by the answers to the candidate queries, which must equal ours.
+The loading speed is measured over HTTP with the first hosts of a cloud; this adds the rest. The answers to the
+candidate queries, which must equal ours, show that the contents match what the API would have written.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ Row = dict[str, object]
 
 
 def fill(url: str, cloud: Cloud, first_host: int) -> None:
-    """Hosts from `first_host` on, and the servers of all hosts."""
+    """Writes the hosts from `first_host` on, and the servers of all hosts."""
     engine = create_engine(make_url(url).set(drivername=_DRIVERS[url.partition(":")[0]]))
     tables = _Tables(engine)
     with engine.begin() as connection:
@@ -53,7 +53,7 @@ class _Tables:
 
 
 def _providers(connection: Connection, tables: _Tables, providers: Sequence[Provider]) -> None:
-    """Written without root and parent, which refer to the number that each gets, then completed."""
+    """Writes providers without root and parent, which refer to generated IDs, and then sets these."""
     table = tables["resource_providers"]
     _insert(connection, table, ({"uuid": one.uuid, "name": one.name, "generation": 3} for one in providers))
     ids = _ids(connection, table, table.c.uuid)

@@ -1,7 +1,7 @@
-"""Fill our own database directly: a hundred thousand providers or a million allocations in seconds.
+"""Fills our own database directly: a hundred thousand providers or a million allocations in seconds.
 
-What is written is what the API would have written, but for the log of changes, which gets one entry: everything is to
-be read again. `bench.invariants` holds afterwards what must hold.
+Writes what the API would have written, except for the log of changes, which gets a single entry: read everything again.
+Afterwards, `bench.invariants` checks the contents.
 """
 
 import contextlib
@@ -25,10 +25,10 @@ Row = tuple[object, ...]
 
 
 def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
-    """Hosts from `first_host` on, what belongs to no host where that is 0, and the servers of all hosts; the seconds
-    it took.
+    """Writes the hosts from `first_host` on and the servers of all hosts; with `first_host` 0, also providers outside of
+    hosts. Returns the seconds it took.
 
-    The classes and traits of the cloud are there already.
+    The resource classes and traits of the cloud must exist.
     """
     started = time.perf_counter()
     with patient_engine(url) as engine, engine.begin() as connection:
@@ -40,7 +40,7 @@ def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
 
 @contextlib.contextmanager
 def patient_engine(url: str) -> Iterator[Engine]:
-    """Without the service's bounds on how long the database may take: a million rows are one statement here."""
+    """An engine without the service's statement timeouts: here a million rows are one statement."""
     engine = create_engine(make_url(url).set(drivername=_DRIVERS[url.partition(":")[0]]))
     try:
         yield engine
@@ -75,7 +75,7 @@ class _Filler:
     # Rows, in the order of the tables' columns
 
     def _all(self, others: Sequence[Provider], hosts: range) -> Iterator[tuple[Provider, int]]:
-        """With the number of servers that hold something of it, nearly: what moves its generation."""
+        """[(provider, approximate number of servers with allocations there)]; the number determines the generation."""
         yield from ((one, 0) for one in others)
         for host in hosts:
             yield from ((one, self._cloud.servers_per_host) for one in self._cloud.providers(host))
@@ -127,7 +127,7 @@ class _Filler:
 
 
 def _copy(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
-    """PostgreSQL's own way; the numbers that it gives next follow the largest that we gave."""
+    """Inserts rows with PostgreSQL's COPY, and sets the sequences past our largest IDs."""
     cursor: Any = connection.connection.cursor()
     with cursor.copy(f"COPY {table.name} ({_columns(table)}) FROM STDIN") as copy:
         for row in rows:
@@ -149,7 +149,7 @@ def _insert(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
 
 
 def _plain(row: Row) -> Row:
-    """As SQLAlchemy writes times to SQLite."""
+    """The format in which SQLAlchemy writes times to SQLite."""
     return tuple(f"{one:%Y-%m-%d %H:%M:%S.%f}" if isinstance(one, datetime) else one for one in row)
 
 

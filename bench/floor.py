@@ -1,8 +1,8 @@
-"""What a durable write costs on this machine before anything of ours is done: the floor under the rows of writes.
+"""Measures the minimum cost of a durable write on this machine, as a lower bound for the rows of writes.
 
-The parts are measured one by one: an empty request through the server of `moorage up`, with the load generator's own
-share; a transaction of one row over libpq, synced; the rows of claims, ready made, in one transaction. What a row
-of the plan could be at best is their sum: no route, no check, no decision, no waiting for each other's turn.
+Measures each part separately: an empty request through the server of `moorage up` with the load generator's share, a
+synced transaction of one row over libpq, and prepared rows of claims in one transaction. Their sum is the best possible
+figure for a row of the plan: no routing, no checks, no decision, no waiting.
 """
 
 import statistics
@@ -33,13 +33,13 @@ from moorage.placement.store import write_set_sql
 
 Say = Callable[[Figure], None]
 
-#: Cores of this machine that the plan's rows are measured on, the load generator included.
+#: Number of CPU cores for the plan's rows, including the load generator.
 CORES = 2
 NOBODY = "floor"
 
 
 class Part(NamedTuple):
-    """Milliseconds: until the answer, of CPU here and in the database, and of CPU of whoever asks."""
+    """Milliseconds: until the answer, CPU here and in the database, and CPU of the client."""
 
     p50: float
     here: float
@@ -69,7 +69,7 @@ def figures(say: Say, *, hosts: int, seconds: float) -> None:
 
 
 def _at_best(name: str, clients: int, parts: Sequence[Part], size: int = 1) -> Figure:
-    """One client waits for the parts one after the other; many, for the cores, the load generator's share included."""
+    """The bound: one client waits for the parts in sequence; many clients share the cores with the load generator."""
     cpu = sum(part.here + part.database for part in parts)
     together = cpu + sum(part.client for part in parts)
     p50 = sum(part.p50 for part in parts) if clients == 1 else clients * together / CORES
@@ -116,7 +116,7 @@ def _driven(server: Server, operation: Operation, clients: int, seconds: float) 
 
 
 def _committed(filled: scale.Filled, cloud: Cloud, sizes: Sequence[int], seconds: float) -> dict[int, Part]:
-    """{claims in a transaction: what it takes}; of 0 claims it is the number's row alone."""
+    """{claims per transaction: its cost}. With 0 claims, only the row with the sequence number is written."""
     engine, database = open_engine(filled.url), filled.database
     service = PlacementService(engine, SystemClock(), RandomIds(), lease_s=0)
     service.start()
@@ -139,7 +139,7 @@ def _transactions(
     last: int,
     seconds: float,
 ) -> tuple[Part, int]:
-    """And the number of the last one."""
+    """The commands, and the sequence number of the last one."""
     _commit(batches, _commands(forest, cloud, size, last, 0))  # prepares the statements
     times: list[float] = []
     here, before, end = 0.0, cpu_seconds(database.pids), time.perf_counter() + seconds
@@ -160,7 +160,7 @@ def _commit(batches: StatementPipeline, commands: Sequence[Command]) -> None:
 
 
 def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -> list[Command]:
-    """What a group of so many claims by new consumers sends; decided on the same forest again and again."""
+    """The commands for a group of claims by new consumers, always decided on the same forest."""
     draft = WriteSet(forest, datetime.now(UTC))
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
     for one in range(size):

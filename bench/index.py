@@ -1,4 +1,4 @@
-"""The index alone, without database and HTTP: what a million hosts cost in memory and time."""
+"""Measures the index alone, without database and HTTP: memory and time for a million hosts."""
 
 import dataclasses
 import gc
@@ -42,7 +42,7 @@ def figures(hosts: int, say: Callable[[Figure], None]) -> None:
     built = time.process_time()
     del providers
     gc.collect()
-    gc.freeze()  # as a server that has read its database does
+    gc.freeze()  # as a server does after reading its database
     after = resident_mib()
     per_host = (after - before) * 1024 * 1024 / hosts
     say(Figure(f"index of {hosts:,} hosts: objects made", f"{made - started:.1f} s", f"{held - before:,.0f} MiB"))
@@ -76,7 +76,7 @@ def _query(forest: Forest, name: str, query: str) -> Figure:
 
 
 def _claims(forest: Forest, hosts: int) -> tuple[Forest, Figure]:
-    """Each on another host."""
+    """Claims, each on a different host."""
     times = []
     for number in range(CLAIMS):
         started = time.process_time()
@@ -88,7 +88,7 @@ def _claims(forest: Forest, hosts: int) -> tuple[Forest, Figure]:
 
 
 def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
-    """A search after each claim: nothing that was found before counts any more."""
+    """A search after each claim, so that no cached result is valid."""
     request = parse(Query(query).pairs, VERSIONS.maximum)
     times = []
     for number in range(REPEATS * 5):
@@ -139,7 +139,7 @@ def _names() -> NameTable:
 
 
 def _providers(hosts: int) -> Iterator[Provider]:
-    """As `bench.cloud` has them; equal inventories and sets are one object, as when they are read from a database."""
+    """The providers of `bench.cloud`. Equal inventories and sets share one object, as after reading a database."""
     traits = [frozenset((*BASE_TRAITS, *some)) for some in GENERATION_TRAITS]
     aggregates = [frozenset((one,)) for one in AGGREGATES]
     for number in range(1, hosts + 1):

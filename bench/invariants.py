@@ -1,6 +1,6 @@
-"""What must hold of a placement, whatever has happened to it: asked of its tables, and of the forest that serves.
+"""Invariants of a placement, checked on its tables and on the forest that serves requests.
 
-Each question counts what breaks it; a sound database answers 0 to all.
+Each query counts violations; a sound database answers 0 to all.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from moorage.placement.service.service import PlacementService
 _USED = "SELECT provider_id, class_id, SUM(used) AS used FROM allocations GROUP BY provider_id, class_id"
 _NOT_EXISTS = "SELECT COUNT(*) FROM {} a WHERE NOT EXISTS (SELECT 1 FROM {} b WHERE {})"
 
-#: {what must not be: how many there are}
+#: {violation: query that counts it}
 QUESTIONS = {
     "more used than there is": (
         f"SELECT COUNT(*) FROM inventories i JOIN ({_USED}) u "
@@ -44,7 +44,7 @@ QUESTIONS = {
 
 
 def violations(url: str) -> dict[str, int]:
-    """{what is wrong: how many times}, of the tables and of a forest built from them; empty when all holds."""
+    """{violation: count}, for the tables and a forest built from them; empty if everything holds."""
     with patient_engine(url) as engine, engine.connect() as connection:
         counts = {
             wrong: int(connection.execute(text(_for(engine.dialect.name, question))).scalar_one())

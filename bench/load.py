@@ -1,6 +1,6 @@
-"""The load generator: an operation in forked clients for some seconds, and what it cost the server.
+"""The load generator: runs an operation in forked clients for some seconds, and measures its cost on the server.
 
-An operation is a generator function ``f(connection, client, rng, tally)``: each ``next`` does one operation. What comes
+An operation is a generator function ``f(connection, client, rng, tally)``; each ``next`` performs one operation. Code
 before its first ``yield`` (building requests, the first connection) is not timed.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from bench.processes import cpu_seconds, machine_cpu_seconds
 from bench.wire import Connection
 
-#: What operations count: answers by status.
+#: Counts answers by status.
 Tally = Counter[int]
 
 
@@ -31,12 +31,12 @@ Operation = Callable[[Connection, Client, random.Random, Tally], Generator[None,
 
 
 class TimedOut(Exception):
-    """A client waited for its whole patience."""
+    """A client did not get an answer within its patience."""
 
 
 @dataclass
 class Round:
-    """One server under one operation. Times in seconds; `latencies` of all clients together."""
+    """One round: one server under one operation. Times in seconds; `latencies` of all clients together."""
 
     latencies: list[float] = field(default_factory=list)
     statuses: Tally = field(default_factory=Counter)
@@ -44,14 +44,14 @@ class Round:
     server_cpu: float = 0.0
     database_cpu: float = 0.0
     client_cpu: float = 0.0
-    #: Of the servers that should rest, and of everybody else on this machine.
+    #: CPU seconds of the idle servers, and of all other processes on this machine.
     idle_cpu: float = 0.0
     strangers_cpu: float = 0.0
 
 
 @dataclass(frozen=True)
 class Watched:
-    """Whose CPU is counted where: process ids, their children included."""
+    """Process ids by role, for CPU accounting; children are included."""
 
     server: tuple[int, ...]
     database: tuple[int, ...]
@@ -67,9 +67,9 @@ def drive(
     seconds: float = 1e9,
     patience_s: float = 120.0,
 ) -> Round:
-    """Each client works for `seconds` or to the end of its operation, at least once. Raises `TimedOut`.
+    """Runs each client for `seconds` or to the end of its operation, at least once. Raises `TimedOut`.
 
-    Of several `urls` clients take one each, in turn.
+    With several `urls`, clients use them in turn.
     """
     urls = [urls] if isinstance(urls, str) else urls
     context = multiprocessing.get_context("fork")
@@ -122,7 +122,7 @@ def _merged(outcomes: list[Any], wall: float, costs: list[float]) -> Round:
 
 
 def _client(operation: Operation, url: str, client: Client, seconds: float, patience_s: float, pipe: Pipe) -> None:
-    """In a process of its own. Sends None when ready; then (latencies, statuses, CPU seconds), or what went wrong."""
+    """The client process. Sends None when ready; then (latencies, statuses, CPU seconds), or the error."""
     try:
         tally: Tally = Counter()
         connection = Connection(url, timeout_s=patience_s)
@@ -133,7 +133,7 @@ def _client(operation: Operation, url: str, client: Client, seconds: float, pati
         pipe.send((_timed(steps, seconds), tally, _cpu_since()))
     except TimeoutError:
         pipe.send(TimedOut(patience_s))
-    except Exception as error:  # noqa: BLE001 - the top of a process: the parent raises it
+    except Exception as error:  # noqa: BLE001 - top of the process; the parent raises it
         pipe.send(repr(error))
     finally:
         pipe.close()

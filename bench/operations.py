@@ -1,4 +1,4 @@
-"""What clients do: the operations that `bench.load` drives. Each is built for one cloud before the clock starts."""
+"""The operations that `bench.load` drives. Each is built for one cloud before the clock starts."""
 
 import json
 import random
@@ -14,15 +14,15 @@ from bench.wire import Connection
 
 Steps = Generator[None, None, None]
 
-#: Hosts that small reads ask for, spread over the cloud.
+#: Number of hosts that small reads use, spread over the cloud.
 READ_HOSTS = 256
 
-#: The first provider of a candidate, anywhere in the answer.
+#: Matches the first provider of a candidate, anywhere in the answer.
 _CANDIDATE = re.compile(rb'"allocations":\s*\{\s*"([0-9a-f-]{36})"')
 
 
 def reading(paths: Sequence[str]) -> Operation:
-    """GET them in turn, from a random one on."""
+    """GETs the paths in turn, starting at a random one."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         requests = [connection.build("GET", path) for path in paths]
@@ -46,7 +46,7 @@ def explaining(query: str, limit: int) -> Operation:
 
 
 def in_turn(*several: Operation) -> Operation:
-    """A step is one of each."""
+    """One step runs each of them once."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         begun = [one(connection, client, rng, tally) for one in several]
@@ -62,8 +62,8 @@ def in_turn(*several: Operation) -> Operation:
 
 
 def claiming(cloud: Cloud, total: int | None = None) -> Operation:
-    """PUT a new consumer on one host after the other; each client walks another way. `total`: of all clients, then
-    they stop.
+    """PUTs a new consumer on one host after the other; each client uses another order. `total`: number of claims of all
+    clients, after which they stop.
     """
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
@@ -81,7 +81,7 @@ def claiming(cloud: Cloud, total: int | None = None) -> Operation:
 
 
 def contending() -> Operation:
-    """All clients claim from one provider. A 409 is counted and sent again, as clients do."""
+    """All clients claim from one provider. A 409 is counted and retried, as clients do."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         number = client.number
@@ -100,7 +100,7 @@ def contending() -> Operation:
 
 
 def scheduling(query: str) -> Operation:
-    """What a scheduler does for each server: up to 1,000 candidates, one of them by chance, its claim."""
+    """The scheduler's work per server: up to 1,000 candidates, a random one of them, and its claim."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         ask = connection.build("GET", f"/allocation_candidates?{query}&limit=1000")
@@ -110,8 +110,8 @@ def scheduling(query: str) -> Operation:
         while True:
             status, answer = connection.send(ask)
             tally[status] += 1
-            # Candidates come before summaries. Where none comes behind the place that was drawn it is the first one, so the
-            # place must be among them: else half of all claims fill one host, and whoever claims there later is refused.
+            # Candidates come before summaries. If none follows the random position, the first one is taken, so the position must
+            # be among the candidates. Otherwise half of all claims would fill one host, and later claims there would be refused.
             end = max(1, answer.find(b'"provider_summaries"'))
             chosen = _CANDIDATE.search(answer, rng.randrange(end)) or _CANDIDATE.search(answer)
             if chosen is None:
@@ -124,7 +124,7 @@ def scheduling(query: str) -> Operation:
 
 
 def claiming_many(cloud: Cloud, size: int) -> Operation:
-    """POST /allocations of `size` new consumers on as many hosts."""
+    """POSTs allocations of `size` new consumers on as many hosts."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
@@ -162,7 +162,7 @@ def small_reads(cloud: Cloud) -> dict[str, list[str]]:
 
 
 def names(connection: Connection) -> None:
-    """The custom classes and traits of all clouds."""
+    """Creates the custom classes and traits of all clouds."""
     for name in CUSTOM_CLASSES:
         _must(connection, "PUT", f"/resource_classes/{name}")
     for name in CUSTOM_TRAITS:
@@ -170,11 +170,11 @@ def names(connection: Connection) -> None:
 
 
 def prepare(connection: Connection, cloud: Cloud) -> None:
-    """Everything that belongs to no host. The names that clients use at once exist afterwards."""
+    """Creates everything outside of hosts, including the names that all clients use at once."""
     names(connection)
     for provider in cloud.others():
         _load_provider(connection, provider)
-    # Upstream answers 500 now and then when several clients use an aggregate, project or user for the first time.
+    # Upstream sometimes answers 500 when several clients use an aggregate, project or user for the first time.
     warm = Provider(identifier("warm"), "warm", aggregates=AGGREGATES)
     _load_provider(connection, warm)
     _must(connection, "DELETE", f"/resource_providers/{warm.uuid}")
@@ -185,7 +185,7 @@ def prepare(connection: Connection, cloud: Cloud) -> None:
 
 
 def loading(cloud: Cloud, hosts: int) -> Operation:
-    """One step is one host with all its providers: POST, PUT inventories, traits and aggregates of each."""
+    """One step creates one host with all its providers: POST, PUT inventories, traits and aggregates of each."""
 
     def steps(connection: Connection, client: Client, rng: random.Random, tally: Tally) -> Steps:
         yield
@@ -228,7 +228,7 @@ def _load_provider(connection: Connection, provider: Provider) -> None:
 
 
 def _must(connection: Connection, method: str, path: str, body: object = None) -> bytes:
-    """Upstream answers 500 or 409 now and then under concurrent loading; both can be repeated."""
+    """Retries: under concurrent loading, upstream sometimes answers 500 or 409, and both can be repeated."""
     status, answer = 0, b""
     for attempt in range(30):
         status, answer = connection.request(method, path, body)

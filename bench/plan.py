@@ -1,4 +1,4 @@
-"""What is measured, on which cloud, and what issue 3 asks for."""
+"""The plan: rows to measure, on which clouds, and the goals of issue 3."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from bench.load import Operation
 
 
 class Unit(StrEnum):
-    """What the least and the goal of a row are."""
+    """The unit of a row's minimum and goal."""
 
-    TIMES = "times"  #: faster than upstream, by p50 and by server CPU, both
-    MS = "ms"  #: p50 of ours, at most
-    PER_SECOND = "per second"  #: of ours, at least
-    MIB = "MiB"  #: of ours, at most
+    TIMES = "times"  #: faster than upstream, in both p50 and server CPU
+    MS = "ms"  #: maximum p50 of ours
+    PER_SECOND = "per second"  #: minimum of ours
+    MIB = "MiB"  #: maximum of ours
 
 
 @dataclass(frozen=True)
@@ -31,22 +31,22 @@ class Measure:
     operation: Callable[[Cloud], Operation]
     goal: Goal | None = None
     clients: int = 1
-    #: Claims in one operation.
+    #: Claims per operation.
     size: int = 1
-    #: Upstream's time has no bound: it is asked once, for as long as --patience, and then started again.
+    #: Upstream's time is unbounded: it is asked once, for up to --patience, and then restarted.
     explosive: bool = False
     full_only: bool = False
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One cloud on two new databases. `load` and `memory` are the goals of what is measured on the way."""
+    """One cloud on two new databases. `load` and `memory` are the goals of figures measured along the way."""
 
     cloud: Cloud
     measures: tuple[Measure, ...]
     load: Goal | None = None
     memory: Goal | None = None
-    #: Hosts that upstream loads over HTTP, and ours some more; the others are filled in directly.
+    #: Hosts that upstream loads over HTTP; ours loads some more. The others are filled directly.
     loaded: int = field(default=40)
 
 

@@ -1,4 +1,4 @@
-"""Our own planes as their operators start them: `moorage up` with a configuration file of its own."""
+"""Our own planes, started as operators do: `moorage up` with a configuration file."""
 
 import dataclasses
 from pathlib import Path
@@ -44,7 +44,7 @@ def client(services: Server, name: str) -> ServiceClient:
 
 
 def connection(services: Server, name: str, version: str) -> Connection:
-    """For as long as a token is good: an hour."""
+    """An authenticated connection, valid as long as its token: an hour."""
     token = credentials_of(services).headers()["x-auth-token"]
     return Connection(f"{services.url}/{name}", token=token, version=f"{name} {version}")
 

@@ -1,4 +1,4 @@
-"""What processes cost, read from /proc: CPU seconds, memory, who listens on a port."""
+"""CPU seconds, memory and listening ports of processes, read from /proc."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def tree(pids: Iterable[int]) -> list[int]:
-    """`pids` and everything below them."""
+    """`pids` and all their descendants."""
     children: dict[int, list[int]] = {}
     for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -25,7 +25,7 @@ def tree(pids: Iterable[int]) -> list[int]:
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """User and system time so far of these process trees, children that have ended included. 10 ms exact."""
+    """User and system time of these process trees, including ended children; resolution 10 ms."""
     total = 0
     for pid in tree(pids):
         with contextlib.suppress(OSError):
@@ -34,13 +34,13 @@ def cpu_seconds(pids: Iterable[int]) -> float:
 
 
 def machine_cpu_seconds() -> float:
-    """What all processes of this machine have used."""
+    """CPU seconds used by all processes of this machine."""
     user, nice, system = Path("/proc/stat").read_text().split()[1:4]
     return (int(user) + int(nice) + int(system)) * _TICK_S
 
 
 def memory_mib(pids: Iterable[int]) -> float:
-    """Proportional set size of these trees: pages that processes share are counted once."""
+    """Proportional set size of these trees: shared pages are counted once."""
     total_kib = 0
     for pid in tree(pids):
         with contextlib.suppress(OSError):
@@ -50,7 +50,7 @@ def memory_mib(pids: Iterable[int]) -> float:
 
 
 def refuse_taken(port: int) -> None:
-    """Raises `RuntimeError` if somebody listens there: the wrong server would be measured."""
+    """Raises `RuntimeError` if the port is taken, since the wrong server would be measured."""
     if is_taken(port):
         raise RuntimeError(f"somebody listens on port {port} already; choose others with --ports")
 
@@ -75,7 +75,7 @@ def listens(pid: int, port: int) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat behind the name: state, parent, ..."""
+    """The fields of /proc/PID/stat after the name: state, parent, ..."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

@@ -1,4 +1,4 @@
-"""Where our time goes: one row of the plan again, in process through WSGI, under cProfile.
+"""Profiles one row of the plan in process through WSGI, with cProfile.
 
 usage: python -m bench.profile_ours [DATABASE] PROFILE HOSTS ROW [COUNT]      e.g. sharing 300 "sharing, limit 10"
        python -m bench.profile_ours [DATABASE] PROFILE HOSTS loading          loads that many hosts
@@ -36,7 +36,7 @@ LINES = 40
 
 
 class InProcess(Connection):
-    """Instead of a socket, the application."""
+    """A connection that calls the application instead of a socket."""
 
     def __init__(self, app: Callable[..., Any]) -> None:
         super().__init__("http://127.0.0.1:1")
@@ -121,7 +121,7 @@ def _profile(connection: Connection, operation: Callable[..., Any], count: int) 
 
 
 def _watch_collections() -> tuple[list[int], list[float]]:
-    """(generation, seconds) of each collection from now on. One of the oldest generation walks the whole snapshot."""
+    """[(generation, seconds)] of each garbage collection from now on. The oldest generation covers the whole snapshot."""
     generations: list[int] = []
     spans: list[float] = []
     started = [0.0]

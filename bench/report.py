@@ -1,4 +1,4 @@
-"""The table, for terminals and for docs/evidence/bench."""
+"""Formats the table, for terminals and for docs/evidence/bench."""
 
 import os
 import platform
@@ -136,10 +136,10 @@ _OPENING, _CLOSING = "<!-- figures -->\n", "<!-- end of the figures -->\n"
 
 
 def replace_run(page: Path, run: str, text: str) -> None:
-    """Replace the rows of `run` in the one table of a page by those of `text`, the Markdown of a run.
+    """Replaces the rows of `run` in the table of a page with those of `text`, the Markdown of a run.
 
-    The block of figures has a line for each run (when, where, how), and one table whose first column is the run. The
-    text around the block is written by hand. Earlier figures of the run are in git.
+    The block of figures has a line per run (when, where, how) and one table whose first column is the run. The text around
+    the block is written by hand. Earlier figures of the run are in git.
     """
     old = page.read_text() if page.exists() else f"# {page.stem.capitalize()}\n"
     if _OPENING not in old:

@@ -1,7 +1,7 @@
-"""Reservations at scale: the calendar alone, leases made over HTTP beside many others, and many events in one minute.
+"""Measures reservations at scale: the calendar alone, leases over HTTP beside many others, and many events in a minute.
 
-One process: placement, compute and reservation, as `moorage up` starts them. The peer is a real Blazar's manager with its
-plugins, in process, with Nova and Placement answering nothing at once: its own share of a lease's creation.
+Runs placement, compute and reservation in one process, as `moorage up` does. The peer is the manager of a real Blazar
+with its plugins, in process, with Nova and Placement stubbed out: its own share of the creation of a lease.
 """
 
 import json
@@ -63,8 +63,8 @@ def figures(kind: str, say: Say, *, hosts: int, leases: int, seconds: float, pat
 
 
 def events(kind: str, say: Say, *, number: int, starts: int) -> None:
-    """`number` before_end_lease events and `starts` starts, each spread evenly over one minute, one after the other;
-    then a tenth of the starts at one moment.
+    """Measures `number` before_end_lease events and then `starts` starts, each spread evenly over one minute; then a tenth
+    of the starts at one moment.
     """
     if number:
         with _database(kind) as database, _plane(database) as plane:
@@ -84,7 +84,7 @@ def events(kind: str, say: Say, *, number: int, starts: int) -> None:
 
 
 def pages(kind: str, say: Say, *, hosts: int, leases: int, seconds: float) -> None:
-    """The dashboard's calendar and map as a browser asks for them, whole: pages are rendered here, services asked in process."""
+    """Requests the dashboard's calendar and map as a browser does; pages are rendered and services called in process."""
     with _database(kind) as database, _plane(database, "dashboard") as plane:
         _fill(database, hosts, leases, with_classes=False)
         database.settle("reservations_reservation")
@@ -185,7 +185,7 @@ def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
 
 
 def _bookings(hosts: int, leases: int) -> Iterator[tuple[timedelta, timedelta, list[int]]]:
-    """(start, end, host of each slot): one to four slots, two hours to a week, over three months."""
+    """[(start, end, host of each slot)]: one to four slots, two hours to a week, over three months."""
     chance = random.Random(1)
     for _ in range(leases):
         start = timedelta(minutes=chance.randrange(DAYS * 1440))
@@ -199,7 +199,7 @@ def _bookings(hosts: int, leases: int) -> Iterator[tuple[timedelta, timedelta, l
 def _posts(plane: Server, database: DatabaseServer, say: Say, hosts: int, leases: int, seconds: float) -> None:
     wire = connection(plane, "reservation", "1.0")
     made: list[str] = []
-    _ask(wire, "POST", "/v1/leases", _lease(30), made)  # reads the calendar
+    _ask(wire, "POST", "/v1/leases", _lease(30), made)  # loads the calendar
     before = cpu_seconds(plane.pids), cpu_seconds(database.pids)
     took = _sampled(lambda: _timed(lambda: _ask(wire, "POST", "/v1/leases", _lease(30), made)), seconds)
     served, stored = (
@@ -248,7 +248,7 @@ def _ask(wire: Connection, method: str, path: str, body: object = None, made: li
 
 
 def _peer(say: Say, patience_s: float) -> None:
-    """One lease beside 1,000 hosts with 10,000 reservations, with indexes that its own migrations do not make."""
+    """One lease beside 1,000 hosts with 10,000 reservations, with indexes that Blazar's migrations do not create."""
     what = "Blazar 18, one lease beside 1,000 hosts with 10,000 reservations"
     if not PEER.exists():
         say(Figure(what, "not installed", "make .venv-blazar/.done"))
@@ -272,7 +272,7 @@ def _peer(say: Say, patience_s: float) -> None:
 def _minute(
     plane: Server, database: DatabaseServer, say: Say, kind: str, what: str, number: int, *, sharp: bool = False
 ) -> None:
-    """Make the events due evenly over the minute that begins soon, or all when it does; wait, and see how late each was."""
+    """Makes the events due evenly over the next minute, or all at its start; measures how late each one runs."""
     engine = open_engine(database.url_of("reservations_reservation"))
     its = tables.events
     wanted = its.c.event_type == kind
@@ -316,12 +316,12 @@ def _idle(plane: Server, database: DatabaseServer, say: Say) -> None:
     say(Figure("all services and their database at rest, CPU", f"{used:.1f} %", "of one core; nothing is due"))
 
 
-# --- what is there ------------------------------------------------------------------------------------------------
+# --- setup --------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def _database(kind: str) -> Iterator[DatabaseServer]:
-    """With an empty database for each service."""
+    """A plane with an empty database for each service."""
     with database_server(kind) as database:
         for name in SERVICES:
             database.create(f"reservations_{name}")
@@ -339,8 +339,8 @@ def _plane(database: DatabaseServer, *more: str) -> Iterator[Server]:
 
 
 def _fill_starts(database: DatabaseServer, leases: int) -> int:
-    """Leases that are to start, before the services do: each with a class, a flavor, and slots on two of the hosts,
-    whose number is the answer.
+    """Writes leases to start, before the services start. Each has a class, a flavor, and slots on two of the hosts. Returns
+    the number of hosts.
     """
     hosts, ids = max(2, leases // 10), RandomIds()
     now = datetime.now(UTC).replace(second=0, microsecond=0)
@@ -374,7 +374,7 @@ def _fill_starts(database: DatabaseServer, leases: int) -> int:
 
 
 def _providers(plane: Server, hosts: int) -> None:
-    """As compute and the registration of a host make them."""
+    """Writes hosts as compute and a host's registration do."""
     placement = client(plane, "placement")
     for host in range(1, hosts + 1):
         name = f"compute-{host}"
@@ -391,7 +391,7 @@ def _providers(plane: Server, hosts: int) -> None:
 def _fill(
     database: DatabaseServer, hosts: int, leases: int, *, active: bool = False, with_classes: bool = True
 ) -> None:
-    """`active` ones run now and for three months; others lie in the future."""
+    """`active` leases run now and for three months; the others lie in the future."""
     engine, ids = open_engine(database.url_of("reservations_reservation")), RandomIds()
     now = datetime.now(UTC).replace(second=0, microsecond=0)
     with engine.begin() as link:
@@ -424,7 +424,7 @@ def _fill(
 
 
 def _fill_placement(database: DatabaseServer, leases: int, now: datetime) -> None:
-    """Each of the reservations has a class there."""
+    """Writes a resource class per reservation into Placement's database."""
     engine = open_engine(database.url_of("reservations_placement"))
     ids = RandomIds()
     rows = [{"name": reservation_class(ids.uuid()), "standard": False, "created_at": now} for _ in range(leases)]

@@ -1,7 +1,8 @@
-"""What a real Blazar's manager takes to create a lease. Run by its own interpreter: ``reservations_peer.py HOSTS RESERVATIONS``.
+"""Measures how long the manager of a real Blazar takes to create a lease. Runs in Blazar's own interpreter:
+``reservations_peer.py HOSTS RESERVATIONS``.
 
-Everything of Blazar's is real but what is at the other end: Nova, Placement, Keystone and notifications answer nothing.
-The columns that it searches by are indexed, which its own migrations do not do on SQLite.
+All of Blazar is real except its remote ends: Nova, Placement, Keystone and notifications are stubs. The columns that
+it searches are indexed, which its migrations do not do on SQLite.
 """
 
 import json
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def stand_alone() -> service.ManagerService:
-    """The manager without its RPC server and with nobody at the other end."""
+    """The manager without its RPC server and remote services."""
     nova.NovaClientWrapper.nova = property(lambda self: mock.MagicMock())
     placement.BlazarPlacementClient._create_client = lambda self, **_: mock.MagicMock()  # noqa: SLF001 - what it calls
     rpc.RPCServer.__init__ = lambda self, target: None

@@ -1,4 +1,4 @@
-"""What a run found: medians over rounds, spreads, ratios, and whether a goal is met."""
+"""Results of a run: medians over rounds, spreads, ratios, and whether goals are met."""
 
 import statistics
 from collections import Counter
@@ -12,17 +12,17 @@ UPSTREAM, OURS = "upstream", "ours"
 
 @dataclass
 class Side:
-    """One server in one row: a value per round. Milliseconds; CPU is the server's and its database's together."""
+    """One server in one row, with a value per round. Milliseconds; CPU of the server and its database together."""
 
     p50_ms: list[float] = field(default_factory=list)
     cpu_ms: list[float] = field(default_factory=list)
-    #: The part of `cpu_ms` that the database server has.
+    #: The database server's part of `cpu_ms`.
     database_cpu_ms: list[float] = field(default_factory=list)
     per_second: list[float] = field(default_factory=list)
     p99_ms: float | None = None
     requests: int = 0
     statuses: dict[int, int] = field(default_factory=dict)
-    #: Instead of values: what happened.
+    #: The error, if there are no values.
     note: str = ""
 
     def add(self, found: Round, size: int) -> None:
@@ -43,14 +43,14 @@ class Row:
     goal: Goal | None
     upstream: Side = field(default_factory=Side)
     ours: Side = field(default_factory=Side)
-    #: Cores that processes outside of this run used meanwhile, on average.
+    #: Average number of cores used by processes outside of this run.
     strangers: float = 0.0
-    #: Only for memory: MiB of upstream and of ours, database server included.
+    #: Only for memory: MiB of upstream and ours, including the database server.
     memory_mib: tuple[float, float] | None = None
     warnings: list[str] = field(default_factory=list)
 
     def times(self, what: str) -> list[float]:
-        """Upstream / ours by ``p50_ms`` or ``cpu_ms``, of each round; empty where upstream has no figure."""
+        """Upstream / ours by ``p50_ms`` or ``cpu_ms``, per round; empty if upstream has no figure."""
         pairs = zip(getattr(self.upstream, what), getattr(self.ours, what), strict=False)
         return [theirs / own for theirs, own in pairs if own > 0]
 
@@ -59,7 +59,7 @@ class Row:
         return theirs / own if theirs and own else None
 
     def verdict(self) -> str:
-        """``goal``, ``least``, ``missed`` or nothing where there is no goal or no figure."""
+        """``goal``, ``least``, ``missed``, or empty without a goal or figure."""
         if self.goal is None:
             return ""
         if self.goal.unit is Unit.TIMES:
@@ -80,6 +80,6 @@ def median(values: list[float]) -> float | None:
 
 
 def spread(values: list[float]) -> float | None:
-    """Half of the distance between the extreme rounds, as a part of their median."""
+    """Half the distance between the extreme rounds, relative to their median."""
     middle = median(values)
     return (max(values) - min(values)) / 2 / middle if middle else None

@@ -1,4 +1,4 @@
-"""One run: for each stage two fresh databases and servers, loading, the same answers, then the measures in turns."""
+"""One run. For each stage: two new databases and servers, loading, comparison of the answers, then the measurements."""
 
 import contextlib
 import hashlib
@@ -18,11 +18,11 @@ from bench.results import OURS, UPSTREAM, Row, Side
 from bench.servers import Server
 from bench.wire import Connection
 
-#: Of a server, a client or the network, which end a row or a stage but not the run.
+#: Errors of a server, client or the network, which end a row or stage, but not the run.
 FAILURES = (RuntimeError, OSError, EOFError, TimedOut)
 
 LOAD_CLIENTS = 8
-#: Hosts that ours loads for each of upstream's, so that both take long enough to be measured.
+#: Hosts that ours loads per host of upstream, so that both take long enough to measure.
 OURS_LOADS_MORE = 5
 
 
@@ -31,11 +31,11 @@ class Settings:
     database: str
     rounds: int
     round_s: float
-    #: For one answer of upstream.
+    #: Timeout for one answer of upstream, in seconds.
     patience_s: float
-    #: No measure is started after so long.
+    #: Seconds after which no measurement is started.
     budget_s: float
-    #: Free ones for each stage unless they are given: then no stage meets what another has left.
+    #: Ports; free ones per stage by default, so that no stage meets a leftover of another.
     ports: tuple[int, int] | None = None
     only: str = ""
 
@@ -44,7 +44,7 @@ class Settings:
 class Run:
     settings: Settings
     rows: list[Row] = field(default_factory=list)
-    #: One sentence each: what was left out, what looked wrong.
+    #: Remarks, one sentence each: what was left out or looked wrong.
     remarks: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
@@ -80,7 +80,7 @@ class _StageRun:
         self.stage = stage
         self.cloud = stage.cloud
         self.servers: dict[str, Server] = {}
-        #: The first measure that upstream gave up on; the harder ones behind it are not asked.
+        #: The first measurement that upstream gave up; harder ones after it are skipped.
         self.gave_up = ""
 
     def run(self, databases: dict[str, DatabaseServer]) -> None:
@@ -103,7 +103,7 @@ class _StageRun:
     # Loading
 
     def _load(self, name: str) -> None:
-        """The first hosts over HTTP, whose speed is a row; the others, and all servers, directly into the tables."""
+        """Loads the first hosts over HTTP, whose speed is a row; the others and all servers directly into the tables."""
         row = Row("loading a host (4 requests and more), 8 clients", self.cloud.hosts, LOAD_CLIENTS, self.stage.load)
         loaded = {
             UPSTREAM: min(self.stage.loaded, self.cloud.hosts),
@@ -119,12 +119,12 @@ class _StageRun:
             server.stop()
             fillers[side](server.database.url_of(name), self.cloud, loaded[side])
             server.database.settle(name)
-        # Both begin what follows as after a restart: upstream keeps names in memory that the filling has passed by.
+        # Both are restarted: upstream caches names in memory that the direct filling bypassed.
         for server in self.servers.values():
             server.start()
 
     def _compare(self) -> None:
-        """Both must answer the same, or one of them is quick because it is wrong."""
+        """Checks that both give the same answers; otherwise one may be fast because it is wrong."""
         for name, query in self.cloud.queries().items():
             answers = {side: _canonical(server.url, query) for side, server in self.servers.items()}
             if answers[UPSTREAM] != answers[OURS]:
@@ -133,7 +133,7 @@ class _StageRun:
     # Measuring
 
     def _measure_or_say(self, measure: Measure) -> None:
-        """A row that fails costs nobody else his; who still works on it is ended."""
+        """Measures a row. A failure does not affect the other rows; clients still running are stopped."""
         try:
             self._keep(self._measure(measure))
         except FAILURES as error:
@@ -174,7 +174,7 @@ class _StageRun:
         except TimedOut:
             self.gave_up = measure.name
             row.upstream.note = f"> {self.settings.patience_s:.0f} s"
-            self.servers[UPSTREAM].restart()  # it would go on with what nobody waits for
+            self.servers[UPSTREAM].restart()  # otherwise it would keep working on abandoned requests
             return None
 
     def _drive(
@@ -211,7 +211,7 @@ def _side(row: Row, side: str) -> Side:
 
 
 def _doubts(row: Row) -> list[str]:
-    """What would make a figure worthless: nothing measured, or not what was meant."""
+    """Reasons why a figure is worthless: nothing measured, or unexpected answers."""
     found = []
     for name, side in ((UPSTREAM, row.upstream), (OURS, row.ours)):
         if side.requests and sum(side.cpu_ms) == 0:
@@ -223,7 +223,7 @@ def _doubts(row: Row) -> list[str]:
 
 
 def _canonical(url: str, query: str) -> str:
-    """A digest of all candidates and summaries, in an order of their own."""
+    """A digest of all candidates and summaries, independent of their order."""
     status, answer = Connection(url).request("GET", f"/allocation_candidates?{query}")
     if status != 200:
         return f"{status}"

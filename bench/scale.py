@@ -1,6 +1,6 @@
-"""Ours alone, where upstream cannot follow: a million claims, a million allocations, a hundred thousand hosts.
+"""Moorage alone, where upstream cannot follow: a million claims, a million allocations, a hundred thousand hosts.
 
-Clouds are filled directly (`bench.fill_ours`); each command starts from a database of its own and ends with it.
+Clouds are filled directly (`bench.fill_ours`). Each command uses its own temporary database.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from bench.wire import Connection
 
 Say = Callable[[Figure], None]
 
-#: Claims between two lines of progress.
+#: Claims per line of progress.
 PORTION = 100_000
-#: Rounds of an explanation and of its query, in turns.
+#: Rounds of an explanation and its query, in turns.
 ROUNDS = 5
 NAME = "scale"
 
@@ -32,12 +32,12 @@ class Filled(NamedTuple):
     server: Server
     url: str
     database: DatabaseServer
-    seconds: float  #: of filling
+    seconds: float  #: duration of the filling
 
 
 @contextlib.contextmanager
 def filled_cloud(kind: str, cloud: Cloud) -> Iterator[Filled]:
-    """A server of ours that is not running, on a database with `cloud`."""
+    """A server of ours, not running, on a database with `cloud`."""
     with database_server(kind) as database:
         server = servers.ours(database, NAME, free_port())
         with servers.running(server):
@@ -52,7 +52,7 @@ def filled_cloud(kind: str, cloud: Cloud) -> Iterator[Filled]:
 
 
 def million(kind: str, say: Say, *, claims: int, hosts: int, clients: int) -> None:
-    """Durable claims, one request each; then everything that must hold is asked of the tables and of a new forest."""
+    """Durable claims, one request each; then checks all invariants on the tables and on a new forest."""
     cloud = Cloud("flat", hosts, 0)
     with filled_cloud(kind, cloud) as filled:
         server = filled.server
@@ -102,7 +102,7 @@ def _check(filled: Filled, say: Say, acknowledged: int) -> None:
 
 
 def large(kind: str, say: Say, *, hosts: int, servers_per_host: int) -> None:
-    """Memory, and start to serving: until the first candidates are answered."""
+    """Memory, and the time from start to the first answer with candidates."""
     cloud = Cloud("flat", hosts, servers_per_host)
     with filled_cloud(kind, cloud) as filled:
         size = f"{invariants.count(filled.url, 'providers'):,} providers, "
@@ -138,9 +138,9 @@ def growth(kind: str, say: Say, *, hosts: list[int], seconds: float) -> None:
 
 
 def explain(kind: str, say: Say, *, hosts: list[int], profiles: Sequence[str], seconds: float) -> None:
-    """An explanation beside the query that it explains, in turns: CPU of all processes for each request.
+    """An explanation beside the query that it explains, in turns: CPU of all processes per request.
 
-    First nothing changes; then a claim comes before each request, and what claims alone take is taken off.
+    First nothing changes; then each request follows a claim, and the cost of the claims alone is subtracted.
     """
     for profile, number in itertools.product(profiles, hosts):
         cloud = Cloud(profile, number, 2)
@@ -175,7 +175,7 @@ def _say_explained(say: Say, name: str, explained: float, plain: float) -> None:
 
 
 def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -> None:
-    """Several API processes on one database: what each can still do while all of them read and write."""
+    """Several API processes on one database: their throughput while all of them read and write."""
     cloud = Cloud("flat", hosts, 2)
     with filled_cloud(kind, cloud) as filled, contextlib.ExitStack() as stack:
         beside = [servers.ours(filled.database, NAME, port, beside=True) for port in free_ports(number)]
@@ -200,7 +200,7 @@ def processes(kind: str, say: Say, *, hosts: int, number: int, seconds: float) -
 
 
 def _start(filled: Filled, cloud: Cloud) -> tuple[float, float]:
-    """Seconds, and CPU seconds of the server and the database, until the first candidates are answered."""
+    """Seconds, and CPU seconds of the server and database, until the first answer with candidates."""
     filled.server.stop()
     before, started = cpu_seconds(filled.database.pids), time.perf_counter()
     filled.server.start()

@@ -1,8 +1,8 @@
-"""Select and claim at many hosts: the scheduler in this process, Placement in another one, the database behind both.
+"""Measures select and claim with many hosts: the scheduler in this process, Placement in another, both on a database.
 
-A server is placed when its claim is acknowledged: candidates asked for, hosts weighed and filtered, claimed. Its latency
-begins when the builder takes it; those of a batch are claimed for together, at its end. Beside it the whole of both: the
-use case of ``POST /servers``, without HTTP, and the builder, from the job to the host's job.
+A server is placed when its claim is acknowledged: request candidates, filter and weigh hosts, claim. Latency starts when
+the builder takes the server; servers of a batch are claimed together at its end. Also measures the whole path: the use
+case of ``POST /servers`` without HTTP, and the builder from its job to the host's job.
 """
 
 import gc
@@ -45,7 +45,7 @@ Say = Callable[[Figure], None]
 SMALL = Flavor("small", "small", 1, 512, 1)
 GOAL = "500 servers/s, p99 under 50 ms"
 WARM_S = 1.0
-#: Made, and then built, in one go.
+#: Servers created, and then built, at a time.
 SERVERS = 1_000
 _ADMIN = Caller("u", "p", frozenset({"admin"}))
 
@@ -66,14 +66,14 @@ def _compute(database: DatabaseServer, placement: ServerProcess, hosts: int) -> 
         migrations.upgrade(engine, "compute")
         _fill(engine, hosts)
         gc.collect()
-        gc.freeze()  # as a server does with what its start made
+        gc.freeze()  # as a server does after its start
         yield _Bench(engine, database, placement, hosts)
     finally:
         engine.dispose()
 
 
 def _fill(engine: Engine, hosts: int) -> None:
-    """The hosts of the cloud, as their agents would have registered them a moment ago."""
+    """Registers the hosts of the cloud, as their agents do."""
     cloud, ids, now = Cloud("flat", hosts, 2), RandomIds(), datetime.now(UTC)
     usual = {
         "hypervisor_type": "QEMU", "hypervisor_version": 1, "host_ip": "127.0.0.1", "vcpus": 64, "memory_mb": 524288,
@@ -121,7 +121,7 @@ class _Bench:
         self._run(f"batches of {BATCH}", say, seconds, BATCH)
 
     def made_and_built(self, say: Say) -> None:
-        """Servers of one project, which has few at first and then many."""
+        """Servers of one project, which has few at first and many later."""
         self._service.flavors.create(SMALL)
         self._builder.run_once()
         self._make(SERVERS // 8)

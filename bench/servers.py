@@ -1,10 +1,10 @@
-"""The two servers under test, each as its operators run it.
+"""The two servers under test, each run as operators do.
 
-upstream  openstack-placement from PyPI under gunicorn: 2 processes of 8 threads; on SQLite 1 of 1, for with more its
-          writes fail ("database is locked"); ``noauth2``, all other options as they come
-ours      ``moorage up`` with placement alone, ``identity = none``, all other options as they come
+upstream  openstack-placement from PyPI under gunicorn: 2 processes of 8 threads; on SQLite 1 of 1, because with more its
+          writes fail ("database is locked"); ``noauth2``, other options at their defaults
+ours      ``moorage up`` with placement alone, ``identity = none``, other options at their defaults
 
-Both check a request's shape and policy; neither asks Keystone.
+Both validate requests and check policy; neither asks Keystone.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ STOP_TIMEOUT_S = 8
 
 @dataclass
 class Server:
-    """One process tree, which can be started again on the same database."""
+    """A process tree that can be restarted on the same database."""
 
     name: str
     url: str
@@ -38,7 +38,7 @@ class Server:
     command: list[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    #: It is up when its log has this; without it, when its URL answers.
+    #: Text in the log that shows it is up; without it, its URL must answer.
     says: str = ""
     process: "subprocess.Popen[bytes] | None" = None
 
@@ -47,7 +47,7 @@ class Server:
         return () if self.process is None else (self.process.pid,)
 
     def start(self) -> float:
-        """Seconds until it answered. Raises `RuntimeError` where its port is taken."""
+        """Starts it; returns the seconds until it answered. Raises `RuntimeError` if its port is taken."""
         port = urlsplit(self.url).port or 0
         refuse_taken(port)
         started = time.perf_counter()
@@ -70,7 +70,7 @@ class Server:
         return self.says in self.log.read_text() if self.says else _answers(self.url)
 
     def stop(self) -> None:
-        """By request; by force where it still works on what nobody waits for any more."""
+        """Stops it with SIGTERM, or with SIGKILL if it still works on abandoned requests."""
         if self.process is None:
             return
         everybody = tree([self.process.pid])
@@ -78,7 +78,7 @@ class Server:
             os.killpg(self.process.pid, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(STOP_TIMEOUT_S)
-        for pid in everybody:  # workers outlive their parent now and then, and hold its port
+        for pid in everybody:  # workers sometimes outlive their parent and hold its port
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
@@ -128,7 +128,7 @@ def upstream(database: DatabaseServer, name: str, port: int) -> Server:
 
 
 def ours(database: DatabaseServer, name: str, port: int, *, beside: bool = False) -> Server:
-    """`beside`: one more process on a database that is there already."""
+    """`beside`: another process on an existing database."""
     url = database.url_of(name) if beside else database.create(name)
     directory = database.directory / f"conf-{name}-{port}"
     directory.mkdir()
@@ -137,7 +137,7 @@ def ours(database: DatabaseServer, name: str, port: int, *, beside: bool = False
         f"[plane]\nservices = placement\nlog_level = warning\n[server]\nport = {port}\n"
         f"[identity]\nmode = none\n[database]\nplacement = {url}\n"
     )
-    # This checkout, whatever is installed.
+    # This checkout, even if another version is installed.
     command = [sys.executable, "-c", "from moorage.cli.main import main; main()", "up", "--config", str(file)]
     log = directory / "server.log"
     source = {"PYTHONPATH": str(ROOT / "src")}

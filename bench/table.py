@@ -1,4 +1,4 @@
-"""Figures of ours alone: what was measured, what came out, what issue 3 asks for."""
+"""Figures of Moorage alone: what was measured, the result, and the goal of issue 3."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ class Figure:
 
 
 def line(one: Figure) -> str:
-    """One figure for a terminal."""
+    """One figure as a line for a terminal."""
     return f"{one.measure:58} {one.value:>16}  {one.note}{f'  [{one.goal}]' if one.goal else ''}"
 
 

@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 client on a raw socket: some 20 us per request, so that what is measured is the server."""
+"""A small HTTP/1.1 client on a raw socket: about 20 us per request, so the server dominates the measurement."""
 
 import json
 import socket
@@ -8,9 +8,9 @@ MICROVERSION = "1.39"
 
 
 class Connection:
-    """One keep-alive connection. ``send(build(...))`` answers (status, body).
+    """A keep-alive connection. ``send(build(...))`` returns (status, body).
 
-    An answer that takes longer than `timeout_s` raises `TimeoutError` and the connection is closed.
+    If an answer takes longer than `timeout_s`, raises `TimeoutError` and closes the connection.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Connection:
         self._read_ahead = b""
 
     def build(self, method: str, path: str, body: object = None) -> bytes:
-        """The request as it goes over the wire: built before the clock starts."""
+        """The request as bytes, built before the clock starts."""
         start = f"{method} {self.prefix}{path} HTTP/1.1\r\n{self._headers}"
         if body is None:
             return f"{start}\r\n".encode()
@@ -41,7 +41,7 @@ class Connection:
         return self.send(self.build(method, path, body))
 
     def send(self, request: bytes) -> tuple[int, bytes]:
-        """A connection that the server has closed meanwhile is opened again, once."""
+        """Sends a request; reopens the connection once if the server has closed it."""
         kept = self._socket is not None
         try:
             return self._exchange(request)
