@@ -32,7 +32,7 @@ def fill(url: str, cloud: Cloud, first_host: int = 0) -> float:
     """
     started = time.perf_counter()
     with patient_engine(url) as engine, engine.begin() as connection:
-        log = change_log.Log(connection, datetime.now(UTC))
+        log = change_log.ChangeLogWriter(connection, datetime.now(UTC))
         _Filler(connection, cloud).fill(first_host)
         log.add((change_documents.EVERYTHING,))
     return time.perf_counter() - started

@@ -166,4 +166,4 @@ def _commands(forest: Forest, cloud: Cloud, size: int, last: int, number: int) -
     for one in range(size):
         host = cloud.root((number * size + one) * 7919 % cloud.hosts)
         claim(draft, [AllocationWrite(str(uuid.uuid4()), {host: held}, "red", "alice", "INSTANCE")], single=True)
-    return [write_set_sql.take_next(last, NOBODY), *write_set_sql.write(draft, last + 1)]
+    return [write_set_sql.take_next(last, NOBODY), *write_set_sql.write_commands(draft, last + 1)]

@@ -11,12 +11,12 @@ from bench.cloud import AGGREGATES, BASE_TRAITS, CUSTOM_TRAITS, FILTER, GENERATI
 from bench.processes import resident_mib
 from bench.table import Figure
 from moorage.placement.api.handlers.answers import VERSIONS
-from moorage.placement.api.handlers.candidate_body import body
+from moorage.placement.api.handlers.candidate_body import candidates_body
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.rules import capacity_check
 from moorage.placement.search import candidates
-from moorage.placement.search.request import CandidateRequest, parse
+from moorage.placement.search.request import CandidateRequest, parse_request
 from moorage.wire.http import Query
 
 REPEATS = 30
@@ -61,10 +61,10 @@ def figures(hosts: int, say: Callable[[Figure], None]) -> None:
 
 
 def _query(forest: Forest, name: str, query: str) -> Figure:
-    request: CandidateRequest = parse(Query(query).pairs, VERSIONS.maximum)
+    request: CandidateRequest = parse_request(Query(query).pairs, VERSIONS.maximum)
 
     def ask() -> int:
-        return len(body(VERSIONS.maximum, forest, request, candidates.find(forest, request)))
+        return len(candidates_body(VERSIONS.maximum, forest, request, candidates.find_candidates(forest, request)))
 
     first, size = _timed(ask)
     times = sorted(_timed(ask)[0] for _ in range(REPEATS))
@@ -89,11 +89,11 @@ def _claims(forest: Forest, hosts: int) -> tuple[Forest, Figure]:
 
 def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
     """A search after each claim, so that no cached result is valid."""
-    request = parse(Query(query).pairs, VERSIONS.maximum)
+    request = parse_request(Query(query).pairs, VERSIONS.maximum)
     times = []
     for number in range(REPEATS * 5):
         started = time.process_time()
-        body(VERSIONS.maximum, forest, request, candidates.find(forest, request))
+        candidates_body(VERSIONS.maximum, forest, request, candidates.find_candidates(forest, request))
         forest = _claimed(forest, number * 104729 % hosts + 1)
         times.append(time.process_time() - started)
     times.sort()
@@ -106,7 +106,7 @@ def _schedule(forest: Forest, hosts: int, query: str) -> Figure:
 
 def _claimed(forest: Forest, provider_id: int) -> Forest:
     held = {"VCPU": 1, "MEMORY_MB": 64, "DISK_GB": 1}
-    decided = capacity_check.decide(forest, {}, {"somebody": {provider_id: held}})
+    decided = capacity_check.decide_capacity(forest, {}, {"somebody": {provider_id: held}})
     if isinstance(decided, capacity_check.Refusal):
         raise TypeError(decided.message)
     return forest.with_changes(_changed(forest, decided.used), sequence=forest.sequence + 1)

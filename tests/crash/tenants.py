@@ -10,7 +10,7 @@ import random
 import uuid as uuids
 from collections.abc import Sequence
 
-from moorage.placement.sync.committer import LEAST_EARLY
+from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS
 from tests.crash.model import ConsumerState, Knowledge, ProviderState, Step
 
 #: Units of VCPU on each shared provider: the tenants want more together.
@@ -94,10 +94,10 @@ class Tenant:
         are so many, they go together.
         """
         consumers = self._consumers()
-        if len(consumers) >= LEAST_EARLY:
-            what, after = "disband", dict.fromkeys(self._random.sample(sorted(consumers), LEAST_EARLY))
+        if len(consumers) >= MIN_EARLY_SUBJECTS:
+            what, after = "disband", dict.fromkeys(self._random.sample(sorted(consumers), MIN_EARLY_SUBJECTS))
         else:
-            size = self._random.randint(LEAST_EARLY, LEAST_EARLY + 4)
+            size = self._random.randint(MIN_EARLY_SUBJECTS, MIN_EARLY_SUBJECTS + 4)
             what, after = "fleet", {self._uuid(): self._new_consumer(most_shared=0) for _ in range(size)}
         body = {uuid: _wished(state, consumers.get(uuid)) for uuid, state in after.items()}
         own, shared = self._counted(after)

@@ -34,7 +34,7 @@ def test_writes_per_second_follow_from_the_formula(name, round_trip, flush, rate
 
 def test_the_largest_group_of_the_table_is_the_largest_there_is():
     assert list(throughputs())
-    assert max(GROUPS) == group_commit.MOST
+    assert max(GROUPS) == group_commit.MAX_GROUP
 
 
 def test_links_and_files_are_there():

@@ -15,7 +15,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import RemoteError
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import write
-from moorage.placement.client.change_feed import follow
+from moorage.placement.client.change_feed import follow_changes
 from moorage.placement.forest.change_events import Filter
 from moorage.placement.store import change_store
 from moorage.wire.client import ServiceClient
@@ -63,7 +63,7 @@ class Watcher:
 
     def _run(self, http, since, wanted):
         try:
-            for entry in follow(http, self, since, wanted):
+            for entry in follow_changes(http, self, since, wanted):
                 self.entries.append(entry)
         except RemoteError as error:
             self.failure = error
@@ -163,7 +163,7 @@ def forget_before(plane, number):
 
     engine = open_engine(f"sqlite:///{plane.state}/placement.db")
     with write(engine) as connection:
-        change_store.remove(connection, [], change_store.Retention(number, SystemClock().now()))
+        change_store.delete_entries(connection, [], change_store.Retention(number, SystemClock().now()))
     engine.dispose()
 
 

@@ -68,9 +68,9 @@ def told(holdings):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("most", [allocation_cache.MOST, 12])
+@pytest.mark.parametrize("most", [allocation_cache.MAX_ALLOCATIONS, 12])
 def test_what_is_kept_is_never_told_when_it_has_changed(url, seed, most, monkeypatch):
-    monkeypatch.setattr(allocation_cache, "MOST", most)
+    monkeypatch.setattr(allocation_cache, "MAX_ALLOCATIONS", most)
     engine = open_engine(url)
     upgrade(engine, "placement")
     rng, processes, tables = random.Random(seed), [process(url), process(url)], AllocationReads(SingleReads(engine))

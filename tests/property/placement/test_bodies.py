@@ -6,20 +6,20 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.api.handlers.candidate_body import body, summary
+from moorage.placement.api.handlers.candidate_body import candidates_body, summary
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, NameTable
-from moorage.placement.search.candidates import find, search
+from moorage.placement.forest.model import SHARING_TRAIT, NameTable
+from moorage.placement.search.candidates import find_candidates, list_candidates
 from moorage.wire.microversion import Version
 from tests.property.placement.test_candidates import TRAITS, searches, spreads
 
-NAMES = NameTable({}, {name: number for number, name in enumerate([*reversed(TRAITS), SHARING])})
+NAMES = NameTable({}, {name: number for number, name in enumerate([*reversed(TRAITS), SHARING_TRAIT])})
 versions = st.sampled_from([10, 12, 17, 26, 27, 29, 34, 39]).map(lambda minor: Version(1, minor))
 
 
 def anew(version, forest, request):
     """The body without any fragment."""
-    found = search(forest, request)
+    found = list_candidates(forest, request)
     used = {slot for candidate in found for slot in candidate.allocations}
     if request.nested:
         used = {slot for root in {forest.root_of(slot) for slot in used} for slot in forest.trees[root]}
@@ -43,7 +43,7 @@ def allocation_request(version, forest, candidate):
 
 
 def told(version, forest, request):
-    return plainly(json.loads(body(version, forest, request, find(forest, request))))
+    return plainly(json.loads(candidates_body(version, forest, request, find_candidates(forest, request))))
 
 
 def plainly(answer):

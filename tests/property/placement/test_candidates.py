@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
-from moorage.placement.search.candidates import search
+from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
+from moorage.placement.search.candidates import list_candidates
 from moorage.placement.search.query import AggregateFilter, TraitFilter
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 
@@ -62,7 +62,7 @@ def world(dice):
                 root_id=parent.root_id if parent else number,
                 inventories=offered,
                 used={name: dice.mostly(0, 1, 2) for name in offered},
-                traits=dice.some(TRAITS, 2) | (frozenset({SHARING}) if dice.random() < 0.3 else frozenset()),
+                traits=dice.some(TRAITS, 2) | (frozenset({SHARING_TRAIT}) if dice.random() < 0.3 else frozenset()),
                 aggregates=dice.some(AGGREGATES, 2),
             )
         )
@@ -190,7 +190,7 @@ def wide_case(seed):
     if dice.random() < 0.4:
         number = len(providers) + 1
         store = Provider(number, f"p{number}", f"n{number}", 0, 0, None, number, {"B": Inventory(9), "A": Inventory(2)})
-        providers.append(replace(store, traits=frozenset({SHARING}), aggregates=dice.some(AGGREGATES, 2)))
+        providers.append(replace(store, traits=frozenset({SHARING_TRAIT}), aggregates=dice.some(AGGREGATES, 2)))
     groups = [RequestGroup("", {"B": dice.mostly(1, 2, 4)})] if dice.random() < 0.6 else []
     for suffix in SUFFIXES[: dice.randint(1, 3)]:
         wanted = dice.choice([{"A": 1}, {"A": 1}, {"A": 2}, {"C": 1}, {"C": 2}])
@@ -228,7 +228,7 @@ def slow(providers, request):
         nearby = [
             p
             for p in providers
-            if p not in tree and SHARING in p.traits and any(p.aggregates & q.aggregates for q in tree)
+            if p not in tree and SHARING_TRAIT in p.traits and any(p.aggregates & q.aggregates for q in tree)
         ]
         options = [[p for p in tree + nearby if may_serve(providers, anchor, p, group, name)] for group, name in slots]
         for chosen in product(*options):
@@ -321,7 +321,7 @@ def shape(pairs):
 def fast(providers, request, sample=None):
     forest = Forest.build(providers, NameTable(), 0)
     found = []
-    for candidate in search(forest, request, sample=sample):
+    for candidate in list_candidates(forest, request, sample=sample):
         allocations = frozenset(
             ((forest.at(slot).uuid, name), amount)
             for slot, amounts in candidate.allocations.items()

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
-from moorage.placement.rules.capacity_check import ClaimedUsage, decide
+from moorage.placement.rules.capacity_check import ClaimedUsage, decide_capacity
 
 CLASSES = ["A", "B"]
 CONSUMERS = ["c1", "c2", "c3"]
@@ -61,7 +61,7 @@ def test_a_claim_is_allowed_when_the_arithmetic_says_so(offered, before, wanted)
         0,
     )
     after = before | wanted
-    decision = decide(forest, {consumer: before.get(consumer, {}) for consumer in wanted}, wanted)
+    decision = decide_capacity(forest, {consumer: before.get(consumer, {}) for consumer in wanted}, wanted)
     assert isinstance(decision, ClaimedUsage) == slow_allows(offered, before, after, wanted)
     if isinstance(decision, ClaimedUsage):
         for number, amounts in decision.used.items():

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.forest.change_events import written
+from moorage.placement.forest.change_events import iso_utc
 from moorage.placement.service.retention import PAUSE, RetentionTask
 from tests.plane import InProcessPlane
 
@@ -160,7 +160,7 @@ class World:
         found = {}
         for kind, uuids in (("providers", PROVIDERS), ("consumers", CONSUMERS)):
             for uuid in uuids:
-                answer = self.send("GET", f"/moorage/v1/history/{kind}/{uuid}?at={written(moment)}")
+                answer = self.send("GET", f"/moorage/v1/history/{kind}/{uuid}?at={iso_utc(moment)}")
                 if "state" in answer:
                     found[uuid] = answer["state"]
         return found

@@ -3,7 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.explain.cloud_summary import AggregatePart, TreeFilter, natural, summed, survey, trees
+from moorage.placement.explain.cloud_summary import (
+    AggregatePart,
+    TreeFilter,
+    natural_key,
+    summarise_cloud,
+    summed_units,
+    tree_page,
+)
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, world
@@ -33,12 +40,12 @@ def grown(forest):
 @given(st.integers(0, 2**32 - 1).map(case))
 def test_a_survey_is_the_sum_of_what_there_is(case):
     forest, *_ = case
-    found = survey(forest, CLASSES)
+    found = summarise_cloud(forest, CLASSES)
     assert (found.trees, found.providers) == (len(grown(forest)), len(forest))
-    assert sorted(found.units, key=lambda units: units.name) == summed(forest.all())
+    assert sorted(found.units, key=lambda units: units.name) == summed_units(forest.all())
     for part in found.aggregates:
         near = [tree for tree in grown(forest).values() if any(part.uuid in provider.aggregates for provider in tree)]
-        units = {one.name: one for one in summed(provider for tree in near for provider in tree)}
+        units = {one.name: one for one in summed_units(provider for tree in near for provider in tree)}
         told = tuple(units[name] for name in CLASSES if name in units)
         assert part == AggregatePart(part.uuid, len(near), told)
     assert {part.uuid for part in found.aggregates} == {uuid for one in forest.all() for uuid in one.aggregates}
@@ -60,22 +67,22 @@ def test_pages_put_together_are_all_that_pass_in_order(case):
     forest, wanted, limit = case
     rows, after = [], None
     while True:
-        page = trees(forest, wanted, after, limit)
+        page = tree_page(forest, wanted, after, limit)
         rows += page.rows
         assert len(page.rows) <= limit
         if page.following is None:
             break
         after = page.following
     passing = [tree for tree in grown(forest).values() if passes(tree, wanted)]
-    expected = sorted((next(one for one in tree if one.is_root).name for tree in passing), key=natural)
+    expected = sorted((next(one for one in tree if one.is_root).name for tree in passing), key=natural_key)
     assert [row.root.name for row in rows] == expected
     assert page.matching == len(expected)
     by_name = {next(one for one in tree if one.is_root).name: tree for tree in passing}
-    assert all(list(row.units) == summed(by_name[row.root.name]) for row in rows)
+    assert all(list(row.units) == summed_units(by_name[row.root.name]) for row in rows)
 
 
 def test_numbers_in_names_count_as_numbers():
-    assert sorted(["host-10", "host-2", "Host-1", "7", "host"], key=natural) == [
+    assert sorted(["host-10", "host-2", "Host-1", "7", "host"], key=natural_key) == [
         "7",
         "host",
         "Host-1",

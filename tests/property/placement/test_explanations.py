@@ -6,14 +6,14 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.placement.explain.closest_hosts import CLOSEST
-from moorage.placement.explain.explanation import NAMED, explain
+from moorage.placement.explain.closest_hosts import MAX_CLOSEST
+from moorage.placement.explain.explanation import MAX_NAMED, explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, NameTable
-from moorage.placement.search.candidates import search
+from moorage.placement.forest.model import SHARING_TRAIT, NameTable
+from moorage.placement.search.candidates import list_candidates
 from moorage.placement.search.constraints import ConstraintKind, constraints_of
 from moorage.placement.search.query import AggregateFilter, TraitFilter
-from moorage.placement.search.request import CandidateRequest, RequestGroup, parse, to_pairs
+from moorage.placement.search.request import CandidateRequest, RequestGroup, parse_request, to_query
 from tests.property.placement.test_candidates import (
     AGGREGATES,
     TRAITS,
@@ -35,7 +35,7 @@ def test_candidates_are_explained_as_they_are_found(case):
     providers, request = case
     forest = Forest.build(providers, NameTable(), 0)
     explanation = explain(forest, request)
-    found = search(forest, replace(request, limit=1000))
+    found = list_candidates(forest, replace(request, limit=1000))
     assert explanation.candidates == len(found)
     assert (explanation.change is None) or not found
     for before, after in zip(explanation.steps, explanation.steps[1:], strict=False):
@@ -55,7 +55,7 @@ def test_hosts_are_counted_once_and_only_hosts(case):
     left = len(hosts)
     for step in explanation.steps:
         assert left == step.before >= step.after
-        assert len(step.removed) == min(NAMED, step.before - step.after)
+        assert len(step.removed) == min(MAX_NAMED, step.before - step.after)
         left = step.after
     told = re.search(r"candidates? on (\d+) of (\d+) hosts", explanation.text)
     if told:
@@ -67,7 +67,7 @@ def test_hosts_are_counted_once_and_only_hosts(case):
 
 
 def all_share(providers, root):
-    return all(SHARING in p.traits for p in providers if p.root_id == root.id)
+    return all(SHARING_TRAIT in p.traits for p in providers if p.root_id == root.id)
 
 
 @settings(max_examples=600, deadline=None)
@@ -139,13 +139,13 @@ def test_the_smallest_change_gives_a_candidate(case):
     if explanation.candidates:
         assert not explanation.closest
         return
-    assert len(explanation.closest) <= CLOSEST
+    assert len(explanation.closest) <= MAX_CLOSEST
     assert all(host.lacks for host in explanation.closest)
     change = explanation.change
     if change is not None:
         assert change.parts
-        assert search(forest, change.request)
-        assert search(forest, request) == []
+        assert list_candidates(forest, change.request)
+        assert list_candidates(forest, request) == []
     elif request.nested and not request.same_subtrees:
         assert not any(could_give_anything(p, request) for p in tree_of_first(providers, explanation))
 
@@ -192,7 +192,7 @@ def written_to(dice, provider):
     new = {
         "used": lambda: {name: dice.randint(0, 4) for name in provider.inventories},
         "inventories": lambda: {name: inventory(dice) for name in provider.inventories},
-        "traits": lambda: dice.some([*TRAITS, SHARING], 2),
+        "traits": lambda: dice.some([*TRAITS, SHARING_TRAIT], 2),
         "aggregates": lambda: dice.some(AGGREGATES, 2),
     }
     return replace(provider, **{what: new[what]()}, revision=provider.revision + 1)
@@ -207,6 +207,6 @@ def test_a_request_as_a_query_is_that_request(case):
             return  # the names in these worlds are no uuids
         if any(any_of <= group.traits.forbidden for any_of in group.traits.required):
             return  # refused by the parser: can never be met
-    again = parse(to_pairs(request), (1, 39))
+    again = parse_request(to_query(request), (1, 39))
     assert {group.suffix: group for group in again.groups} == {group.suffix: group for group in request.groups}
     assert replace(again, groups=(), nested=request.nested) == replace(request, groups=())

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
-from moorage.placement.forest.persistent_list import Chunks
-from moorage.placement.forest.persistent_map import Layers
+from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
+from moorage.placement.forest.persistent_list import PersistentList
+from moorage.placement.forest.persistent_map import PersistentMap
 
 CLASSES = ["A", "B"]
 
@@ -66,7 +66,7 @@ def other_state(draw, provider, kind):
         provider,
         inventories={name: Inventory(total=draw(st.integers(1, 9))) for name in sorted(names)},
         used={},
-        traits=frozenset(draw(st.sets(st.sampled_from(["T1", SHARING])))),
+        traits=frozenset(draw(st.sets(st.sampled_from(["T1", SHARING_TRAIT])))),
         aggregates=frozenset(draw(st.sets(st.sampled_from(["g1", "g2"])))),
         revision=provider.revision + 1,
     )
@@ -175,7 +175,7 @@ def test_a_column_says_of_all_what_each_provider_says_of_itself(stock, amount):
     st.lists(st.tuples(st.dictionaries(st.integers(0, 40), st.integers(), max_size=9), st.sets(st.integers(0, 40)))),
 )
 def test_layers_are_a_mapping(items, changes):
-    layers, expected = Layers(dict(items)), dict(items)
+    layers, expected = PersistentMap(dict(items)), dict(items)
     for come, gone in changes:
         layers = layers.changed(come, gone)
         expected = {key: value for key, value in expected.items() if key not in gone} | come
@@ -187,7 +187,7 @@ def test_layers_are_a_mapping(items, changes):
 
 
 def test_layers_become_one_when_the_upper_one_grows():
-    layers = Layers({number: number for number in range(10_000)})
+    layers = PersistentMap({number: number for number in range(10_000)})
     for number in range(1_000):
         layers = layers.changed({number: -number}, gone={number + 5_000})
         assert len(layers._upper) <= 100
@@ -200,7 +200,7 @@ def test_layers_become_one_when_the_upper_one_grows():
 def test_chunks_are_a_list(items, changed, appended):
     changed = {index: value for index, value in changed.items() if index < len(items)}
     changed |= {len(items) + number: number for number in range(appended)}
-    chunks = Chunks.of(items).with_items(changed)
+    chunks = PersistentList.of(items).with_items(changed)
     expected = [*items, *range(appended)]
     for index, value in changed.items():
         expected[index] = value

@@ -11,8 +11,8 @@ from moorage.placement.importing.rules import (
     PeerAllocation,
     PeerProvider,
     TakenProvider,
-    holdings,
-    providers,
+    taken_allocations,
+    taken_providers,
 )
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -58,7 +58,7 @@ def split(found) -> tuple[list[TakenProvider], list[ImportFinding]]:
 
 @given(rows, st.booleans())
 def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
-    taken, findings = split(providers(given_rows, pads=pads))
+    taken, findings = split(taken_providers(given_rows, pads=pads))
     assert {one.id for one in taken} == {row.id for row in given_rows}
     assert all(one.outcome is not ImportOutcome.LEFT_OUT for one in findings)
     seen: dict[int, TakenProvider] = {}
@@ -76,7 +76,7 @@ def test_every_provider_is_taken_into_a_forest_parents_first(given_rows, pads):
 
 @given(rows)
 def test_what_differs_from_the_source_is_told_and_nothing_else(given_rows):
-    taken, findings = split(providers(given_rows))
+    taken, findings = split(taken_providers(given_rows))
     told = {(one.kind, one.subject) for one in findings}
     for row in given_rows:
         one = next(one for one in taken if one.id == row.id)
@@ -102,7 +102,7 @@ allocations = st.lists(
 
 @given(allocations)
 def test_units_are_added_up_or_told_and_every_row_is_accounted_for(given_rows):
-    held, findings = holdings("c", given_rows, {1, 2}, {0, 1})
+    held, findings = taken_allocations("c", given_rows, {1, 2}, {0, 1})
     known = [row for row in given_rows if row.provider_id != 99 and row.class_id != 98]
     assert {(row.provider_id, row.class_id) for row in known} == held.keys()
     assert len(findings) == len(given_rows) - len(held)

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable
-from moorage.placement.search.provider_filters import ProviderFilter, listed
-from moorage.placement.search.query import AggregateFilter, TraitFilter, in_aggregates, meets
+from moorage.placement.search.provider_filters import ProviderFilter, matching_slots
+from moorage.placement.search.query import AggregateFilter, TraitFilter, in_aggregates, meets_all
 from tests.property.placement.test_candidates import AGGREGATES, CLASSES, TRAITS, Dice, filters, world
 
 
@@ -29,7 +29,7 @@ def passes(provider, wanted, root_of):
         and wanted.uuid in (None, provider.uuid)
         and (wanted.in_tree is None or root_of.get(wanted.in_tree) == provider.root_id)
         and all(provider.fits(name, amount) for name, amount in (wanted.resources or {}).items())
-        and meets(wanted.traits.required, provider.traits)
+        and meets_all(wanted.traits.required, provider.traits)
         and wanted.traits.forbidden.isdisjoint(provider.traits)
         and in_aggregates(provider.aggregates, wanted.aggregates)
     )
@@ -42,4 +42,4 @@ def test_a_list_is_what_looking_at_each_gives(case):
     root_of = {provider.uuid: provider.root_id for provider in providers}
     expected = [provider for provider in providers if passes(provider, wanted, root_of)]
     forest = Forest.build(providers, NameTable(), 0)
-    assert [forest.at(slot) for slot in listed(forest, wanted)] == expected
+    assert [forest.at(slot) for slot in matching_slots(forest, wanted)] == expected

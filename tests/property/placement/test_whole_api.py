@@ -23,7 +23,7 @@ from moorage.core.clock import SystemClock
 from moorage.core.errors import Invalid
 from moorage.core.ids import RandomIds
 from moorage.placement.forest import model as real
-from moorage.placement.search.request import parse
+from moorage.placement.search.request import parse_request
 from moorage.placement.service.service import PlacementService
 from tests.differential.scripts import AGGREGATES, Dice, candidates_query
 from tests.differential.sides import Asked, Ours
@@ -304,7 +304,7 @@ class WholeApi(RuleBasedStateMachine):
         if answered.status == 400:
             return  # its words are compared with the peer's, in tests/differential
         try:
-            request = parse(query, (1, 39))
+            request = parse_request(query, (1, 39))
         except Invalid as error:
             raise AssertionError(f"200 for {query}: {error}") from error
         found = [as_shape(one) for one in answered.document["allocation_requests"]]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.core.errors import Unavailable
-from moorage.placement.store.writer_lease import Row, WriterLease
+from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 
 #: They differ in speed by less than the lease's margin.
 SPEEDS = (0.96, 1.0, 1.03)
@@ -50,7 +50,7 @@ class World:
 
     def __init__(self):
         self.time = 0.0
-        self.row = Row(0, None, 0.0, 0, None)
+        self.row = LeaseRow(0, None, 0.0, 0, None)
         self.locked_by = None
         self.lost = []  #: (number before, name): sent as guesses, and not arrived yet
         self.processes = [Process(self, number) for number in range(3)]
@@ -58,7 +58,7 @@ class World:
 
     def change(self, wish):
         if wish is not None and wish.version == self.row.version:
-            self.row = Row(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
+            self.row = LeaseRow(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
 
     # --- the task -----------------------------------------------------------------------------------------------
 

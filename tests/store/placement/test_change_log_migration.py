@@ -52,7 +52,7 @@ def test_what_is_there_is_the_first_entry_of_history(engine, clock):
     upgrade(engine, "placement")
 
     with read(engine) as connection:
-        last = change_log.last(connection)
+        last = change_log.last_number(connection)
     found = rows(engine, entries)
     assert {row["sequence"] for row in found} == {last}
     assert [row["position"] for row in found] == [0, 1, 2]
@@ -101,12 +101,12 @@ def test_a_process_that_is_behind_the_migration_reads_everything_again(engine, c
     upgrade(engine, "placement")
     fill(started(engine, clock))
     with read(engine) as connection:
-        seen = change_log.last(connection)
+        seen = change_log.last_number(connection)
     downgrade(engine, "placement", "0001")
     upgrade(engine, "placement")
     with read(engine) as connection:
-        assert change_log.since(connection, seen - 1) == {change_log.EVERYTHING}
-        assert change_log.since(connection, change_log.last(connection)) == set()
+        assert change_log.provider_ids_since(connection, seen - 1) == {change_log.EVERYTHING}
+        assert change_log.provider_ids_since(connection, change_log.last_number(connection)) == set()
 
 
 @on_every_database

@@ -20,7 +20,7 @@ from moorage.placement.rules.allocation_writes import AllocationWrite
 from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.service.service import PlacementService
 from moorage.placement.sync import committer
-from moorage.placement.sync.committer import LEAST_EARLY, WriteRequest
+from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS, WriteRequest
 from tests.migrated import migrated_engine
 from tests.store.conftest import on_every_database, on_servers
 
@@ -208,7 +208,7 @@ class Meanwhile:
     """
 
     def __init__(self, service, monkeypatch, *, before=lambda: None, behind=lambda _link, _finish: None):
-        monkeypatch.setattr(committer, "LEAST_EARLY", 1)
+        monkeypatch.setattr(committer, "MIN_EARLY_SUBJECTS", 1)
         self.service = service
         self.writer = service.allocations._writer
         self.outcomes = {}
@@ -286,7 +286,9 @@ def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
     service.providers.create("host", None, None)
     behind = service.allocations._writer._guess_on(service.providers.forest())
     assert not behind.take(WriteRequest(lambda _draft: None, ["one"]))
-    assert behind.take(WriteRequest(lambda _draft: None, [f"consumer {number}" for number in range(LEAST_EARLY)]))
+    assert behind.take(
+        WriteRequest(lambda _draft: None, [f"consumer {number}" for number in range(MIN_EARLY_SUBJECTS)])
+    )
 
 
 @on_servers  # nothing is guessed on SQLite

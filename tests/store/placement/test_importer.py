@@ -17,7 +17,7 @@ from moorage.core.ids import SeededIds
 from moorage.core.import_findings import ImportFinding
 from moorage.db.importing import ImportReceipt
 from moorage.placement.importing import placement_db
-from moorage.placement.importing.importer import import_into, rehearse
+from moorage.placement.importing.importer import import_into, rehearse_import
 from moorage.placement.importing.rules import INCOMPLETE, ImportFindingKind
 from moorage.placement.service.service import PlacementService
 from moorage.placement.store import tables
@@ -45,7 +45,7 @@ def take(source: Source, target) -> tuple[ImportReceipt, list[ImportFinding]]:
     expected: list[ImportFinding] = []
     found: list[ImportFinding] = []
     with placement_db.reading(source.url, NOW) as peer:
-        rehearsed = rehearse(peer, noted=expected.append, progress=lambda *_: None)
+        rehearsed = rehearse_import(peer, noted=expected.append, progress=lambda *_: None)
         receipt = import_into(target, peer, NOW, noted=found.append, progress=lambda *_: None)
     assert (rehearsed, expected) == (receipt, found)
     return receipt, found
@@ -371,7 +371,7 @@ def test_memory_is_that_of_a_page_and_not_of_all_allocations(source, tmp_path):
         source.add("allocations", *rows)
         tracemalloc.start()
         with placement_db.reading(source.url, NOW) as peer:
-            receipt = rehearse(peer, noted=lambda _: None, progress=lambda *_: None)
+            receipt = rehearse_import(peer, noted=lambda _: None, progress=lambda *_: None)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert receipt.counts["consumers"].taken == last - 10 + 1

@@ -125,8 +125,8 @@ def test_whatever_else_was_written_between_claims_is_seen(engine, clock, own, ot
 
 @on_every_database
 def test_more_than_a_question_holds_is_read_from_the_tables(engine, clock, own, hosts, monkeypatch):
-    monkeypatch.setattr(snapshot, "MOST", 2)
-    monkeypatch.setattr(snapshot, "SINCE", snapshot.ENTRIES_SINCE.limit(3))
+    monkeypatch.setattr(snapshot, "MAX_REFRESH_ENTRIES", 2)
+    monkeypatch.setattr(snapshot, "ENTRIES_SINCE", snapshot.ENTRIES_SINCE.limit(3))
     other = PlacementService(engine, clock, SeededIds(2))
     states(other)
     for consumer in CONSUMERS:

@@ -43,7 +43,7 @@ def test_names_of_another_process_are_those_that_are_there(engine):
             writer.names.ensure_class(there[-1])
         if chance.random() < 0.5:
             with read(engine) as connection:
-                wanted = name_store.known(connection)
+                wanted = name_store.name_table(connection)
             for service in (reader, writer):
                 assert service.providers.forest().names == wanted
                 assert [one.name for one in service.names.classes()] == [*wanted.full_classes], "in the order of ids"

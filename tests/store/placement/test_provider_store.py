@@ -159,12 +159,12 @@ def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
     other.providers.forest()
     made = [host(service, f"host{number}", VCPU=1).uuid for number in range(4)]
     with write(engine) as connection:  # as when old entries are dropped
-        last = change_log.last(connection)
+        last = change_log.last_number(connection)
         connection.execute(delete(change_log.changes).where(change_log.changes.c.sequence < last))
         connection.execute(update(change_retention).values(first=last))
     with read(engine) as connection:
-        assert change_log.since(connection, 1) == {change_log.EVERYTHING}
-        assert change_log.since(connection, last - 1) != {change_log.EVERYTHING}
+        assert change_log.provider_ids_since(connection, 1) == {change_log.EVERYTHING}
+        assert change_log.provider_ids_since(connection, last - 1) != {change_log.EVERYTHING}
     assert {provider.uuid for provider in other.providers.forest().all()} == set(made)
 
 
@@ -457,7 +457,7 @@ def test_traits_that_a_database_cuts_short_are_refused(engine, service):
     traits = sorted(trait.name for trait in service.names.traits())
     service.providers.set_traits(full.uuid, full.generation, traits)
     with read(engine) as connection:
-        known = name_store.known(connection)
+        known = name_store.name_table(connection)
         connection.execute(text("SET SESSION group_concat_max_len = 100"))
         with pytest.raises(Unavailable, match="raise group_concat_max_len"):
             provider_store.all_providers(connection, known)

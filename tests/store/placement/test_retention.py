@@ -203,8 +203,8 @@ def test_a_process_behind_the_log_reads_everything_again(engine, service, clock)
     passes(clock, 2)
     trim(engine, clock, hours=1)
     with read(engine) as connection:
-        assert log.since(connection, 0) == {log.EVERYTHING}
-        assert log.since(connection, log.last(connection)) == set()
+        assert log.provider_ids_since(connection, 0) == {log.EVERYTHING}
+        assert log.provider_ids_since(connection, log.last_number(connection)) == set()
 
 
 def test_every_look_at_the_log_is_a_search_of_an_index(engine, service, clock):

@@ -148,7 +148,7 @@ class AuditedPlane(VirtualPlane):
         engine = open_engine(self.config.database_url(service))
         try:
             with write(engine) as connection:
-                log = change_log.Log(connection, self.clock.now()) if service == "placement" else None
+                log = change_log.ChangeLogWriter(connection, self.clock.now()) if service == "placement" else None
                 for statement in statements:
                     connection.execute(text(statement))
                 if log is not None:

@@ -3,7 +3,7 @@ decided early is to be seen.
 
 usage: python -m tests.system.placement.guessing PORT DATABASE_URL WARY DIRECTORY
 
-``WARY``: after a guess that was wrong so many groups do without (`moorage.placement.sync.committer.WARY`).
+``GROUPS_AFTER_MISS``: after a guess that was wrong so many groups do without (`moorage.placement.sync.committer.GROUPS_AFTER_MISS`).
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def main() -> None:
     port, database_url, wary, directory = sys.argv[1:]
     logs.set_up_logging("warning")
     _move_database_away()
-    committer.WARY = int(wary)
+    committer.GROUPS_AFTER_MISS = int(wary)
     database = {"placement": database_url}
     with InProcessPlane(Path(directory), "placement", clock=SystemClock(), ids=RandomIds(), database=database) as plane:
         plane.plane.start_tasks()

@@ -16,7 +16,7 @@ from itertools import chain
 from random import Random
 from urllib.parse import urlsplit
 
-from moorage.placement.sync.committer import LEAST_EARLY
+from moorage.placement.sync.committer import MIN_EARLY_SUBJECTS
 from tests.system.placement.calls import Call
 
 ROOTS = [f"00000000-0000-4000-a000-00000000000{number}" for number in (1, 2)]
@@ -25,10 +25,11 @@ PROVIDERS = [*ROOTS, MOVED, CHILD, SPARE, WIDE]
 CONSUMERS = [f"00000000-0000-4000-b000-{number:012d}" for number in range(1, 9)]
 #: Each client has one, and now and then wants another's.
 FLEETS = [
-    [f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * LEAST_EARLY)] for fleet in range(8)
+    [f"00000000-0000-4000-c000-{fleet:04d}{number:08d}" for number in range(4 * MIN_EARLY_SUBJECTS)]
+    for fleet in range(8)
 ]
 CAPACITY = 6
-WIDE_CAPACITY = 16 * LEAST_EARLY
+WIDE_CAPACITY = 16 * MIN_EARLY_SUBJECTS
 
 _HEADERS = {
     "x-auth-token": "admin",
@@ -133,12 +134,12 @@ class Client:
         """
         fleet = self._random.choice(FLEETS) if self._random.random() < 0.1 else self._fleet
         free = [uuid for uuid in fleet if uuid not in self._claimed]
-        if len(free) < 2 * LEAST_EARLY or (self._claimed and self._random.random() < 0.3):
+        if len(free) < 2 * MIN_EARLY_SUBJECTS or (self._claimed and self._random.random() < 0.3):
             body = {uuid: _wished({}, 1) for uuid in self._claimed}
             if self.call("claim", "POST", "/allocations", "", body).accepted:
                 self._claimed = []
             return
-        consumers = self._random.sample(free, self._random.randint(LEAST_EARLY, 2 * LEAST_EARLY))
+        consumers = self._random.sample(free, self._random.randint(MIN_EARLY_SUBJECTS, 2 * MIN_EARLY_SUBJECTS))
         body = {uuid: _wished({WIDE: {"resources": {"VCPU": 1}}}, None) for uuid in consumers}
         if self._random.random() < 0.3:
             small = {self._random.choice(ROOTS): {"resources": {"VCPU": self._random.randint(1, 3)}}}

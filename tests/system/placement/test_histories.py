@@ -13,7 +13,7 @@ from itertools import chain
 import pytest
 
 from moorage.db.engine import open_engine
-from moorage.placement.sync.committer import LEAST_EARLY, WARY
+from moorage.placement.sync.committer import GROUPS_AFTER_MISS, MIN_EARLY_SUBJECTS
 from tests.conftest import DATABASES
 from tests.servers import temporary_database
 from tests.system.placement import committed
@@ -62,7 +62,7 @@ REASONS = (
 @pytest.mark.parametrize("database", DATABASES)
 def test_whatever_clients_see_is_explained_by_one_order(database, seed, tmp_path):
     """Two of the processes go on to guess where another one was quicker."""
-    with _guessing(database, [WARY, WARY, 0, 0], tmp_path) as (servers, check):
+    with _guessing(database, [GROUPS_AFTER_MISS, GROUPS_AFTER_MISS, 0, 0], tmp_path) as (servers, check):
         calls = rush([server.url for server in servers], seed=seed)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}")
 
@@ -82,7 +82,7 @@ def test_so_it_is_where_large_claims_are_decided_while_others_are_written(
         urls = [server.url for server in servers]
         calls = rush(urls, seed=seed, chances=CHANCES_OF_FLEETS, meanwhile=enough_is_decided_early)
         check(calls, f"again with: MOORAGE_HISTORIES_SEED={seed}, perhaps", least={"claim": 50})
-    refusals = [call.refusal for call in calls if len(call.wishes) >= LEAST_EARLY]
+    refusals = [call.refusal for call in calls if len(call.wishes) >= MIN_EARLY_SUBJECTS]
     assert any("exceed the capacity" in refusal for refusal in refusals)
     assert any("consumer generation conflict" in refusal for refusal in refusals)
 

@@ -138,9 +138,9 @@ def test_whoever_writes_without_serving_is_seen(holder, database_url):
     with always_reading(holder):
         with write(engine) as connection:
             began = time.monotonic()
-            log = change_log.Log(connection, SystemClock().now())
+            log = change_log.ChangeLogWriter(connection, SystemClock().now())
             waited_s = time.monotonic() - began
-            name_store.add(connection, name_store.TRAITS, ["CUSTOM_LATE"], SystemClock().now(), standard=False)
+            name_store.add_names(connection, name_store.TRAITS, ["CUSTOM_LATE"], SystemClock().now(), standard=False)
             log.add((change_documents.NAMES,))
         assert holder.client.send("GET", "/traits/CUSTOM_LATE").status == 204
     engine.dispose()

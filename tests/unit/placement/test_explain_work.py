@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from moorage.placement.explain import host_verdicts
-from moorage.placement.explain.closest_hosts import CLOSEST
+from moorage.placement.explain.closest_hosts import MAX_CLOSEST
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
+from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
 from moorage.placement.search.equivalence_classes import MemberBlock
-from moorage.placement.search.request import parse
+from moorage.placement.search.request import parse_request
 
 HOSTS = 1000
 OFFERED = {"VCPU": Inventory(16), "MEMORY_MB": Inventory(4096), "CUSTOM_FULL": Inventory(1)}
@@ -42,7 +42,7 @@ def sharing():
     disk = {"DISK_GB": Inventory(1000)}
     return [
         *hosts,
-        Provider(store, "store", "store", 0, 0, None, store, disk, {}, frozenset({SHARING}), frozenset({"g"})),
+        Provider(store, "store", "store", 0, 0, None, store, disk, {}, frozenset({SHARING_TRAIT}), frozenset({"g"})),
     ]
 
 
@@ -95,7 +95,7 @@ WEIGHED = {"more than anybody has", "devices, perhaps the same"}
 @pytest.mark.parametrize("name", REQUESTS)
 def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, compared):
     providers, pairs = REQUESTS[name]
-    forest, request = Forest.build(providers(), NameTable(), 0), parse([*pairs, ("limit", "10")], (1, 39))
+    forest, request = Forest.build(providers(), NameTable(), 0), parse_request([*pairs, ("limit", "10")], (1, 39))
     explain(forest, request)
     assert compared[0] >= HOSTS, "all of them at first"
     del compared[:]
@@ -108,14 +108,14 @@ def test_after_a_claim_nobody_is_compared_again_who_has_room_for_another(name, c
         forest = claimed(forest, *ids)
         explain(forest, request)
         if name in WEIGHED:
-            assert near <= sum(compared) <= near * (2 * len(ids) + CLOSEST)
+            assert near <= sum(compared) <= near * (2 * len(ids) + MAX_CLOSEST)
         else:
-            assert sum(compared) <= near * CLOSEST
+            assert sum(compared) <= near * MAX_CLOSEST
         del compared[:]
 
 
 def test_who_gets_full_is_compared_again_and_nobody_else(compared):
-    forest, request = Forest.build(flat(), NameTable(), 0), parse([*FITS, ("limit", "10")], (1, 39))
+    forest, request = Forest.build(flat(), NameTable(), 0), parse_request([*FITS, ("limit", "10")], (1, 39))
     explain(forest, request)
     del compared[:]
     full = replace(forest.by_id(HOSTS // 2), used={"VCPU": 16})
@@ -125,14 +125,17 @@ def test_who_gets_full_is_compared_again_and_nobody_else(compared):
 
 def test_another_limit_is_the_same_question(compared):
     forest = Forest.build(flat(), NameTable(), 0)
-    explain(forest, parse([*FITS, ("limit", "10")], (1, 39)))
+    explain(forest, parse_request([*FITS, ("limit", "10")], (1, 39)))
     del compared[:]
-    explain(forest, parse([*FITS, ("limit", "1000")], (1, 39)))
+    explain(forest, parse_request([*FITS, ("limit", "1000")], (1, 39)))
     assert compared == []
 
 
 def test_what_is_claimed_of_a_shared_provider_is_seen_by_those_it_shares_with(compared):
-    forest, request = Forest.build(sharing(), NameTable(), 0), parse([("resources", "VCPU:1,DISK_GB:10")], (1, 39))
+    forest, request = (
+        Forest.build(sharing(), NameTable(), 0),
+        parse_request([("resources", "VCPU:1,DISK_GB:10")], (1, 39)),
+    )
     assert explain(forest, request).text == "10 candidates on 10 of 1000 hosts."
     del compared[:]
     forest = forest.with_changes({HOSTS + 1: replace(forest.by_uuid("store"), used={"DISK_GB": 995})})
@@ -145,7 +148,7 @@ def test_what_is_kept_keeps_no_provider_that_is_no_more():
     before = providers_there_are()
     forest = Forest.build(flat(), NameTable(), 0)
     for units in range(1, 20):
-        explain(forest, parse([("resources", f"VCPU:{units}")], (1, 39)))
+        explain(forest, parse_request([("resources", f"VCPU:{units}")], (1, 39)))
         forest = claimed(forest, *range(1, HOSTS + 1))
     assert providers_there_are() - before < 3 * HOSTS
 
@@ -158,7 +161,7 @@ def providers_there_are():
 def test_nothing_is_kept_of_a_request_without_end(compared):
     forest = Forest.build(flat(), NameTable(), 0)
     pairs = [(f"resources_{number}", f"VCPU:{number + 1}") for number in range(200)]
-    request = parse([*pairs, ("group_policy", "none")], (1, 39))
+    request = parse_request([*pairs, ("group_policy", "none")], (1, 39))
     explain(forest, request)
     del compared[:]
     explain(forest, request)

@@ -2,8 +2,8 @@
 
 from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
-from moorage.placement.search.request import parse
+from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
+from moorage.placement.search.request import parse_request
 
 TREE = [
     Provider(
@@ -21,16 +21,16 @@ TREE = [
     ),
     Provider(2, "u2", "compute-1_gpu", 0, 0, 1, 1, {"PGPU": Inventory(1)}, {}, frozenset({"CUSTOM_GPU"})),
     Provider(3, "u3", "compute-2", 0, 0, None, 3, {"VCPU": Inventory(4)}, {}, frozenset({"CUSTOM_RESERVATION_HOST"})),
-    Provider(4, "u4", "storage", 0, 0, None, 4, {"DISK_GB": Inventory(999)}, {}, frozenset({SHARING})),
+    Provider(4, "u4", "storage", 0, 0, None, 4, {"DISK_GB": Inventory(999)}, {}, frozenset({SHARING_TRAIT})),
 ]
 
 
 def text(*pairs):
-    return explain(Forest.build(TREE, NameTable(), 0), parse(pairs, (1, 39))).text
+    return explain(Forest.build(TREE, NameTable(), 0), parse_request(pairs, (1, 39))).text
 
 
 def test_no_hosts():
-    nothing = explain(Forest.build([], NameTable(), 0), parse([("resources", "VCPU:1")], (1, 39)))
+    nothing = explain(Forest.build([], NameTable(), 0), parse_request([("resources", "VCPU:1")], (1, 39)))
     assert nothing.text == "No valid host: there are no hosts at all."
 
 
@@ -82,7 +82,7 @@ def test_a_success_counts():
 
 
 def test_steps_say_who_went_and_why():
-    explanation = explain(Forest.build(TREE, NameTable(), 0), parse([("resources", "PGPU:1")], (1, 39)))
+    explanation = explain(Forest.build(TREE, NameTable(), 0), parse_request([("resources", "PGPU:1")], (1, 39)))
     first, last = explanation.steps
     assert (first.constraint, first.before, first.after) == ("resources:PGPU=1", 2, 1)
     assert [(removed.provider, removed.reason) for removed in first.removed] == [("compute-2", "compute-2 has no PGPU")]
@@ -95,12 +95,14 @@ def test_what_only_shares_is_no_host():
     stores = [
         Provider(
             number, f"u{number}", f"store-{number}", 0, 0, None, number, {"DISK_GB": Inventory(999)}, {},
-            frozenset({SHARING}), frozenset({"g1"}),
+            frozenset({SHARING_TRAIT}), frozenset({"g1"}),
         )
         for number in (5, 6, 7)
     ]  # fmt: skip
     forest = Forest.build([*TREE[:3], *stores], NameTable(), 0)
-    assert explain(forest, parse([("resources", "DISK_GB:10")], (1, 39))).text == "4 candidates on 1 of 2 hosts."
+    assert (
+        explain(forest, parse_request([("resources", "DISK_GB:10")], (1, 39))).text == "4 candidates on 1 of 2 hosts."
+    )
 
 
 def test_with_a_limit_all_hosts_that_fit_are_counted_all_the_same():

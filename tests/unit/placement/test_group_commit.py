@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.errors import Conflict, Unavailable
 from moorage.placement.sync import group_commit
-from moorage.placement.sync.group_commit import MOST, Grouping
+from moorage.placement.sync.group_commit import MAX_GROUP, GroupCommit
 
 
 class Desk:
@@ -17,7 +17,7 @@ class Desk:
         self.began = threading.Semaphore(0)
         self.go = threading.Semaphore(0)
         self.outcome = outcome
-        self.grouping = Grouping(self.write, lambda item: [item[0]])
+        self.grouping = GroupCommit(self.write, lambda item: [item[0]])
 
     def write(self, items, _early):
         self.groups.append(list(items))
@@ -80,8 +80,8 @@ def test_nothing_is_twice_in_a_group_and_order_stays():
 
 def test_a_group_is_bounded():
     desk = Desk()
-    desk.submit_while_first_is_written([(str(number), str(number)) for number in range(MOST + 3)])
-    assert [len(group) for group in desk.groups] == [1, MOST, 2]
+    desk.submit_while_first_is_written([(str(number), str(number)) for number in range(MAX_GROUP + 3)])
+    assert [len(group) for group in desk.groups] == [1, MAX_GROUP, 2]
 
 
 def test_one_that_breaks_the_group_does_not_fail_its_neighbours():
@@ -186,14 +186,14 @@ def test_what_is_about_the_same_as_the_group_being_written_is_in_none_behind_it(
 
 def test_a_group_that_is_made_ready_is_bounded():
     desk = EarlyDesk()
-    desk.submit_while_first_is_written([(str(number), "a") for number in range(MOST + 3)])
-    assert [len(group) for group in desk.groups] == [1, MOST, 2]
+    desk.submit_while_first_is_written([(str(number), "a") for number in range(MAX_GROUP + 3)])
+    assert [len(group) for group in desk.groups] == [1, MAX_GROUP, 2]
     assert desk.early == [False, True, True]
 
 
 def test_who_was_made_ready_and_waits_too_long_is_sent_away(monkeypatch):
     """Nothing of it is written, and the others are."""
-    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(group_commit, "MAX_WAIT_S", 0.1)
     desk, outcomes = EarlyDesk(), {}
 
     def submit(name):

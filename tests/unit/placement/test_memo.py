@@ -5,31 +5,31 @@ from dataclasses import replace
 import numpy as np
 
 from moorage.placement.forest.forest import Forest
-from moorage.placement.forest.inverted_index import NOTED
-from moorage.placement.forest.memo import KEPT, KEPT_ANYWAY, KEPT_BYTES, Derived
-from moorage.placement.forest.model import SHARING, Inventory, NameTable, Provider
+from moorage.placement.forest.inverted_index import MAX_PENDING_SLOTS
+from moorage.placement.forest.memo import MAX_BYTES, MAX_ENTRIES, MIN_ENTRIES, ForestMemo
+from moorage.placement.forest.model import SHARING_TRAIT, Inventory, NameTable, Provider
 
 HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozenset({"T"}), frozenset({"g"}))
 
 
 def test_the_same_sources_give_the_same_object():
-    derived, source = Derived(), object()
+    derived, source = ForestMemo(), object()
     first = derived.get("key", (source,), lambda: [1])
     assert derived.get("key", (source,), lambda: [2]) is first
 
 
 def test_other_sources_are_computed_anew():
-    derived = Derived()
+    derived = ForestMemo()
     assert derived.get("key", ([],), lambda: 1) == 1
     assert derived.get("key", ([],), lambda: 2) == 2, "equal, but not the same object"
 
 
 def test_who_was_not_asked_for_longest_goes_first():
-    derived, source = Derived(), object()
-    for number in range(KEPT):
+    derived, source = ForestMemo(), object()
+    for number in range(MAX_ENTRIES):
         derived.get(number, (source,), lambda number=number: number)
     assert derived.get(0, (source,), lambda: "anew") == 0
-    derived.get(KEPT, (source,), lambda: KEPT)
+    derived.get(MAX_ENTRIES, (source,), lambda: MAX_ENTRIES)
     assert derived.get(0, (source,), lambda: "anew") == 0
     assert derived.get(1, (source,), lambda: "anew") == "anew"
 
@@ -47,16 +47,16 @@ def made_again(derived, source, number):
 
 
 def test_arrays_are_kept_up_to_a_number_of_bytes():
-    derived, source, number = Derived(), object(), 2 * KEPT_ANYWAY
-    fill(derived, source, number + 1, KEPT_BYTES // number)
+    derived, source, number = ForestMemo(), object(), 2 * MIN_ENTRIES
+    fill(derived, source, number + 1, MAX_BYTES // number)
     assert made_again(derived, source, number + 1) == [0], "it made room for the last one"
 
 
 def test_what_a_query_needs_is_kept_however_large_the_forest():
     """Of a million providers the uuids alone are more than is kept otherwise: each request made them again, for 7 s."""
-    derived, source = Derived(), object()
-    fill(derived, source, KEPT_ANYWAY + 1, KEPT_BYTES)
-    assert made_again(derived, source, KEPT_ANYWAY + 1) == [0]
+    derived, source = ForestMemo(), object()
+    fill(derived, source, MIN_ENTRIES + 1, MAX_BYTES)
+    assert made_again(derived, source, MIN_ENTRIES + 1) == [0]
 
 
 def test_a_claim_leaves_everything_but_usage_as_it_is():
@@ -69,7 +69,7 @@ def test_a_claim_leaves_everything_but_usage_as_it_is():
 
 def test_a_claim_from_who_shares_leaves_all_that_share_as_they_are():
     """The layout of the whole forest is made of it."""
-    store = replace(HOST, traits=frozenset({SHARING}))
+    store = replace(HOST, traits=frozenset({SHARING_TRAIT}))
     forest = Forest.build([store], NameTable(), 0)
     after = forest.with_changes({1: replace(store, used={"VCPU": 2}, revision=1)})
     assert after.sharing is forest.sharing
@@ -87,12 +87,12 @@ def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are(
 def test_what_many_writes_offer_is_gathered_once_and_what_was_before_let_go():
     """Also with more writes than are noted; every forest on the way says what it says, whenever it is asked."""
     forests = [Forest.build([HOST], NameTable(), 0)]
-    for units in range(1, 2 * NOTED):
+    for units in range(1, 2 * MAX_PENDING_SLOTS):
         new = replace(HOST, id=units + 1, root_id=units + 1, uuid=f"host {units}", name=f"host {units}")
         used = replace(HOST, used={"VCPU": units}, revision=units)
         forests.append(forests[-1].with_changes({new.id: new, HOST.id: used}))
     assert forests[-1].offers._noted is not None, "nobody asked"
-    for units in (2 * NOTED - 1, NOTED, 3):
+    for units in (2 * MAX_PENDING_SLOTS - 1, MAX_PENDING_SLOTS, 3):
         column = forests[units].columns["VCPU"]
         assert column.used.tolist() == [units, *[0] * units]
         assert forests[units].columns["VCPU"] is column

@@ -12,14 +12,14 @@ from moorage.placement.search.query import (
     parse_resources,
     parse_traits,
 )
-from moorage.placement.search.request import RequestGroup, parse
+from moorage.placement.search.request import RequestGroup, parse_request
 
 A, B = "4d17d41a-830d-47b2-91c7-4f9fc0ae611e", "5e28e52b-941e-48c3-a2d8-5fa0d1bf722f"
 NEWEST = (1, 39)
 
 
 def test_a_query_becomes_groups():
-    request = parse(
+    request = parse_request(
         [
             ("resources", "VCPU:2,MEMORY_MB:512"),
             ("required", "HW_CPU_X86_VMX,!CUSTOM_SLOW"),
@@ -53,13 +53,13 @@ def test_a_query_becomes_groups():
 
 
 def test_before_1_29_trees_are_unknown():
-    assert not parse([("resources", "VCPU:1")], (1, 28)).nested
+    assert not parse_request([("resources", "VCPU:1")], (1, 28)).nested
 
 
 def test_before_1_33_suffixes_are_numbers():
     pairs = [("resources1", "VCPU:1"), ("resources_A", "VCPU:1"), ("group_policy", "none")]
-    assert [group.suffix for group in parse(pairs, (1, 32)).groups] == ["1"]
-    assert [group.suffix for group in parse(pairs, (1, 33)).groups] == ["1", "_A"]
+    assert [group.suffix for group in parse_request(pairs, (1, 32)).groups] == ["1"]
+    assert [group.suffix for group in parse_request(pairs, (1, 33)).groups] == ["1", "_A"]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_aggregates_and_or_and_not():
 )
 def test_groups_that_make_no_sense(pairs, version, code, words):
     with pytest.raises(Invalid) as caught:
-        parse(pairs, version)
+        parse_request(pairs, version)
     assert words in caught.value.message
     assert caught.value.error_code == (code or "moorage.invalid")
 

@@ -8,9 +8,9 @@ from moorage.core.errors import Invalid
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.search import candidates
-from moorage.placement.search.candidates import search
-from moorage.placement.search.request import parse
-from moorage.placement.search.search_budget import Budget, BudgetItem
+from moorage.placement.search.candidates import list_candidates
+from moorage.placement.search.request import parse_request
+from moorage.placement.search.search_budget import BudgetItem, SearchBudget
 
 
 def flat(count):
@@ -36,7 +36,7 @@ def wide(hosts, devices, *, distinct=False):
 
 def groups(count, **extra):
     pairs = [(f"resources{number}", "PGPU:1") for number in range(1, count + 1)]
-    return parse(
+    return parse_request(
         [
             *pairs,
             ("group_policy", extra.pop("policy", "isolate")),
@@ -51,13 +51,13 @@ def steps(monkeypatch):
     """Steps spent (members tried, providers named), over all searches of a test."""
     spent = []
 
-    class Counted(Budget):
+    class Counted(SearchBudget):
         def spend(self, work, steps):
             if work is not BudgetItem.COMPARING:  # done in arrays; a few steps for thousands of providers
                 spent.append(steps)
             super().spend(work, steps)
 
-    monkeypatch.setattr(candidates, "Budget", Counted)
+    monkeypatch.setattr(candidates, "SearchBudget", Counted)
     return spent
 
 
@@ -66,21 +66,21 @@ def forest(providers):
 
 
 def test_a_limit_stops_the_work(steps):
-    assert len(search(forest(wide(5000, 1)), groups(1, limit=3))) == 3
+    assert len(list_candidates(forest(wide(5000, 1)), groups(1, limit=3))) == 3
     assert sum(steps) <= 3 * 3 * 3
 
 
 def test_hosts_with_only_one_way_are_not_tried_one_by_one(steps):
-    request = parse([("resources", "VCPU:1,MEMORY_MB:1")], (1, 39))
-    assert len(search(forest(flat(5000)), request)) == 5000
+    request = parse_request([("resources", "VCPU:1,MEMORY_MB:1")], (1, 39))
+    assert len(list_candidates(forest(flat(5000)), request)) == 5000
     assert steps == []
 
 
 def test_full_hosts_are_not_looked_at(steps):
     providers = flat(100)
     providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
-    request = parse([("resources", "VCPU:17")], (1, 39))
-    (found,) = search(forest(providers), request)
+    request = parse_request([("resources", "VCPU:17")], (1, 39))
+    (found,) = list_candidates(forest(providers), request)
     assert forest(providers).at(found.anchor).uuid == "u58"
     assert steps == []
 
@@ -88,26 +88,26 @@ def test_full_hosts_are_not_looked_at(steps):
 @pytest.mark.parametrize("distinct", [False, True])
 def test_more_groups_than_devices_fail_without_trying_every_order(steps, distinct):
     """8 groups on 7 devices are 40320 orders: equal devices need one, different ones at most all subsets."""
-    assert search(forest(wide(1, 7, distinct=distinct)), groups(8)) == []
+    assert list_candidates(forest(wide(1, 7, distinct=distinct)), groups(8)) == []
     assert sum(steps) <= (8 * 8 if not distinct else 2**7 * 8)
 
 
 def test_64_groups_on_64_equal_devices_are_found_at_once(steps):
-    assert len(search(forest(wide(1, 64)), groups(64, limit=1))) == 1
+    assert len(list_candidates(forest(wide(1, 64)), groups(64, limit=1))) == 1
     assert sum(steps) <= 64 * 65
 
 
 def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
     many = forest(wide(5, 8))
-    found = search(many, groups(3, limit=5))
+    found = list_candidates(many, groups(3, limit=5))
     assert len({candidate.anchor for candidate in found}) == 5
-    assert len(search(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
+    assert len(list_candidates(many, groups(3, limit=50))) == 50, "the permutations fill what is left"
 
 
 @pytest.mark.parametrize(
     ("providers", "request_"),
     [
-        (flat(5000), parse([("resources", "VCPU:1"), ("limit", "50")], (1, 39))),
+        (flat(5000), parse_request([("resources", "VCPU:1"), ("limit", "50")], (1, 39))),
         (wide(5000, 1), groups(1, limit=50)),
     ],
     ids=["one way each", "searched"],
@@ -115,7 +115,8 @@ def test_a_limit_shows_many_hosts_and_not_one_host_many_times():
 def test_a_sample_is_from_all_over_the_cloud_and_another_one_for_each_seed(steps, providers, request_):
     many = forest(providers)
     first, again, other = (
-        {candidate.anchor for candidate in search(many, request_, sample=seed)} for seed in ("one", "one", "two")
+        {candidate.anchor for candidate in list_candidates(many, request_, sample=seed)}
+        for seed in ("one", "one", "two")
     )
     assert len(first) == 50
     assert first == again
@@ -129,8 +130,8 @@ def test_a_sample_is_from_all_over_the_cloud_and_another_one_for_each_seed(steps
 def test_of_a_cloud_that_is_nearly_full_a_sample_finds_what_is_left():
     providers = flat(3000)
     providers[57] = Provider(58, "u58", "n58", 0, 0, None, 58, {"VCPU": Inventory(64)})
-    request = parse([("resources", "VCPU:17"), ("limit", "5")], (1, 39))
-    (found,) = search(forest(providers), request, sample="any")
+    request = parse_request([("resources", "VCPU:17"), ("limit", "5")], (1, 39))
+    (found,) = list_candidates(forest(providers), request, sample="any")
     assert forest(providers).at(found.anchor).uuid == "u58"
 
 
@@ -148,7 +149,7 @@ def test_a_search_in_one_tree_looks_at_no_other(monkeypatch, suffix):
     uuid = "00000000-0000-0000-0000-000000000001"
     providers[4] = replace(providers[4], uuid=uuid)
     pairs = [("resources", "PGPU:1"), ("resources1", "PGPU:1"), ("group_policy", "none"), (f"in_tree{suffix}", uuid)]
-    assert len(search(forest(providers), parse(pairs, (1, 39)))) == 6
+    assert len(list_candidates(forest(providers), parse_request(pairs, (1, 39)))) == 6
     assert looked_at == [4]
 
 
@@ -162,14 +163,14 @@ def test_hosts_that_all_differ_are_searched_until_there_are_enough(steps):
             number = len(providers) + 1
             units = 1 + (host // 5**device) % 5
             providers.append(Provider(number, f"u{number}", f"n{number}", 0, 0, root, root, {"PGPU": Inventory(units)}))
-    found = search(forest(providers), groups(5, policy="none", limit=100))
+    found = list_candidates(forest(providers), groups(5, policy="none", limit=100))
     assert len(found) == 100
     assert sum(steps) <= 100 * 5 * 5
 
 
 def test_too_much_work_is_refused_with_a_reason():
     with pytest.raises(Invalid, match="given up at its limit of 1000 steps, most of them spent on trying") as caught:
-        search(forest(wide(1, 9, distinct=True)), groups(9), max_steps=1000)
+        list_candidates(forest(wide(1, 9, distinct=True)), groups(9), max_steps=1000)
     assert caught.value.error_code == "placement.query.too_complex"
 
 
@@ -177,8 +178,8 @@ def test_groups_on_one_provider_share_its_capacity():
     """Upstream's option for wide trees forgets what is in use here and offers what cannot be claimed (measured)."""
     root = Provider(1, "u1", "n1", 0, 0, None, 1, {"VGPU": Inventory(2)}, {"VGPU": 1})
     pairs = [("resources1", "VGPU:1"), ("resources2", "VGPU:1"), ("group_policy", "none")]
-    assert search(forest([root]), parse(pairs, (1, 39))) == []
+    assert list_candidates(forest([root]), parse_request(pairs, (1, 39))) == []
     empty = Provider(1, "u1", "n1", 0, 0, None, 1, {"VGPU": Inventory(2)})
-    (found,) = search(forest([empty]), parse(pairs, (1, 39)))
+    (found,) = list_candidates(forest([empty]), parse_request(pairs, (1, 39)))
     assert found.allocations == {0: {"VGPU": 2}}
     assert found.mappings == {"1": (0,), "2": (0,)}

@@ -9,9 +9,9 @@ from moorage.placement.explain.explanation import explain
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Inventory, NameTable, Provider
 from moorage.placement.search import candidates
-from moorage.placement.search.candidates import find
-from moorage.placement.search.request import parse
-from moorage.placement.search.search_budget import MAX_STEPS, Budget
+from moorage.placement.search.candidates import find_candidates
+from moorage.placement.search.request import parse_request
+from moorage.placement.search.search_budget import MAX_STEPS, SearchBudget
 
 
 def cloud(hosts, devices, *, units=1):
@@ -38,7 +38,7 @@ def cloud(hosts, devices, *, units=1):
 def groups(count, amount=lambda number: 1, policy="isolate", **extra):
     pairs = [(f"resources_{number}", f"VGPU:{amount(number)}") for number in range(count)]
     extra_pairs = [(key, one) for key, values in extra.items() for one in values]
-    return parse([*pairs, ("group_policy", policy), *extra_pairs], (1, 39))
+    return parse_request([*pairs, ("group_policy", policy), *extra_pairs], (1, 39))
 
 
 def together(*suffixes):
@@ -50,12 +50,12 @@ def spent(monkeypatch):
     """The budgets of the searches of a test."""
     made = []
 
-    class Kept(Budget):
+    class Kept(SearchBudget):
         def __init__(self, steps):
             super().__init__(steps)
             made.append(self)
 
-    monkeypatch.setattr(candidates, "Budget", Kept)
+    monkeypatch.setattr(candidates, "SearchBudget", Kept)
     return made
 
 
@@ -84,7 +84,7 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_what_cannot_fit_is_found_out_quickly(spent, name):
     forest, request, most = IMPOSSIBLE[name]
-    assert len(find(forest, request)) in (0, 1000)
+    assert len(find_candidates(forest, request)) in (0, 1000)
     assert spent[0].spent <= most
 
 
@@ -94,12 +94,12 @@ ENDLESS = {
     "fifty groups anywhere": (WIDE, groups(50, policy="none"), "tell the providers apart"),
     "three thousand different groups": (
         cloud(2000, 2),
-        parse([*((f"resources_{n}", f"VCPU:{n + 1}") for n in range(3000)), ("group_policy", "none")], (1, 39)),
+        parse_request([*((f"resources_{n}", f"VCPU:{n + 1}") for n in range(3000)), ("group_policy", "none")], (1, 39)),
         "fewer different groups",
     ),
     "every way on every host": (
         cloud(200, 16, units=16),
-        parse([("resources", "VGPU:1,PCPU:1,VCPU:1"), ("resources_1", "VGPU:2")], (1, 39)),
+        parse_request([("resources", "VGPU:1,PCPU:1,VCPU:1"), ("resources_1", "VGPU:2")], (1, 39)),
         "give a limit",
     ),
 }
@@ -109,7 +109,7 @@ ENDLESS = {
 def test_what_has_no_end_is_refused_with_what_to_do(name):
     forest, request, advice = ENDLESS[name]
     with pytest.raises(Invalid, match=advice) as refusal:
-        find(forest, request)
+        find_candidates(forest, request)
     assert refusal.value.error_code == "placement.query.too_complex"
     assert "max_search_steps" in str(refusal.value)
 
@@ -130,7 +130,7 @@ def test_a_refused_search_has_taken_bounded_memory(name):
     tracemalloc.start()
     try:
         with pytest.raises(Invalid):
-            find(forest, request, max_steps=STEPS)
+            find_candidates(forest, request, max_steps=STEPS)
         _, most_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -141,14 +141,14 @@ def test_the_limit_is_an_option():
     request = groups(8)
     forest = cloud(1, 4)
     with pytest.raises(Invalid, match="limit of 1000 steps"):
-        find(forest, request, max_steps=1000)
-    assert len(find(forest, request)) == 40320, "8! orders, none missing"
+        find_candidates(forest, request, max_steps=1000)
+    assert len(find_candidates(forest, request)) == 40320, "8! orders, none missing"
 
 
 def test_a_remembered_search_is_charged_as_the_first_time(spent):
     request = groups(6, limit=["500"])
-    find(SINGLE, request)
-    find(SINGLE, request)
+    find_candidates(SINGLE, request)
+    find_candidates(SINGLE, request)
     assert spent[0].spent == spent[1].spent > 0
 
 
@@ -165,5 +165,5 @@ def test_thousands_of_traits_and_aggregates_cost_no_search(spent):
     traits = ",".join(f"CUSTOM_{number}" for number in range(2000))
     aggregates = "in:" + ",".join(f"00000000-0000-0000-0000-{number:012}" for number in range(2000))
     pairs = [("resources_1", "VGPU:1"), ("required_1", traits), ("member_of_1", aggregates)]
-    assert len(find(SINGLE, parse(pairs, (1, 39)))) == 0
+    assert len(find_candidates(SINGLE, parse_request(pairs, (1, 39)))) == 0
     assert spent[0].spent <= 20_000

@@ -3,18 +3,18 @@
 import pytest
 
 from moorage.core.errors import Conflict, Unavailable
-from moorage.placement.store.writer_lease import MARGIN, SHARED_S, LeaseRow, Row, WriterLease
+from moorage.placement.store.writer_lease import MARGIN, SHARED_S, LeaseChange, LeaseRow, WriterLease
 
 
 class Database:
     """The row that all see."""
 
     def __init__(self):
-        self.row = Row(7, None, 0.0, 0, None)
+        self.row = LeaseRow(7, None, 0.0, 0, None)
 
     def change(self, wish):
         if wish is not None and wish.version == self.row.version:
-            self.row = Row(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
+            self.row = LeaseRow(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
         return self.row
 
     def commit(self):
@@ -243,4 +243,4 @@ def test_a_lease_that_was_set_back_is_another_one_afterwards(own, other, databas
 
 def test_a_wish_that_was_too_late_changes_nothing(own, database):
     own.take()
-    assert database.change(LeaseRow(0, "somebody.0", 1.0, "somebody")).holder == own.lease.name
+    assert database.change(LeaseChange(0, "somebody.0", 1.0, "somebody")).holder == own.lease.name

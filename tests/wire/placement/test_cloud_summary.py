@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.placement.forest.change_events import written
+from moorage.placement.forest.change_events import iso_utc
 from tests.wire.placement.test_history import CONSUMER, claim, host, later, offer, trim
 
 RACK = "11111111-0000-4000-8000-000000000000"
@@ -120,7 +120,7 @@ def test_a_tree_that_is_gone_is_shown_as_far_as_it_is_known(wire, clock):
     wire.does("DELETE", f"/resource_providers/{one}")
     assert wire.fails("GET", f"/moorage/v1/trees/{one}")[0] == 404
     assert [row["name"] for row in wire.does("GET", f"/moorage/v1/trees/{one}?at={then}")["providers"]] == ["host-1"]
-    before = written(clock.now() - timedelta(days=1))
+    before = iso_utc(clock.now() - timedelta(days=1))
     assert wire.fails("GET", f"/moorage/v1/trees/{one}?at={before}")[0] == 404
 
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.core.ids import SeededIds
-from moorage.placement.forest.change_events import written
+from moorage.placement.forest.change_events import iso_utc
 from moorage.placement.service.retention import PAUSE, RetentionTask
 
 CONSUMER = "00000000-0000-4000-8000-00000000000a"
@@ -45,7 +45,7 @@ def later(clock):
     """One hour passes; the time before it."""
     before = clock.now()
     clock.advance_to(clock.now() + timedelta(hours=1))
-    return written(before)
+    return iso_utc(before)
 
 
 def provider_at(wire, uuid, at):
@@ -124,7 +124,7 @@ def test_a_deleted_provider_is_there_before_and_not_after(wire, clock):
 
 def test_without_a_time_and_for_one_to_come_it_is_now(wire, clock):
     uuid = host(wire)
-    now = written(clock.now())
+    now = iso_utc(clock.now())
     assert wire.does("GET", f"/moorage/v1/history/providers/{uuid}")["at"] == now
     assert provider_at(wire, uuid, "2999-01-01T00:00:00Z")["at"] == now
 
@@ -142,7 +142,7 @@ def test_a_zone_is_understood_also_with_a_plus_that_is_not_escaped(wire, clock):
     local = clock.now() + timedelta(hours=2)
     for offset in ("%2B02:00", "+02:00"):
         found = provider_at(wire, uuid, f"{local:%Y-%m-%dT%H:%M:%S}{offset}")
-        assert found["at"] == written(clock.now())
+        assert found["at"] == iso_utc(clock.now())
 
 
 def test_a_time_before_what_is_kept_is_gone_and_the_answer_says_since_when(wire, plane, clock):
@@ -166,7 +166,7 @@ def test_what_has_not_changed_for_longer_than_is_kept_still_has_its_state(wire, 
     for _ in range(100):
         later(clock)
     trim(plane.engine("placement"), clock, hours=1)
-    now = written(clock.now())
+    now = iso_utc(clock.now())
     assert provider_at(wire, uuid, now)["state"]["usages"] == {"VCPU": 5}
     assert provider_at(wire, uuid, now)["state"]["inventories"]["VCPU"]["total"] == 8
     assert provider_at(wire, quiet, now)["state"]["name"] == "quiet"
@@ -185,7 +185,7 @@ def test_entries_of_one_subject_are_listed_by_time(wire, clock):
     def kinds(query=""):
         return [(entry["kind"], entry["at"]) for entry in wire.does("GET", path + query)["changes"]]
 
-    now = written(clock.now())
+    now = iso_utc(clock.now())
     everything = [("provider", offered), ("provider", offered), ("usages", claimed), ("usages", now)]
     assert kinds() == everything
     assert kinds(f"?since={claimed}") == everything[2:]

@@ -13,7 +13,7 @@ from moorage.cli.services import endpoints
 from moorage.cli.state import config_option
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
-from moorage.placement.client.change_feed import follow
+from moorage.placement.client.change_feed import follow_changes
 from moorage.placement.forest.change_documents import SubjectKind
 from moorage.placement.forest.change_events import Filter
 from moorage.wire.client import ServiceClient
@@ -52,7 +52,7 @@ def events(
     """
     client = placement_client(config_path)
     wanted = Filter(kinds, subjects)
-    entries = follow(client, SystemClock(), since, wanted) if follows else _kept(client, since, wanted)
+    entries = follow_changes(client, SystemClock(), since, wanted) if follows else _kept(client, since, wanted)
     with contextlib.suppress(KeyboardInterrupt):
         for entry in entries:
             click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))

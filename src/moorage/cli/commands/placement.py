@@ -10,7 +10,7 @@ from moorage.cli.state import config_option, open_config
 from moorage.core.clock import SystemClock
 from moorage.core.ids import RandomIds
 from moorage.db import migrations
-from moorage.placement.importing.importer import import_into, rehearse
+from moorage.placement.importing.importer import import_into, rehearse_import
 from moorage.placement.importing.placement_db import reading
 from moorage.placement.importing.rules import ImportFindingKind
 from moorage.placement.importing.target import check_empty
@@ -46,7 +46,7 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
         importing.check_other(config, "placement", target.url, peer.url)
         if dry_run:
             importing.check_target(target, "placement", check_empty)
-            receipt = rehearse(peer, noted=noted, progress=show)
+            receipt = rehearse_import(peer, noted=noted, progress=show)
         else:
             migrations.upgrade(target, "placement")
             PlacementService(target, clock, RandomIds()).start()

@@ -18,8 +18,8 @@ from moorage.placement.api.handlers import (
     resource_classes,
     traits,
 )
-from moorage.placement.api.handlers.agents import CHECKS, for_agents_too
-from moorage.placement.api.handlers.answers import reads, word_body_error
+from moorage.placement.api.handlers.agents import CHECKS, with_agent_check
+from moorage.placement.api.handlers.answers import may_read_stale, word_body_error
 from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.api.schemas import allocation as allocation_schemas
 from moorage.placement.api.schemas import inventory as inventory_schemas
@@ -34,7 +34,12 @@ from moorage.wire.openapi import openapi_route
 
 def _get(path: str, handler: Callable[..., Response], rule: str, minor: int = 0) -> Route[PlacementService]:
     return Route(
-        "GET", path, reads(for_agents_too(handler)), f"placement:{rule}", since=Version(1, minor), reads="none"
+        "GET",
+        path,
+        may_read_stale(with_agent_check(handler)),
+        f"placement:{rule}",
+        since=Version(1, minor),
+        reads="none",
     )
 
 
@@ -50,7 +55,7 @@ def _write(
     return Route(
         method,
         path,
-        for_agents_too(handler),
+        with_agent_check(handler),
         f"placement:{rule}",
         schema=schema,
         since=Version(1, minor),
@@ -66,51 +71,59 @@ _PROVIDER = "/resource_providers/{uuid}"
 ROUTES: list[Route[PlacementService]] = [
     Route("GET", "/", answers.show_versions, None, reads="none"),
     # providers
-    _get("/resource_providers", providers.index, "resource_providers:list"),
-    _post("/resource_providers", providers.create, "resource_providers:create", schema=provider_schemas.CREATE),
-    _get(_PROVIDER, providers.show, "resource_providers:show"),
+    _get("/resource_providers", providers.list_providers, "resource_providers:list"),
+    _post(
+        "/resource_providers", providers.create_provider, "resource_providers:create", schema=provider_schemas.CREATE
+    ),
+    _get(_PROVIDER, providers.show_provider, "resource_providers:show"),
     _put(
         _PROVIDER,
-        providers.update,
+        providers.update_provider,
         "resource_providers:update",
         schema=provider_schemas.UPDATE,
-        before_schema=providers.exists,
+        before_schema=providers.check_provider_exists,
     ),
-    _delete(_PROVIDER, providers.delete, "resource_providers:delete"),
+    _delete(_PROVIDER, providers.delete_provider, "resource_providers:delete"),
     # inventories
-    _get(f"{_PROVIDER}/inventories", inventories.index, "resource_providers:inventories:list"),
+    _get(f"{_PROVIDER}/inventories", inventories.list_inventories, "resource_providers:inventories:list"),
     _post(
         f"{_PROVIDER}/inventories",
-        inventories.create,
+        inventories.create_inventory,
         "resource_providers:inventories:create",
         schema=inventory_schemas.CREATE,
-        before_schema=providers.exists,
+        before_schema=providers.check_provider_exists,
     ),
     _put(
         f"{_PROVIDER}/inventories",
-        inventories.replace,
+        inventories.replace_inventories,
         "resource_providers:inventories:update",
         schema=inventory_schemas.SET,
-        before_schema=providers.exists,
+        before_schema=providers.check_provider_exists,
     ),
-    _delete(f"{_PROVIDER}/inventories", inventories.clear, "resource_providers:inventories:delete", 5),
+    _delete(f"{_PROVIDER}/inventories", inventories.delete_inventories, "resource_providers:inventories:delete", 5),
     Route(
         "DELETE",
         f"{_PROVIDER}/inventories",
-        for_agents_too(inventories.clear_unknown),
+        with_agent_check(inventories.refuse_delete_inventories),
         "placement:resource_providers:inventories:delete",
         until=Version(1, 4),
         reads="none",
     ),
-    _get(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.show, "resource_providers:inventories:show"),
+    _get(
+        f"{_PROVIDER}/inventories/{{resource_class}}", inventories.show_inventory, "resource_providers:inventories:show"
+    ),
     _put(
         f"{_PROVIDER}/inventories/{{resource_class}}",
-        inventories.update,
+        inventories.update_inventory,
         "resource_providers:inventories:update",
         schema=inventory_schemas.UPDATE,
-        before_schema=providers.exists,
+        before_schema=providers.check_provider_exists,
     ),
-    _delete(f"{_PROVIDER}/inventories/{{resource_class}}", inventories.delete, "resource_providers:inventories:delete"),
+    _delete(
+        f"{_PROVIDER}/inventories/{{resource_class}}",
+        inventories.delete_inventory,
+        "resource_providers:inventories:delete",
+    ),
     # what else hangs on a provider
     _get(f"{_PROVIDER}/usages", allocations.provider_usages, "resource_providers:usages"),
     _get(f"{_PROVIDER}/aggregates", providers.show_aggregates, "resource_providers:aggregates:list", 1),
@@ -120,72 +133,77 @@ ROUTES: list[Route[PlacementService]] = [
         "resource_providers:aggregates:update",
         1,
         schema=name_schemas.PROVIDER_AGGREGATES,
-        before_schema=providers.exists,
+        before_schema=providers.check_provider_exists,
     ),
-    _get(f"{_PROVIDER}/traits", traits.of_provider, "resource_providers:traits:list", 6),
+    _get(f"{_PROVIDER}/traits", traits.show_provider_traits, "resource_providers:traits:list", 6),
     _put(
         f"{_PROVIDER}/traits",
-        traits.set_for_provider,
+        traits.set_provider_traits,
         "resource_providers:traits:update",
         6,
         schema=name_schemas.PROVIDER_TRAITS,
     ),
-    _delete(f"{_PROVIDER}/traits", traits.clear_for_provider, "resource_providers:traits:delete", 6),
-    _get(f"{_PROVIDER}/allocations", allocations.of_provider, "resource_providers:allocations:list"),
+    _delete(f"{_PROVIDER}/traits", traits.clear_provider_traits, "resource_providers:traits:delete", 6),
+    _get(f"{_PROVIDER}/allocations", allocations.show_provider_allocations, "resource_providers:allocations:list"),
     # names
-    _get("/resource_classes", resource_classes.index, "resource_classes:list", 2),
+    _get("/resource_classes", resource_classes.list_classes, "resource_classes:list", 2),
     _post(
         "/resource_classes",
-        resource_classes.create,
+        resource_classes.create_class,
         "resource_classes:create",
         2,
         schema=name_schemas.RESOURCE_CLASS,
     ),
-    _get("/resource_classes/{name}", resource_classes.show, "resource_classes:show", 2),
-    _put("/resource_classes/{name}", resource_classes.ensure, "resource_classes:update", 7),
+    _get("/resource_classes/{name}", resource_classes.show_class, "resource_classes:show", 2),
+    _put("/resource_classes/{name}", resource_classes.ensure_class, "resource_classes:update", 7),
     Route(
         "PUT",
         "/resource_classes/{name}",
-        for_agents_too(resource_classes.rename),
+        with_agent_check(resource_classes.rename_class),
         "placement:resource_classes:update",
         schema=name_schemas.RESOURCE_CLASS,
         since=Version(1, 2),
         until=Version(1, 6),
     ),
-    _delete("/resource_classes/{name}", resource_classes.delete, "resource_classes:delete", 2),
-    _get("/traits", traits.index, "traits:list", 6),
+    _delete("/resource_classes/{name}", resource_classes.delete_class, "resource_classes:delete", 2),
+    _get("/traits", traits.list_traits, "traits:list", 6),
     Route(
-        "GET", "/traits/{name}", for_agents_too(traits.show), "placement:traits:show", since=Version(1, 6), reads="none"
+        "GET",
+        "/traits/{name}",
+        with_agent_check(traits.show_trait),
+        "placement:traits:show",
+        since=Version(1, 6),
+        reads="none",
     ),
-    _put("/traits/{name}", traits.create, "traits:update", 6),
-    _delete("/traits/{name}", traits.delete, "traits:delete", 6),
+    _put("/traits/{name}", traits.create_trait, "traits:update", 6),
+    _delete("/traits/{name}", traits.delete_trait, "traits:delete", 6),
     # who holds what
-    _get("/allocations/{consumer_uuid}", allocations.of_consumer, "allocations:list"),
+    _get("/allocations/{consumer_uuid}", allocations.show_consumer_allocations, "allocations:list"),
     _put(
         "/allocations/{consumer_uuid}",
-        allocations.put,
+        allocations.replace_consumer_allocations,
         "allocations:update",
         schema=allocation_schemas.PUT,
         before_schema=allocations.check_uuid,
     ),
-    _delete("/allocations/{consumer_uuid}", allocations.delete, "allocations:delete"),
-    _post("/allocations", allocations.post, "allocations:manage", 13, schema=allocation_schemas.POST),
+    _delete("/allocations/{consumer_uuid}", allocations.delete_allocations, "allocations:delete"),
+    _post("/allocations", allocations.replace_allocations, "allocations:manage", 13, schema=allocation_schemas.POST),
     _post("/reshaper", allocations.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
     _get("/usages", allocations.project_usages, "usages", 9),
     # who could
-    _get("/allocation_candidates", candidates.index, "allocation_candidates:list", 10),
-    _get("/moorage/v1/explain", candidates.explain, "allocation_candidates:list"),
+    _get("/allocation_candidates", candidates.list_candidates, "allocation_candidates:list", 10),
+    _get("/moorage/v1/explain", candidates.explain_candidates, "allocation_candidates:list"),
     # all at a glance, and trees with what is held of them: as the events, for those who may see anybody's
-    _get("/moorage/v1/survey", cloud_summary.show, "survey:show"),
-    _get("/moorage/v1/trees", cloud_summary.index, "survey:show"),
-    _get("/moorage/v1/trees/{uuid}", cloud_summary.tree, "survey:show"),
+    _get("/moorage/v1/survey", cloud_summary.show_cloud_summary, "survey:show"),
+    _get("/moorage/v1/trees", cloud_summary.list_trees, "survey:show"),
+    _get("/moorage/v1/trees/{uuid}", cloud_summary.show_tree, "survey:show"),
     # what changed: of all projects, so for those who may list anybody's allocations
-    Route("GET", "/moorage/v1/events", for_agents_too(history.watch_changes), "placement:changes:list", reads="none"),
+    Route("GET", "/moorage/v1/events", with_agent_check(history.watch_changes), "placement:changes:list", reads="none"),
     _get("/moorage/v1/changes", history.list_changes, "changes:list"),
-    _get("/moorage/v1/history/providers/{uuid}", history.provider, "history:show"),
-    _get("/moorage/v1/history/providers/{uuid}/changes", history.provider_entries, "history:show"),
-    _get("/moorage/v1/history/consumers/{consumer_uuid}", history.consumer, "history:show"),
-    _get("/moorage/v1/history/consumers/{consumer_uuid}/changes", history.consumer_entries, "history:show"),
+    _get("/moorage/v1/history/providers/{uuid}", history.show_provider_history, "history:show"),
+    _get("/moorage/v1/history/providers/{uuid}/changes", history.list_provider_changes, "history:show"),
+    _get("/moorage/v1/history/consumers/{consumer_uuid}", history.show_consumer_history, "history:show"),
+    _get("/moorage/v1/history/consumers/{consumer_uuid}/changes", history.list_consumer_changes, "history:show"),
 ]
 ROUTES.append(openapi_route(DOCUMENT_PATH, ROUTES, ABOUT, answers.VERSIONS))
 
@@ -205,7 +223,7 @@ _SPECIAL: dict[str, Rule] = {
     allocations.ANY_PROJECT: admin_or_service,
 }
 
-#: Rules of routes that the agents of hosts use, too: as far as `for_agents_too` lets them.
+#: Rules of routes that the agents of hosts use, too: as far as `with_agent_check` lets them.
 _FOR_AGENTS = {route.rule for route in ROUTES if unwrap(route.handler) in CHECKS}
 
 RULES = RuleTable(

@@ -29,7 +29,7 @@ class _Place:
     pause_s: float = PAUSE_S
 
 
-def follow(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
+def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
     """Entries behind `since` (None: from now on) as they come, without an end.
 
     Raises `RemoteError` for what the server refuses: 410 where the place is no longer kept.
@@ -49,7 +49,7 @@ def _answer(client: ServiceClient, place: _Place, wanted: Filter) -> Iterator[di
     if place.last_id is not None:
         headers["last-event-id"] = place.last_id
     with client.download(with_query(EVENTS, query), headers) as chunks:
-        for fields in blocks(chunks):
+        for fields in sse_blocks(chunks):
             if "retry" in fields:
                 place.pause_s = int(fields["retry"]) / 1000
             # Before it is given out: whoever stops listening there has it.
@@ -58,7 +58,7 @@ def _answer(client: ServiceClient, place: _Place, wanted: Filter) -> Iterator[di
                 yield orjson.loads(fields["data"])
 
 
-def blocks(chunks: Iterable[bytes]) -> Iterator[dict[str, str]]:
+def sse_blocks(chunks: Iterable[bytes]) -> Iterator[dict[str, str]]:
     """The fields of each block of server-sent events that is whole; what an answer breaks off in is left out."""
     rest = b""
     for chunk in chunks:

@@ -10,28 +10,28 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.explain.host_verdicts import HostVerdicts, Some
-from moorage.placement.explain.relaxation import CloseHost, Relaxation, Unmet, smallest_change
+from moorage.placement.explain.host_verdicts import HostSubset, HostVerdicts
+from moorage.placement.explain.relaxation import CloseHost, Relaxation, Unmet, smallest_relaxation
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.search import masks
 from moorage.placement.search.constraints import Constraint, ConstraintKind, GroupMasks, constraints_by_group
 from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.request import CandidateRequest
-from moorage.placement.search.requirements import TOO_MUCH
-from moorage.placement.search.search_budget import Budget
+from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT
+from moorage.placement.search.search_budget import SearchBudget
 
 #: Hosts named as the closest.
-CLOSEST = 3
+MAX_CLOSEST = 3
 #: What a constraint costs that is to be left away. Units that are short cost less, those that are nowhere more (nobody
 #: asks for a host without them): `masks.shortage`.
-LEFT_AWAY = 2.0
+DROPPED_COST = 2.0
 #: Members whose distance is weighed for one constraint, for one step of work.
-WEIGHED = 8
+WEIGHED_PER_STEP = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class ClosestHost:
     """A host that nearly fits; `provider` is the name of its root."""
 
     provider: str
@@ -39,28 +39,30 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Remedy:
-    closest: tuple[Close, ...] = ()  #: hosts that lack least, the best first, at most `CLOSEST`
+class ClosestHosts:
+    closest: tuple[ClosestHost, ...] = ()  #: hosts that lack least, the best first, at most `MAX_CLOSEST`
     change: Relaxation | None = None  #: what would make one of them serve the request
 
 
-def remedy_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> Remedy:
+def closest_hosts_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> ClosestHosts:
     """Nothing of it where there are no hosts, or weighing all would take too long."""
-    weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED
-    if not len(hosts) or not Budget(max_steps).affords(weighed):
-        return Remedy()
+    weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED_PER_STEP
+    if not len(hosts) or not SearchBudget(max_steps).affords(weighed):
+        return ClosestHosts()
     distance = hosts.by_host("distance", lambda some: _distance(forest, request, some), weighs=True)
     near = hosts.kept("nearest", distance, (), lambda: [int(hosts.anchors[place]) for place in _nearest(distance)])
 
-    def make() -> Remedy:
+    def make() -> ClosestHosts:
         closest = _close_hosts(forest, request, hosts.some(np.array(sorted(near))), near)
-        change = smallest_change(forest, request, hosts.layout, [host for _, host in closest], Budget(max_steps))
-        return Remedy(tuple(close for close, _ in closest), change)
+        change = smallest_relaxation(
+            forest, request, hosts.layout, [host for _, host in closest], SearchBudget(max_steps)
+        )
+        return ClosestHosts(tuple(close for close, _ in closest), change)
 
     return hosts.kept("remedy", hosts.anchors, near, make)
 
 
-def _distance(forest: Forest, request: CandidateRequest, some: Some) -> NDArray[np.float64]:
+def _distance(forest: Forest, request: CandidateRequest, some: HostSubset) -> NDArray[np.float64]:
     """By anchor."""
     distance = np.zeros(len(some.anchors))
     for group in some.groups:
@@ -68,15 +70,15 @@ def _distance(forest: Forest, request: CandidateRequest, some: Some) -> NDArray[
     if request.root_required or request.root_forbidden:
         roots = some.block.roots[some.block.starts]
         for trait in request.root_required:
-            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, LEFT_AWAY)
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, DROPPED_COST)
         for trait in request.root_forbidden:
-            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], LEFT_AWAY, 0)
+            distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], DROPPED_COST, 0)
     return distance
 
 
 def _close_hosts(
-    forest: Forest, request: CandidateRequest, some: Some, anchors: Sequence[int]
-) -> list[tuple[Close, CloseHost]]:
+    forest: Forest, request: CandidateRequest, some: HostSubset, anchors: Sequence[int]
+) -> list[tuple[ClosestHost, CloseHost]]:
     """These anchors, which `some` has in another order."""
     costs = [_Costs(some.block, group) for group in some.groups]
     places = np.searchsorted(some.anchors, anchors).tolist()
@@ -84,10 +86,10 @@ def _close_hosts(
 
 
 def _nearest(distance: NDArray[np.float64]) -> list[int]:
-    """Places of the least, at most `CLOSEST`, in order; of equal ones the first. Sorting would be slower."""
+    """Places of the least, at most `MAX_CLOSEST`, in order; of equal ones the first. Sorting would be slower."""
     distance = distance.copy()
     found: list[int] = []
-    while len(found) < min(CLOSEST, len(distance)):
+    while len(found) < min(MAX_CLOSEST, len(distance)):
         found.append(int(distance.argmin()))
         distance[found[-1]] = np.inf
     return found
@@ -105,12 +107,12 @@ class _Costs:
         self._filters: list[int] = []
         for number, constraint in enumerate(group.constraints):
             if constraint.kind is ConstraintKind.UNITS:
-                units.append((number, block.shortage(constraint.name, min(constraint.amount, TOO_MUCH))))
+                units.append((number, block.shortage(constraint.name, min(constraint.amount, UNSATISFIABLE_AMOUNT))))
             elif constraint.kind is ConstraintKind.TRAIT and not group.group.is_granular:
                 self._traits.append(number)
             else:
                 self._filters.append(number)
-                filters += ~group.mask(number) * LEFT_AWAY
+                filters += ~group.mask(number) * DROPPED_COST
         # A granular group needs all of it on one provider, the unsuffixed group each class somewhere.
         if group.group.is_granular:
             alone = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
@@ -123,7 +125,7 @@ class _Costs:
         for _, cost in self._needs:
             found += cost if block.has_one_each else np.minimum.reduceat(cost, block.starts)
         for number in self._traits:
-            found += ~block.by_anchor(self.group.mask(number)) * LEFT_AWAY
+            found += ~block.by_anchor(self.group.mask(number)) * DROPPED_COST
         return found
 
     def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
@@ -143,7 +145,7 @@ class _Costs:
 
 def _close_host(
     forest: Forest, request: CandidateRequest, block: MemberBlock, costs: Sequence[_Costs], place: int
-) -> tuple[Close, CloseHost]:
+) -> tuple[ClosestHost, CloseHost]:
     start = int(block.starts[place])
     end = int(block.starts[place + 1]) if place + 1 < len(block.starts) else len(block.slots)
     members = slice(start, end)
@@ -155,13 +157,13 @@ def _close_host(
             lacks.append(f"{constraint}: {constraint.why_not([forest.at(int(block.slots[member]))])}")
     if not lacks:
         lacks = [f"{root.name} can serve each group alone but not all of them at once"]
-    return Close(root.name, tuple(lacks)), CloseHost(int(block.anchors[place]), root, tuple(unmet))
+    return ClosestHost(root.name, tuple(lacks)), CloseHost(int(block.anchors[place]), root, tuple(unmet))
 
 
 def _amount(block: MemberBlock, constraint: Constraint, member: int) -> int:
     if constraint.kind is not ConstraintKind.UNITS:
         return 0
-    return block.attainable(constraint.name, min(constraint.amount, TOO_MUCH), member)
+    return block.attainable(constraint.name, min(constraint.amount, UNSATISFIABLE_AMOUNT), member)
 
 
 def _root_lacks(request: CandidateRequest, root: Provider) -> list[str]:

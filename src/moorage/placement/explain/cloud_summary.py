@@ -17,10 +17,10 @@ from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 
 #: Of the classes, those that most providers have; each reservation has one of its own, so there may be very many.
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 #: Of these each aggregate's part is told, unless others are named.
 CLASSES_OF_AGGREGATES = 8
-MOST_AGGREGATES = 200
+MAX_AGGREGATES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class AggregatePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class CloudSummary:
     """`*_left_out`: so many more there are."""
 
     trees: int
@@ -54,19 +54,19 @@ class Survey:
     aggregates_left_out: int
 
 
-def survey(forest: Forest, classes: Collection[str] = ()) -> Survey:
+def summarise_cloud(forest: Forest, classes: Collection[str] = ()) -> CloudSummary:
     """`classes`: those of which the aggregates' parts are told; those that are not known are left out."""
     columns = forest.columns
     by_size = sorted(columns, key=lambda name: (-len(columns[name].slots), name))
     told = [name for name in classes if name in columns] if classes else by_size[:CLASSES_OF_AGGREGATES]
     largest = sorted(forest.aggregates, key=lambda uuid: (-len(forest.aggregates[uuid]), uuid))
-    return Survey(
+    return CloudSummary(
         trees=len(forest.trees),
         providers=len(forest),
-        units=tuple(_units(name, columns[name]) for name in by_size[:MOST_CLASSES]),
-        classes_left_out=max(0, len(by_size) - MOST_CLASSES),
-        aggregates=_parts(forest, largest[:MOST_AGGREGATES], {name: columns[name] for name in told}),
-        aggregates_left_out=max(0, len(largest) - MOST_AGGREGATES),
+        units=tuple(_units(name, columns[name]) for name in by_size[:MAX_CLASSES]),
+        classes_left_out=max(0, len(by_size) - MAX_CLASSES),
+        aggregates=_parts(forest, largest[:MAX_AGGREGATES], {name: columns[name] for name in told}),
+        aggregates_left_out=max(0, len(largest) - MAX_AGGREGATES),
     )
 
 
@@ -133,14 +133,14 @@ class TreePage:
     following: str | None
 
 
-def trees(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
+def tree_page(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
     """Those behind the root called `after`, host-2 before host-10; it need not be there any more."""
     ordered, keys = forest.derived.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
     passing = _passing(forest, wanted)
     found = ordered if passing is None else [slot for slot in ordered if slot in passing]
     if passing is not None:
-        keys = [natural(forest.at(slot).name) for slot in found]
-    start = 0 if after is None else bisect_right(keys, natural(after))
+        keys = [natural_key(forest.at(slot).name) for slot in found]
+    start = 0 if after is None else bisect_right(keys, natural_key(after))
     shown = found[start : start + limit]
     is_more = start + limit < len(found)
     return TreePage(
@@ -153,14 +153,14 @@ def trees(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> 
 Key = tuple[tuple[str | int, ...], str]
 
 
-def natural(name: str) -> Key:
+def natural_key(name: str) -> Key:
     """Numbers in a name count as numbers; the name itself settles the rest."""
     parts = re.split("([0-9]+)", name.lower())
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
 
 
 def _ordered(forest: Forest) -> tuple[list[int], list[Key]]:
-    keyed = sorted((natural(forest.at(slot).name), slot) for slot in forest.trees)
+    keyed = sorted((natural_key(forest.at(slot).name), slot) for slot in forest.trees)
     return [slot for _, slot in keyed], [key for key, _ in keyed]
 
 
@@ -196,10 +196,10 @@ def _roots(forest: Forest, slots: Slots | list[int]) -> set[int]:
 
 def _row(forest: Forest, root: int) -> TreeRow:
     members = [forest.at(slot) for slot in forest.trees[root]]
-    return TreeRow(forest.at(root), len(members), tuple(summed(members)))
+    return TreeRow(forest.at(root), len(members), tuple(summed_units(members)))
 
 
-def summed(providers: Iterable[Provider]) -> list[Units]:
+def summed_units(providers: Iterable[Provider]) -> list[Units]:
     """What they have together, by class in order."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for provider in providers:

@@ -13,19 +13,19 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from moorage.placement.explain.closest_hosts import Close, remedy_for
-from moorage.placement.explain.host_verdicts import HostVerdicts, Some
+from moorage.placement.explain.closest_hosts import ClosestHost, closest_hosts_for
+from moorage.placement.explain.host_verdicts import HostSubset, HostVerdicts
 from moorage.placement.explain.relaxation import Relaxation
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
-from moorage.placement.search.candidates import find
+from moorage.placement.search.candidates import find_candidates
 from moorage.placement.search.constraints import constraints_by_group
 from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.masks import Mask
 from moorage.placement.search.request import CandidateRequest
-from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, BudgetItem
-from moorage.placement.search.single_choice import only_ways, root_filter
-from moorage.placement.search.tree_search import first_ways
+from moorage.placement.search.search_budget import COMPARISONS_PER_STEP, MAX_STEPS, BudgetItem, SearchBudget
+from moorage.placement.search.single_choice import root_filter, single_choice_trees
+from moorage.placement.search.tree_search import first_solutions
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class FunnelStep:
     constraint: str
     before: int
     after: int
-    removed: tuple[Removed, ...]  #: at most `NAMED` of those that dropped out
+    removed: tuple[Removed, ...]  #: at most `MAX_NAMED` of those that dropped out
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,44 +49,44 @@ class Explanation:
     text: str  #: one sentence for humans
     candidates: int
     steps: tuple[FunnelStep, ...]
-    closest: tuple[Close, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
+    closest: tuple[ClosestHost, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
     change: Relaxation | None = None  #: where there is no candidate: what would make the closest host serve the request
 
 
 #: Hosts named per step, with the reason.
-NAMED = 3
+MAX_NAMED = 3
 #: Candidates counted, where the request has no limit.
-COUNTED = 1000
+MAX_COUNTED = 1000
 
 
 def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS) -> Explanation:
     """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
-    hosts, budget = HostVerdicts(forest, request), Budget(max_steps)
+    hosts, budget = HostVerdicts(forest, request), SearchBudget(max_steps)
     met = hosts.by_host("parts met", lambda some: _parts_met(forest, request, some, budget))
     gone = hosts.kept("gone", met, (), lambda: _gone(hosts, met, len(_parts(request))))
     named = [anchor for one in gone for anchor in one.first]
     steps = hosts.kept("steps", met, named, lambda: tuple(_steps(request, hosts, gone)))
     served = steps[-1].after if steps else 0
     if served or forest.sharing:  # what is shared can be had without any host, too
-        limited = request if request.limit else replace(request, limit=COUNTED)
-        found = find(forest, limited, max_steps=max_steps)
+        limited = request if request.limit else replace(request, limit=MAX_COUNTED)
+        found = find_candidates(forest, limited, max_steps=max_steps)
         if served:
             counted = f"at least {_counted(len(found))}" if len(found) == limited.limit else _counted(len(found))
             return Explanation(f"{counted} on {served} of {len(hosts)} hosts.", len(found), steps)
         if len(found):
             text = f"{_refusal(len(hosts), steps)} What is shared gives {_counted(len(found))} without any host."
             return Explanation(text, len(found), steps)
-    remedy = remedy_for(forest, request, hosts, max_steps)
+    remedy = closest_hosts_for(forest, request, hosts, max_steps)
     return Explanation(_refusal(len(hosts), steps), 0, steps, remedy.closest, remedy.change)
 
 
 # --- what is met ------------------------------------------------------------------------------------------------
 
 
-def _parts_met(forest: Forest, request: CandidateRequest, some: Some, budget: Budget) -> NDArray[np.int32]:
+def _parts_met(forest: Forest, request: CandidateRequest, some: HostSubset, budget: SearchBudget) -> NDArray[np.int32]:
     """By anchor: how many of the `_parts`, one after the other, until the first that is not."""
     constraints = sum(len(group.constraints) for group in some.groups)
-    budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARED)
+    budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARISONS_PER_STEP)
     met = np.zeros(len(some.anchors), dtype=np.int32)
     alive = np.ones(len(some.anchors), dtype=np.bool_)
     for served in _served(forest, request, some):
@@ -98,7 +98,7 @@ def _parts_met(forest: Forest, request: CandidateRequest, some: Some, budget: Bu
     return met
 
 
-def _served(forest: Forest, request: CandidateRequest, some: Some) -> Iterator[Mask]:
+def _served(forest: Forest, request: CandidateRequest, some: HostSubset) -> Iterator[Mask]:
     """By anchor, for each of the `_parts` but the last: is it met there, with those of its group before it?"""
     if request.root_required or request.root_forbidden:
         yield root_filter(forest, request, some.block.roots[some.block.starts])
@@ -106,15 +106,15 @@ def _served(forest: Forest, request: CandidateRequest, some: Some) -> Iterator[M
         yield from group.served()
 
 
-def _together(forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: Budget) -> Mask:
+def _together(forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: SearchBudget) -> Mask:
     """By anchor: do all groups fit there at once?"""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
         return found
-    if only_ways(forest, request) is not None:
+    if single_choice_trees(forest, request) is not None:
         return alive  # one group, and nothing to choose for it
     for one in block.only(alive).alike():
-        solved = first_ways(block.demand.question, one.situation, 1, budget.steps)
+        solved = first_solutions(block.demand.question, one.situation, 1, budget.steps)
         budget.spend(BudgetItem.TRYING, solved.steps)
         if len(solved.ways):
             found[np.searchsorted(block.anchors, one.anchors)] = True
@@ -167,23 +167,23 @@ def _words_for_all(request: CandidateRequest) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Gone:
+class _Removals:
     """Hosts that do not meet a part, and met all before it."""
 
     count: int
-    first: Sequence[int]  #: anchors, at most `NAMED`
+    first: Sequence[int]  #: anchors, at most `MAX_NAMED`
 
 
-def _gone(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Gone]:
+def _gone(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Removals]:
     """By part."""
     counts = np.bincount(met, minlength=parts)[:parts].tolist()
     return [
-        _Gone(count, hosts.anchors[_first(met == number)].tolist() if count else ())
+        _Removals(count, hosts.anchors[_first(met == number)].tolist() if count else ())
         for number, count in enumerate(counts)
     ]
 
 
-def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Gone]) -> Iterator[FunnelStep]:
+def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Removals]) -> Iterator[FunnelStep]:
     """Until nobody is left."""
     left = len(hosts)
     for part, here in zip(_parts(request), gone, strict=True):
@@ -196,10 +196,10 @@ def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Gone]
 
 
 def _first(mask: Mask) -> list[int]:
-    """Places of the first `NAMED`."""
+    """Places of the first `MAX_NAMED`."""
     found: list[int] = []
     start = 0
-    while start < len(mask) and len(found) < NAMED:
+    while start < len(mask) and len(found) < MAX_NAMED:
         place = start + int(mask[start:].argmax())
         if not mask[place]:
             break

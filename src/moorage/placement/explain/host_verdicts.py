@@ -17,18 +17,18 @@ from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS, Stamps
 from moorage.placement.search import masks
-from moorage.placement.search.constraints import GroupMasks, groups_of
+from moorage.placement.search.constraints import GroupMasks, group_masks
 from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.layout import Layout, Places, layout_of
 from moorage.placement.search.masks import Mask
 from moorage.placement.search.request import CandidateRequest
-from moorage.placement.search.requirements import TOO_MUCH, demand_of
+from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT, requirements_of
 
 T = TypeVar("T")
 N = TypeVar("N", bound=np.generic)
 
 #: Of requests with longer words nothing is kept: hostile ones would fill the memory.
-KEPT_WORDS = 4000
+MAX_KEY_LENGTH = 4000
 
 
 #: A bit for each thing that is noticed, in numbers as small as will do.
@@ -74,7 +74,7 @@ class RequestFingerprint:
 def fingerprint_of(request: CandidateRequest) -> RequestFingerprint | None:
     """None where that is more than bits: how much a provider could give to several groups, or very much in all."""
     if "noticed" not in request.memo:
-        request.memo["noticed"] = None if demand_of(request).contested else _compiled_fingerprint(request)
+        request.memo["noticed"] = None if requirements_of(request).contested else _compiled_fingerprint(request)
     found = request.memo["noticed"]
     return found if isinstance(found, RequestFingerprint) else None
 
@@ -84,7 +84,7 @@ def _compiled_fingerprint(request: CandidateRequest) -> RequestFingerprint | Non
     traits = dict.fromkeys(frozenset((trait,)) for trait in (*request.root_required, *request.root_forbidden))
     aggregates: dict[frozenset[str], None] = {}
     for group in request.groups:
-        units |= dict.fromkeys((name, min(amount, TOO_MUCH)) for name, amount in group.resources.items())
+        units |= dict.fromkeys((name, min(amount, UNSATISFIABLE_AMOUNT)) for name, amount in group.resources.items())
         traits |= dict.fromkeys((*group.traits.required, group.traits.forbidden))
         aggregates |= dict.fromkeys((*group.aggregates.required, group.aggregates.forbidden))
     if len(units) + len(traits) + len(aggregates) > MAX_FINGERPRINT_BITS:
@@ -93,7 +93,7 @@ def _compiled_fingerprint(request: CandidateRequest) -> RequestFingerprint | Non
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class HostSubset:
     """Some hosts, and what each group of the request asks of those near them."""
 
     anchors: Places
@@ -108,7 +108,7 @@ class HostVerdicts:
         self._forest = forest
         self._request = request
         self._words = _words(request)
-        self._asked: Some | None = None
+        self._asked: HostSubset | None = None
         self._stamps = forest.providers.stamps()
         self._since: tuple[Sequence[Stamps], Slots] | None = None
         self._noticed = fingerprint_of(request)
@@ -128,11 +128,11 @@ class HostVerdicts:
         """How many providers are near any of them, at most."""
         return len(self.layout.members)
 
-    def some(self, anchors: Places) -> Some:
+    def some(self, anchors: Places) -> HostSubset:
         """The same as last time where they are the same, with all that was found of them since."""
         if self._asked is None or not np.array_equal(self._asked.anchors, anchors):
-            block = MemberBlock(self._forest, self.layout, demand_of(self._request), anchors)
-            self._asked = Some(anchors, block, groups_of(self._forest, self._request, block))
+            block = MemberBlock(self._forest, self.layout, requirements_of(self._request), anchors)
+            self._asked = HostSubset(anchors, block, group_masks(self._forest, self._request, block))
         return self._asked
 
     def providers_near(self, anchor: int) -> list[Provider]:
@@ -140,32 +140,34 @@ class HostVerdicts:
         start, end = self.layout.starts[anchor : anchor + 2].tolist()
         return [self._forest.at(slot) for slot in self.layout.members[start:end].tolist()]
 
-    def by_host(self, what: str, find: Callable[[Some], NDArray[N]], *, weighs: bool = False) -> NDArray[N]:
+    def by_host(self, what: str, find: Callable[[HostSubset], NDArray[N]], *, weighs: bool = False) -> NDArray[N]:
         """What `find` finds of each of those that it is given. The same array as before where all is as it was.
 
         `weighs`: it also depends on how much is missing of what does not fit.
         """
-        if len(self._words) > KEPT_WORDS:
+        if len(self._words) > MAX_KEY_LENGTH:
             return find(self.some(self.anchors))
 
-        def revised(last: _Kept[N] | None) -> _Kept[N]:
+        def revised(last: _StoredVerdicts[N] | None) -> _StoredVerdicts[N]:
             if last is None:
                 bits = self._bits(np.arange(len(self._forest.roots), dtype=np.int32))
-                return _Kept(self._stamps, bits, find(self.some(self.anchors)))
+                return _StoredVerdicts(self._stamps, bits, find(self.some(self.anchors)))
             slots = self._changed(last.stamps)
             if not len(slots):
                 return last
             bits, slots = self._noticed_at(slots, last.bits, weighs=weighs)
             changed = self._near(slots) if len(slots) else _NONE
             if not len(changed):
-                return _Kept(self._stamps, bits, last.found)
-            return _Kept(self._stamps, bits, _replaced(last.found, changed, find(self.some(self.anchors[changed]))))
+                return _StoredVerdicts(self._stamps, bits, last.found)
+            return _StoredVerdicts(
+                self._stamps, bits, _replaced(last.found, changed, find(self.some(self.anchors[changed])))
+            )
 
         return self._forest.derived.revised((what, self._words), (self.layout, self._listed), revised).found
 
     def kept(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
         """What `make` makes of what was found by host, and of the providers near these anchors."""
-        if len(self._words) > KEPT_WORDS:
+        if len(self._words) > MAX_KEY_LENGTH:
             return make()
         near = [provider for anchor in anchors for provider in self.providers_near(anchor)]
         return self._forest.derived.get((what, self._words), (self.layout, found, *near), make)
@@ -221,7 +223,7 @@ _NONE: Places = np.empty(0, dtype=np.intp)
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept(Generic[N]):
+class _StoredVerdicts(Generic[N]):
     stamps: Sequence[Stamps]  #: of the providers, as they were then
     bits: Bits | None  #: by slot: what is noticed of each; None: more than that
     found: NDArray[N]  #: by host

@@ -18,15 +18,15 @@ from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.layout import Layout
 from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.search.request import CandidateRequest, RequestGroup
-from moorage.placement.search.requirements import demand_of
-from moorage.placement.search.search_budget import Budget, BudgetItem
+from moorage.placement.search.requirements import requirements_of
+from moorage.placement.search.search_budget import BudgetItem, SearchBudget
 from moorage.placement.search.single_choice import root_filter
-from moorage.placement.search.tree_search import first_ways
+from moorage.placement.search.tree_search import first_solutions
 
 #: Steps of work to make decisions of one group.
-MADE = 32
+STEPS_PER_GROUP = 32
 #: Times that a changed request is tried before there is none.
-TRIES = 24
+MAX_TRIES = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ class CloseHost:
     unmet: tuple[Unmet, ...]
 
 
-def smallest_change(
-    forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: Budget
+def smallest_relaxation(
+    forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: SearchBudget
 ) -> Relaxation | None:
     """For the first of these hosts where a change helps; None where none of them has any of it, or it takes too long."""
     try:
@@ -73,7 +73,7 @@ class _Part:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Loosening:
     """Something that can be left away."""
 
     part: _Part
@@ -84,14 +84,14 @@ class _Trial:
     """Changed requests tried on one host."""
 
     def __init__(
-        self, forest: Forest, layout: Layout, request: CandidateRequest, host: CloseHost, budget: Budget
+        self, forest: Forest, layout: Layout, request: CandidateRequest, host: CloseHost, budget: SearchBudget
     ) -> None:
         self._forest = forest
         self._request = request
         self._layout = layout
         self._host = host
         self._budget = budget
-        self._left = TRIES
+        self._left = MAX_TRIES
 
     def change(self) -> Relaxation | None:
         request = self._request
@@ -109,7 +109,7 @@ class _Trial:
 
     def _fewer_groups(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation | None:
         """Leave away what holds for the groups together, then groups: one of it if that is enough."""
-        ways = _ways_out(request)[: TRIES // 2]
+        ways = _loosenings(request)[: MAX_TRIES // 2]
         for way in ways:
             if self._fits(way.relax(request)):
                 return self._change(way.relax(request), [*parts, way.part])
@@ -132,12 +132,12 @@ class _Trial:
         if not self._left or not any(group.resources for group in request.groups):
             return False
         self._left -= 1
-        self._budget.spend(BudgetItem.TRYING, len(request.groups) * MADE)
-        block = MemberBlock(self._forest, self._layout, demand_of(request), np.array([self._host.anchor]))
+        self._budget.spend(BudgetItem.TRYING, len(request.groups) * STEPS_PER_GROUP)
+        block = MemberBlock(self._forest, self._layout, requirements_of(request), np.array([self._host.anchor]))
         if not root_filter(self._forest, request, block.roots[:1]).all():
             return False
         for one in block.alike():
-            solved = first_ways(block.demand.question, one.situation, 1, self._budget.steps)
+            solved = first_solutions(block.demand.question, one.situation, 1, self._budget.steps)
             self._budget.spend(BudgetItem.TRYING, solved.steps)
             if len(solved.ways):
                 return True
@@ -184,35 +184,35 @@ def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
     return tuple(any_of for any_of in required if any_of != names)
 
 
-def _ways_out(request: CandidateRequest) -> list[_Way]:
-    found: list[_Way] = []
+def _loosenings(request: CandidateRequest) -> list[_Loosening]:
+    found: list[_Loosening] = []
     if request.group_policy == "isolate":
-        found.append(_Way(_Part(None, "group_policy=none"), lambda so_far: replace(so_far, group_policy="none")))
+        found.append(_Loosening(_Part(None, "group_policy=none"), lambda so_far: replace(so_far, group_policy="none")))
     found += [_without_subtree(suffixes) for suffixes in request.same_subtrees]
     found += [_without_group(group) for group in reversed(request.groups) if group.is_granular]
     found += [_without_traits(group) for group in request.groups if not group.is_granular and group.traits.required]
     return found
 
 
-def _without_subtree(suffixes: frozenset[str]) -> _Way:
+def _without_subtree(suffixes: frozenset[str]) -> _Loosening:
     def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, same_subtrees=tuple(one for one in request.same_subtrees if one != suffixes))
 
-    return _Way(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
+    return _Loosening(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
 
 
-def _without_group(group: RequestGroup) -> _Way:
+def _without_group(group: RequestGroup) -> _Loosening:
     def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, groups=tuple(one for one in request.groups if one.suffix != group.suffix))
 
-    return _Way(_Part(group.suffix, _leave_away(group)), relax)
+    return _Loosening(_Part(group.suffix, _leave_away(group)), relax)
 
 
 def _leave_away(group: RequestGroup) -> str:
     return f"leave away group {group.suffix}" if group.is_granular else "leave away the unsuffixed group"
 
 
-def _without_traits(group: RequestGroup) -> _Way:
+def _without_traits(group: RequestGroup) -> _Loosening:
     def relax(request: CandidateRequest) -> CandidateRequest:
         relaxed = [
             replace(one, traits=TraitFilter((), one.traits.forbidden)) if one.suffix == group.suffix else one
@@ -221,7 +221,7 @@ def _without_traits(group: RequestGroup) -> _Way:
         return replace(request, groups=tuple(relaxed))
 
     words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
-    return _Way(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
+    return _Loosening(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
 
 
 def _tidy(request: CandidateRequest) -> CandidateRequest:

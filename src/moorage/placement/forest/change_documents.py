@@ -38,7 +38,7 @@ NAMES = ChangeDocument(SubjectKind.NAMES, NAMES_ID)
 EVERYTHING = ChangeDocument(SubjectKind.EVERYTHING, EVERYTHING_ID)
 
 
-def of_provider(provider: Provider, parent_uuid: str | None, root_uuid: str) -> ChangeDocument:
+def provider_document(provider: Provider, parent_uuid: str | None, root_uuid: str) -> ChangeDocument:
     document = {
         "uuid": provider.uuid,
         "name": provider.name,
@@ -53,17 +53,17 @@ def of_provider(provider: Provider, parent_uuid: str | None, root_uuid: str) -> 
     return ChangeDocument(SubjectKind.PROVIDER, provider.id, provider.uuid, _json(document))
 
 
-def of_usages(provider: Provider) -> ChangeDocument:
+def usages_document(provider: Provider) -> ChangeDocument:
     """Of a provider of which a claim has changed nothing else."""
     document = {"generation": provider.generation, "usages": provider.used}
     return ChangeDocument(SubjectKind.USAGES, provider.id, provider.uuid, _json(document))
 
 
-def of_deleted_provider(provider: Provider) -> ChangeDocument:
+def deleted_provider_document(provider: Provider) -> ChangeDocument:
     return ChangeDocument(SubjectKind.PROVIDER, provider.id, provider.uuid)
 
 
-def of_consumer(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]) -> ChangeDocument:
+def consumer_document(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]) -> ChangeDocument:
     """`allocations` is {provider uuid: {class: amount}}; empty: the consumer went with its last allocation."""
     if not allocations:
         return ChangeDocument(SubjectKind.CONSUMER, None, consumer.uuid)

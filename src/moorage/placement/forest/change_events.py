@@ -19,12 +19,12 @@ from moorage.core.errors import Invalid
 from moorage.placement.forest.change_documents import SubjectKind
 
 #: What stands around a document in either form, about.
-AROUND_BYTES = 250
+ENVELOPE_BYTES = 250
 
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
 
 #: Behind every entry of a number; more than a transaction can write.
-END = 2**31 - 1
+LAST_POSITION = 2**31 - 1
 
 
 #: Kinds of entries about a provider, and about a consumer; the first of each is the whole state.
@@ -35,13 +35,13 @@ OF_CONSUMER = (SubjectKind.CONSUMER,)
 
 
 class Cursor(NamedTuple):
-    """A place in the log: behind one entry, or (`END`) behind all of a number. Written ``7.2`` and ``7``."""
+    """A place in the log: behind one entry, or (`LAST_POSITION`) behind all of a number. Written ``7.2`` and ``7``."""
 
     sequence: int
-    position: int = END
+    position: int = LAST_POSITION
 
     def __str__(self) -> str:
-        return f"{self.sequence}" if self.position == END else f"{self.sequence}.{self.position}"
+        return f"{self.sequence}" if self.position == LAST_POSITION else f"{self.sequence}.{self.position}"
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
@@ -52,7 +52,7 @@ class Cursor(NamedTuple):
                 f"{text!r} is no place in the log of changes; take the id of an entry, or its sequence number"
             )
         sequence, position = match.groups()
-        return cls(int(sequence), END if position is None else int(position))
+        return cls(int(sequence), LAST_POSITION if position is None else int(position))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ChangeEvent:
         subject = "null" if self.subject is None else f'"{self.subject}"'
         return (
             f'{{"id":"{self.cursor}","sequence":{self.cursor.sequence},"position":{self.cursor.position},'
-            f'"at":"{written(self.at)}","kind":"{self.kind}","subject":{subject},'
+            f'"at":"{iso_utc(self.at)}","kind":"{self.kind}","subject":{subject},'
             f'"document":{self.document or "null"}}}'
         )
 
@@ -98,24 +98,24 @@ class ChangePage:
         return self.reached >= Cursor(self.last)
 
 
-def frames(page: ChangePage) -> bytes:
+def sse_frames(page: ChangePage) -> bytes:
     """The page as server-sent events. Who comes again with the last id misses nothing and gets nothing twice."""
     shown = "".join(f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {entry.json()}\n\n" for entry in page.entries)
     at_end = bool(page.entries) and page.entries[-1].cursor == page.reached
-    return shown.encode() if at_end else shown.encode() + alive(page.reached)
+    return shown.encode() if at_end else shown.encode() + sse_heartbeat(page.reached)
 
 
-def alive(reached: Cursor) -> bytes:
+def sse_heartbeat(reached: Cursor) -> bytes:
     """A sign of life: a comment, and an id without an event, which moves the place a client comes back to."""
     return f": nothing more up to {reached}\nid: {reached}\n\n".encode()
 
 
-def retry(after_ms: int) -> bytes:
+def sse_retry(after_ms: int) -> bytes:
     """When to come again, once this answer has ended."""
     return f"retry: {after_ms}\n\n".encode()
 
 
-def listing(page: ChangePage) -> bytes:
+def page_json(page: ChangePage) -> bytes:
     """The page as one JSON document; `next` is where the page after it begins."""
     changes = ",".join(entry.json() for entry in page.entries)
     return (
@@ -124,24 +124,24 @@ def listing(page: ChangePage) -> bytes:
     ).encode()
 
 
-def written(moment: datetime) -> str:
+def iso_utc(moment: datetime) -> str:
     """ISO 8601 with microseconds, in UTC."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent, ...]:
+def first_within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent, ...]:
     """As many from the front as fit, and one at least."""
     kept: list[ChangeEvent] = []
     size = 0
     for entry in entries:
-        size += AROUND_BYTES + len(entry.document or "")
+        size += ENVELOPE_BYTES + len(entry.document or "")
         if kept and size > most_bytes:
             break
         kept.append(entry)
     return tuple(kept)
 
 
-def laid_over(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
+def with_usages(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
     """A provider's document with a later entry of kind ``usages``."""
     return {**provider, **usages}
 

@@ -88,7 +88,7 @@ def columns_of(providers: Sequence[Provider]) -> dict[str, Column]:
 
 
 def _gathered(name: str, offers: Sequence[tuple[Inventory, list[int]]], providers: Sequence[Provider]) -> Column:
-    slots = together(slots for _, slots in offers)
+    slots = concatenated(slots for _, slots in offers)
     limits = np.array([_limits(inventory) for inventory, _ in offers], dtype=np.int64)
     order = np.argsort(slots)
     slots, kinds = slots[order], np.repeat(np.arange(len(offers)), [len(some) for _, some in offers])[order]
@@ -97,7 +97,7 @@ def _gathered(name: str, offers: Sequence[tuple[Inventory, list[int]]], provider
     return Column(slots, capacity, np.array(used, dtype=np.int64), min_unit, max_unit, step_size)
 
 
-def together(lists: Iterable[list[int]]) -> Slots:
+def concatenated(lists: Iterable[list[int]]) -> Slots:
     return np.fromiter(chain.from_iterable(lists), dtype=np.int32)
 
 

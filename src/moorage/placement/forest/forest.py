@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from moorage.placement.forest.columns import Column, Slots
-from moorage.placement.forest.inverted_index import InvertedIndex, LateOffers
-from moorage.placement.forest.memo import Derived
+from moorage.placement.forest.inverted_index import InvertedIndex, LazyIndex
+from moorage.placement.forest.memo import ForestMemo
 from moorage.placement.forest.model import NameTable, Provider
-from moorage.placement.forest.persistent_list import Chunks
-from moorage.placement.forest.persistent_map import Layers
+from moorage.placement.forest.persistent_list import PersistentList
+from moorage.placement.forest.persistent_map import PersistentMap
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,19 @@ class Forest:
 
     sequence: int = -1  #: every change up to this number of the change log is in
     names: NameTable = field(default_factory=NameTable)
-    providers: Chunks[Provider | None] = field(default_factory=Chunks)
-    slot_of_id: Layers[int, int] = field(default_factory=Layers)
-    slot_of_uuid: Layers[str, int] = field(default_factory=Layers)
-    slot_of_name: Layers[str, int] = field(default_factory=Layers)
+    providers: PersistentList[Provider | None] = field(default_factory=PersistentList)
+    slot_of_id: PersistentMap[int, int] = field(default_factory=PersistentMap)
+    slot_of_uuid: PersistentMap[str, int] = field(default_factory=PersistentMap)
+    slot_of_name: PersistentMap[str, int] = field(default_factory=PersistentMap)
     #: Slot of each slot's root; -1 where the slot is free.
     roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: Slot of each slot's parent; -1 where there is none.
     parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
-    trees: Layers[int, tuple[int, ...]] = field(default_factory=Layers)
-    offers: LateOffers = field(default_factory=LateOffers)
+    trees: PersistentMap[int, tuple[int, ...]] = field(default_factory=PersistentMap)
+    offers: LazyIndex = field(default_factory=LazyIndex)
     #: What searches made of all this; shared with the forests before and after.
-    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
+    derived: ForestMemo = field(default_factory=ForestMemo, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.slot_of_id)
@@ -123,18 +123,18 @@ class Forest:
         return cls(
             sequence=sequence,
             names=names,
-            providers=Chunks.of(listed),
-            slot_of_id=Layers(slot_of_id),
-            slot_of_uuid=Layers({provider.uuid: slot for slot, provider in enumerate(listed)}),
-            slot_of_name=Layers({provider.name: slot for slot, provider in enumerate(listed)}),
+            providers=PersistentList.of(listed),
+            slot_of_id=PersistentMap(slot_of_id),
+            slot_of_uuid=PersistentMap({provider.uuid: slot for slot, provider in enumerate(listed)}),
+            slot_of_name=PersistentMap({provider.name: slot for slot, provider in enumerate(listed)}),
             roots=np.fromiter((slot_of_id[p.root_id] for p in listed), dtype=np.int32, count=len(listed)),
             parents=np.fromiter(
                 (-1 if p.parent_id is None else slot_of_id[p.parent_id] for p in listed),
                 dtype=np.int32,
                 count=len(listed),
             ),
-            trees=Layers(_trees(listed, slot_of_id)),
-            offers=LateOffers(InvertedIndex.of(listed)),
+            trees=PersistentMap(_trees(listed, slot_of_id)),
+            offers=LazyIndex(InvertedIndex.of(listed)),
         )
 
     def with_changes(
@@ -223,11 +223,11 @@ def _placed(
 
 def _regrown(
     forest: Forest,
-    providers: Chunks[Provider | None],
+    providers: PersistentList[Provider | None],
     slot_of_id: Mapping[int, int],
     touched: set[int],
     after: Mapping[int, Provider | None],
-) -> Layers[int, tuple[int, ...]]:
+) -> PersistentMap[int, tuple[int, ...]]:
     """The trees, those that were touched grown anew from the members they had and those that came."""
     candidates = set(after)
     for root in touched:

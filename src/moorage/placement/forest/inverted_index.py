@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from moorage.placement.forest.columns import Column, Slots, columns_of, replaced_columns, together
+from moorage.placement.forest.columns import Column, Slots, columns_of, concatenated, replaced_columns
 from moorage.placement.forest.model import Provider
-from moorage.placement.forest.persistent_list import Chunks
+from moorage.placement.forest.persistent_list import PersistentList
 
 #: Slots that are noted at most: whoever asks next must not wait for long, and noting one more copies them all.
-NOTED = 256
+MAX_PENDING_SLOTS = 256
 
-Slotted = Chunks[Provider | None]
+ProvidersBySlot = PersistentList[Provider | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +52,12 @@ class InvertedIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class _Noted:
+class _PendingChanges:
     """`slots` have changed from `before`, of which the offers are known, to `after`."""
 
     offers: InvertedIndex
-    before: Slotted
-    after: Slotted
+    before: ProvidersBySlot
+    after: ProvidersBySlot
     slots: frozenset[int]
 
     def gathered(self) -> InvertedIndex:
@@ -66,14 +66,14 @@ class _Noted:
         return self.offers.changed(before, {slot: self.after[slot] for slot in self.slots})
 
 
-class LateOffers:
+class LazyIndex:
     """The offers of one forest. Safe with many threads: at worst, two gather the same, and all get what was first."""
 
     __slots__ = ("_gathered", "_noted")
 
-    def __init__(self, known: InvertedIndex | _Noted | None = None) -> None:
-        self._noted = known if isinstance(known, _Noted) else None
-        self._gathered = [] if isinstance(known, _Noted) else [known or InvertedIndex()]
+    def __init__(self, known: InvertedIndex | _PendingChanges | None = None) -> None:
+        self._noted = known if isinstance(known, _PendingChanges) else None
+        self._gathered = [] if isinstance(known, _PendingChanges) else [known or InvertedIndex()]
 
     def get(self) -> InvertedIndex:
         if (noted := self._noted) is not None:
@@ -81,14 +81,14 @@ class LateOffers:
             self._noted = None  # what it was before need not be kept any longer
         return self._gathered[0]
 
-    def changed(self, before: Slotted, after: Slotted, slots: Collection[int]) -> "LateOffers":
+    def changed(self, before: ProvidersBySlot, after: ProvidersBySlot, slots: Collection[int]) -> "LazyIndex":
         """When these slots have changed; `before` is what this one is about."""
         if not slots:
             return self
         noted = self._noted
-        if noted is None or len(noted.slots) + len(slots) > NOTED:
-            return LateOffers(_Noted(self.get(), before, after, frozenset(slots)))
-        return LateOffers(_Noted(noted.offers, noted.before, after, noted.slots.union(slots)))
+        if noted is None or len(noted.slots) + len(slots) > MAX_PENDING_SLOTS:
+            return LazyIndex(_PendingChanges(self.get(), before, after, frozenset(slots)))
+        return LazyIndex(_PendingChanges(noted.offers, noted.before, after, noted.slots.union(slots)))
 
 
 def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozenset[int]]:
@@ -131,7 +131,7 @@ def _with_trait(providers: Sequence[Provider]) -> dict[str, Slots]:
     for traits, having in sets.values():
         for trait in traits:
             slots[trait].append(having)
-    return {trait: np.sort(together(lists)) for trait, lists in slots.items()}
+    return {trait: np.sort(concatenated(lists)) for trait, lists in slots.items()}
 
 
 def _changed_traits(

@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 #: Entries kept, and bytes in their arrays together; who was not asked for longest goes first. An entry has some bytes
 #: per provider, so at a hundred thousand providers it is the bytes that count.
-KEPT = 512
-KEPT_BYTES = 32 * 2**20
+MAX_ENTRIES = 512
+MAX_BYTES = 32 * 2**20
 #: Kept however large: a query or two ask for so many, and making one of a million providers takes seconds.
-KEPT_ANYWAY = 16
+MIN_ENTRIES = 16
 
 
-class Derived:
+class ForestMemo:
     """Handed on from forest to forest. Safe with many threads: at worst, two compute the same."""
 
     __slots__ = ("_entries",)
@@ -62,7 +62,7 @@ class Derived:
         size += sum(entry[2] for _, entry in entries)
         for place, (key, entry) in enumerate(entries):
             remaining = len(entries) - place
-            if remaining < KEPT_ANYWAY or (remaining < KEPT and size <= KEPT_BYTES):
+            if remaining < MIN_ENTRIES or (remaining < MAX_ENTRIES and size <= MAX_BYTES):
                 return
             self._entries.pop(key, None)
             size -= entry[2]

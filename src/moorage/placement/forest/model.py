@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from moorage.core import inventories
-from moorage.placement.forest.persistent_map import Layers
+from moorage.placement.forest.persistent_map import PersistentMap
 
 #: Far more than all that consumers can hold, and with room to add to it in 64 bits.
 MAX_CAPACITY = 2**62
 
 #: The trait that makes a provider share its inventory with the members of its aggregates.
-SHARING = "MISC_SHARES_VIA_AGGREGATE"
+SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Provider:
 
     @property
     def is_sharing(self) -> bool:
-        return SHARING in self.traits
+        return SHARING_TRAIT in self.traits
 
     def fits(self, resource_class: str, amount: int) -> bool:
         """Could a new consumer take `amount` here now?"""
@@ -81,9 +81,9 @@ class NameTable:
     Each reservation that is not over has a class, so there may be a hundred thousand of them.
     """
 
-    classes: Layers[str, int] = field(default_factory=Layers)
+    classes: PersistentMap[str, int] = field(default_factory=PersistentMap)
     traits: Mapping[str, int] = field(default_factory=dict)
-    full_classes: Layers[str, "Name"] = field(default_factory=Layers)
+    full_classes: PersistentMap[str, "Name"] = field(default_factory=PersistentMap)
     full_traits: Mapping[str, "Name"] = field(default_factory=dict)
 
 

@@ -25,7 +25,7 @@ CHUNK_MASK = _CHUNK - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Chunks(Generic[T]):
+class PersistentList(Generic[T]):
     """An immutable list whose changed copy costs two small tuples instead of one large one."""
 
     chunks: tuple[tuple[T, ...], ...] = ()
@@ -43,7 +43,7 @@ class Chunks(Generic[T]):
             yield from chunk
 
     @classmethod
-    def of(cls, items: Sequence[T]) -> "Chunks[T]":
+    def of(cls, items: Sequence[T]) -> "PersistentList[T]":
         chunks = tuple(tuple(items[start : start + _CHUNK]) for start in range(0, len(items), _CHUNK))
         return cls(chunks, tuple({} for _ in chunks))
 
@@ -65,7 +65,7 @@ class Chunks(Generic[T]):
             for chunk, memo in self.with_memos()
         ]
 
-    def with_items(self, changed: Mapping[int, T]) -> "Chunks[T]":
+    def with_items(self, changed: Mapping[int, T]) -> "PersistentList[T]":
         """Indexes up to the present length may be set; those from there on must follow without a gap."""
         chunks, memos = [*self.chunks], [*self.memos]
         open_chunks: dict[int, list[T]] = {}
@@ -87,7 +87,7 @@ class Chunks(Generic[T]):
             if stamps is not None:  # somebody asks for them
                 places = [index & CHUNK_MASK for index in changed if index >> CHUNK_BITS == number]
                 memos[number][_STAMPS] = _stamped(stamps, len(chunk), places)
-        return Chunks(tuple(chunks), tuple(memos))
+        return PersistentList(tuple(chunks), tuple(memos))
 
 
 def _stamped(before: Stamps | None, length: int, changed: Sequence[int]) -> Stamps:

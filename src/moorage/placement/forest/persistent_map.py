@@ -16,7 +16,7 @@ _NOWHERE: Any = object()
 _LEAST = 64
 
 
-class Layers(Mapping[K, V], Generic[K, V]):
+class PersistentMap(Mapping[K, V], Generic[K, V]):
     """A mapping in two layers: a large one that many versions share, and a small one with what has changed since."""
 
     __slots__ = ("_length", "_lower", "_upper")
@@ -65,13 +65,13 @@ class Layers(Mapping[K, V], Generic[K, V]):
     def __repr__(self) -> str:
         return f"Layers({dict(self)!r})"
 
-    def changed(self, items: Mapping[K, V], gone: frozenset[K] | set[K] = frozenset()) -> "Layers[K, V]":
+    def changed(self, items: Mapping[K, V], gone: frozenset[K] | set[K] = frozenset()) -> "PersistentMap[K, V]":
         """A copy with `items` in and `gone` out; what is in both stays in."""
         out = {key for key in gone if key not in items}
         come = sum(key not in self for key in items)
         went = sum(key in self for key in out)
         upper = {**self._upper, **dict.fromkeys(out, _GONE), **items}
-        new: Layers[K, V] = Layers()
+        new: PersistentMap[K, V] = PersistentMap()
         new._length = self._length + come - went
         if len(upper) ** 2 <= max(_LEAST**2, len(self._lower)):
             new._lower, new._upper = self._lower, upper
@@ -81,7 +81,7 @@ class Layers(Mapping[K, V], Generic[K, V]):
 
 
 class _Values(ValuesView[V]):
-    _mapping: Layers[Any, V]
+    _mapping: PersistentMap[Any, V]
 
     def __iter__(self) -> Iterator[V]:
         return self._mapping.each_value()

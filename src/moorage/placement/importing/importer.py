@@ -37,7 +37,7 @@ def import_into(
         return _Run(peer, ImportTarget(connection, now), noted, progress).receipt()
 
 
-def rehearse(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
+def rehearse_import(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
     """What `import_into` would do and tell; nothing is written."""
     return _Run(peer, Rehearsal(), noted, progress).receipt()
 
@@ -93,7 +93,7 @@ class _Run:
 
     def _take_providers(self) -> None:
         taken = []
-        for one in rules.providers(self._peer.providers(), pads=self._sink.pads):
+        for one in rules.taken_providers(self._peer.providers(), pads=self._sink.pads):
             if isinstance(one, ImportFinding):
                 self._note(one)
             else:
@@ -171,7 +171,7 @@ class _Run:
             taken: list[tuple[TakenConsumer, Holdings]] = []
             for row, allocations in page:
                 held = self._holdings(row.uuid, allocations)
-                for outcome in rules.consumer(row, allocations, held):
+                for outcome in rules.taken_consumer(row, allocations, held):
                     if isinstance(outcome, ImportFinding):
                         self._note(outcome)
                     else:
@@ -185,7 +185,7 @@ class _Run:
             taken: list[tuple[TakenConsumer, Holdings]] = []
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)
-                for outcome in rules.nobody(uuid, held):
+                for outcome in rules.consumer_without_row(uuid, held):
                     if isinstance(outcome, ImportFinding):
                         self._note(outcome)
                     else:
@@ -194,7 +194,7 @@ class _Run:
             self._sink.add_consumers(taken)
 
     def _holdings(self, uuid: str, allocations: list[PeerAllocation]) -> Holdings:
-        held, findings = rules.holdings(uuid, allocations, self._provider_names, self._class_names)
+        held, findings = rules.taken_allocations(uuid, allocations, self._provider_names, self._class_names)
         for finding in findings:
             self._note(finding)
         return held

@@ -96,7 +96,7 @@ class TakenProvider:
     updated_at: datetime
 
 
-def providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | ImportFinding]:
+def taken_providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | ImportFinding]:
     """Parents before their children. `pads`: the target takes names for equal that differ in trailing blanks."""
     usable = {row.id: row for row in rows if len(row.uuid) <= MAX_UUID}
     yield from (_too_long(f"resource_providers {row.id}", "uuid", row.uuid) for row in rows if row.id not in usable)
@@ -262,7 +262,7 @@ class ImportedAllocations:
 Holdings = Mapping[tuple[int, int], ImportedAllocations]
 
 
-def consumer(
+def taken_consumer(
     row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings
 ) -> Iterator[TakenConsumer | ImportFinding]:
     """At most one `TakenConsumer`, last. `rows` are its allocations, `held` those of them that are taken."""
@@ -289,7 +289,7 @@ def consumer(
     yield TakenConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
 
 
-def nobody(uuid: str, held: Holdings) -> Iterator[TakenConsumer | ImportFinding]:
+def consumer_without_row(uuid: str, held: Holdings) -> Iterator[TakenConsumer | ImportFinding]:
     """The consumer of allocations that have none; at most one `TakenConsumer`, last."""
     if len(uuid) > MAX_UUID:
         yield _too_long("an allocation", "consumer", uuid)
@@ -298,7 +298,7 @@ def nobody(uuid: str, held: Holdings) -> Iterator[TakenConsumer | ImportFinding]
         yield TakenConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
 
 
-def holdings(
+def taken_allocations(
     consumer_uuid: str, rows: Iterable[PeerAllocation], provider_ids: Collection[int], class_ids: Collection[int]
 ) -> tuple[dict[tuple[int, int], ImportedAllocations], list[ImportFinding]]:
     """What one consumer holds, a provider and class once each."""

@@ -97,7 +97,7 @@ class ImportTarget:
     def __init__(self, connection: Connection, now: datetime) -> None:
         self._connection = connection
         self.pads = dialect_name(connection) == "mariadb"
-        self._log = change_log.Log(connection, now)
+        self._log = change_log.ChangeLogWriter(connection, now)
         check_empty(connection)
         self._classes: dict[int, int] = {}
         self._class_names: dict[int, str] = {}
@@ -113,7 +113,7 @@ class ImportTarget:
         self._traits |= self._add_names(name_store.TRAITS, names)
 
     def _add_names(self, table: Table, names: Sequence[Name]) -> dict[int, int]:
-        known = name_store.ids(self._connection, table, [name for _, name, _, _ in names])
+        known = name_store.ids_of_names(self._connection, table, [name for _, name, _, _ in names])
         self._insert(
             table,
             [
@@ -127,7 +127,7 @@ class ImportTarget:
         if older:
             its_time = update(table).where(table.c.name == bindparam("wanted")).values(created_at=bindparam("at"))
             self._connection.execute(its_time, older)
-        known = name_store.ids(self._connection, table, [name for _, name, _, _ in names])
+        known = name_store.ids_of_names(self._connection, table, [name for _, name, _, _ in names])
         return {peer_id: known[name] for peer_id, name, _, _ in names}
 
     def add_providers(self, taken: Sequence[TakenProvider]) -> None:
@@ -217,11 +217,11 @@ class ImportTarget:
     def finish(self) -> None:
         """The log tells what each provider is like, and processes that run to read everything again."""
         uuids: dict[int | None, str] = {row.id: row.uuid for row in self._connection.execute(_UUIDS)}
-        known = name_store.known(self._connection)
+        known = name_store.name_table(self._connection)
         for part in provider_store.batches([self._providers[peer_id] for peer_id in self._uuids]):
             found = provider_store.some_providers(self._connection, known, part)
             self._log.add(
-                [change_documents.of_provider(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found]
+                [change_documents.provider_document(one, uuids.get(one.parent_id), uuids[one.root_id]) for one in found]
             )
         self._log.add([change_documents.EVERYTHING])
 
@@ -232,7 +232,7 @@ class ImportTarget:
         for (provider, resource_class), units in holdings.items():
             held.setdefault(self._uuids[provider], {})[self._class_names[resource_class]] = units.used
         consumer = Consumer(consumer_id, one.uuid, one.generation, one.project, one.user, one.type)
-        return change_documents.of_consumer(consumer, held)
+        return change_documents.consumer_document(consumer, held)
 
     def _ids(self, statement: Any, uuids: Collection[str]) -> dict[str, int]:
         found: dict[str, int] = {}

@@ -34,7 +34,7 @@ class AllocationWrite:
 
 def claim(draft: WriteSet, wishes: Collection[AllocationWrite], *, single: bool = False) -> None:
     """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
-    check(draft, wishes)
+    check_writes(draft, wishes)
     after = {wish.consumer_uuid: _wanted(draft, wish, single=single) for wish in wishes}
     before = {wish.consumer_uuid: _holdings(draft, wish.consumer_uuid) for wish in wishes}
     _take(draft, before, after, _counted(before, after))
@@ -42,7 +42,7 @@ def claim(draft: WriteSet, wishes: Collection[AllocationWrite], *, single: bool 
         _leave(draft, wish, after[wish.consumer_uuid])
 
 
-def check(draft: WriteSet, wishes: Collection[AllocationWrite]) -> None:
+def check_writes(draft: WriteSet, wishes: Collection[AllocationWrite]) -> None:
     """What a claim is refused for before its classes are looked at, in the peer's order: a reshape asks this first."""
     for wish in wishes:
         _check_generation(wish, draft.consumer(wish.consumer_uuid))
@@ -114,7 +114,7 @@ def _take(
     draft: WriteSet, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
 ) -> None:
     """Raises `Conflict` where there is no room. `counted`: providers whose generation moves."""
-    decision = capacity_check.decide(draft, before, after)
+    decision = capacity_check.decide_capacity(draft, before, after)
     if isinstance(decision, capacity_check.Refusal):
         raise Conflict(f"Unable to allocate inventory: {decision.message}")
     for provider_id, used in decision.used.items():

@@ -31,7 +31,7 @@ class ProviderSnapshot(Protocol):
     def by_id(self, provider_id: int) -> Provider | None: ...
 
 
-def decide(
+def decide_capacity(
     forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> ClaimedUsage | Refusal:
     """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""

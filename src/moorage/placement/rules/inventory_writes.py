@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, NotFound
 from moorage.placement.forest.model import Inventory, Provider
-from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE, AllocationWrite, check, claim
+from moorage.placement.rules.allocation_writes import CONCURRENT_UPDATE, AllocationWrite, check_writes, claim
 from moorage.placement.rules.write_set import WriteSet
 
 IN_USE = "placement.inventory.inuse"
@@ -20,7 +20,7 @@ IN_USE = "placement.inventory.inuse"
 PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 
 
-def replace_all(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+def replace_inventories(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     if missing := [name for name in wanted if name not in draft.forest.names.classes]:
         raise Invalid(
             f"Unknown resource class in inventory for resource provider {provider.uuid}: {_no_class(missing[0])}"
@@ -30,7 +30,7 @@ def replace_all(draft: WriteSet, provider: Provider, wanted: Mapping[str, Invent
     return _set(draft, provider, wanted)
 
 
-def add(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
+def add_inventory(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in draft.forest.names.classes:
         raise Invalid(f"Unable to create inventory for resource provider {provider.uuid}: {_no_class(name)}")
     if name in provider.inventories:
@@ -41,7 +41,7 @@ def add(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) ->
     return _set(draft, provider, {**provider.inventories, name: inventory})
 
 
-def update(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
+def update_inventory(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in draft.forest.names.classes:
         raise NotFound(_no_class(name))
     if name not in provider.inventories:
@@ -52,7 +52,7 @@ def update(draft: WriteSet, provider: Provider, name: str, inventory: Inventory)
     return _set(draft, provider, {**provider.inventories, name: inventory})
 
 
-def remove(draft: WriteSet, provider: Provider, name: str) -> Provider:
+def remove_inventory(draft: WriteSet, provider: Provider, name: str) -> Provider:
     if name not in draft.forest.names.classes:
         raise NotFound(f"No inventory of class {name} found for delete: {_no_class(name)}")
     if _used(draft, provider, (name,)):
@@ -64,7 +64,7 @@ def remove(draft: WriteSet, provider: Provider, name: str) -> Provider:
     return _set(draft, provider, {kept: one for kept, one in provider.inventories.items() if kept != name})
 
 
-def widen(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+def add_inventories(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     """In a reshape, the new inventories are first put beside the old ones."""
     for name in wanted:
         if name not in draft.forest.names.classes:
@@ -84,16 +84,16 @@ def reshape(draft: WriteSet, inventories: Mapping[str, NewInventories], wishes: 
     """`inventories` is {provider uuid: what it offers from now on}."""
     trial = draft.trial()
     _check_generations(trial, inventories)
-    check(trial, wishes)
+    check_writes(trial, wishes)
     for uuid, wanted in inventories.items():
         provider = trial.by_uuid(uuid)
         if provider is not None and wanted.inventories:
-            widen(trial, provider, wanted.inventories)
+            add_inventories(trial, provider, wanted.inventories)
     claim(trial, wishes)
     for uuid, wanted in sorted(inventories.items()):
         provider = trial.by_uuid(uuid)
         if provider is not None:
-            replace_all(trial, provider, wanted.inventories)
+            replace_inventories(trial, provider, wanted.inventories)
     draft.accept(trial)
 
 

@@ -12,7 +12,7 @@ IN_USE = "placement.resource_provider.inuse"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
 
-def found(draft: WriteSet, uuid: str, missing: str = "") -> Provider:
+def existing_provider(draft: WriteSet, uuid: str, missing: str = "") -> Provider:
     """Raises `NotFound`, with `missing` behind the usual words."""
     provider = draft.by_uuid(uuid)
     if provider is None:
@@ -22,7 +22,7 @@ def found(draft: WriteSet, uuid: str, missing: str = "") -> Provider:
 
 def at_generation(draft: WriteSet, uuid: str, generation: int | None, stale: str) -> Provider:
     """The provider, which must be of this generation where one is given: else `ConcurrentUpdate`."""
-    provider = found(draft, uuid)
+    provider = existing_provider(draft, uuid)
     if generation is not None and provider.generation != generation:
         raise ConcurrentUpdate(stale, code=CONCURRENT_UPDATE)
     return provider
@@ -31,7 +31,7 @@ def at_generation(draft: WriteSet, uuid: str, generation: int | None, stale: str
 # --- the tree -----------------------------------------------------------------------------------------------------
 
 
-def create(draft: WriteSet, uuid: str, name: str, parent_uuid: str | None) -> Provider:
+def create_provider(draft: WriteSet, uuid: str, name: str, parent_uuid: str | None) -> Provider:
     def refused(reason: str) -> Invalid:
         return Invalid(
             f'Unable to create resource provider "{name}", {uuid}: Object action create failed because: {reason}'
@@ -58,14 +58,14 @@ def _duplicate(what: str) -> Conflict:
     return Conflict(f"Conflicting resource provider {what} already exists.", code=DUPLICATE_NAME)
 
 
-def update(
+def update_provider(
     draft: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
 ) -> Provider:
     """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go.
 
     Whatever is below moves along to the new tree. Generations stay, as the peer leaves them.
     """
-    provider = found(draft, uuid)
+    provider = existing_provider(draft, uuid)
     parent_id, root_id, moved = provider.parent_id, provider.root_id, list[Provider]()
     if parent_given:
         parent_id, root_id, moved = _new_place(draft, provider, parent_uuid, may_move=may_move)
@@ -104,8 +104,8 @@ def _new_place(
     return parent.id, parent.root_id, moved
 
 
-def delete(draft: WriteSet, uuid: str) -> None:
-    provider = found(draft, uuid, " for delete")
+def delete_provider(draft: WriteSet, uuid: str) -> None:
+    provider = existing_provider(draft, uuid, " for delete")
     if len(draft.subtree(provider)) > 1:
         raise Conflict(
             f"Unable to delete parent resource provider {uuid}: It has child resource providers.", code=HAS_CHILDREN

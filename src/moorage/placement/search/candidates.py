@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from moorage.placement.forest.columns import Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
-from moorage.placement.search.equivalence_classes import Alike, MemberBlock
+from moorage.placement.search.equivalence_classes import EquivalenceClass, MemberBlock
 from moorage.placement.search.layout import Layout, Places, layout_of
 from moorage.placement.search.request import CandidateRequest
-from moorage.placement.search.requirements import Requirement, Requirements, SearchKey, demand_of
-from moorage.placement.search.search_budget import COMPARED, MAX_STEPS, Budget, BudgetItem
-from moorage.placement.search.single_choice import only_ways, root_filter, scan, stride
-from moorage.placement.search.tree_search import Solved, first_ways, other_ways
+from moorage.placement.search.requirements import Requirement, Requirements, SearchKey, requirements_of
+from moorage.placement.search.search_budget import COMPARISONS_PER_STEP, MAX_STEPS, BudgetItem, SearchBudget
+from moorage.placement.search.single_choice import root_filter, scan_trees, single_choice_trees, stride_for
+from moorage.placement.search.tree_search import Solutions, first_solutions, other_solutions
 
 #: `int`, or `int | None`.
 L = TypeVar("L")
@@ -39,11 +39,11 @@ L = TypeVar("L")
 FIRST_BLOCK = 512
 GROWTH = 8
 #: After the place of any anchor.
-UNTIL_THE_END = 2**62
+END = 2**62
 #: Candidates looked at together for duplicates, at least.
-TOGETHER = 1024
+MIN_DUPLICATE_BATCH = 1024
 #: A class that so few of all members have is looked for first.
-RARE = 8
+RARE_FACTOR = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,11 @@ class SearchResult:
         return len(self.anchors)
 
 
-def search(
+def list_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> list[Candidate]:
-    """The candidates of `find`, one by one."""
-    found = find(forest, request, max_steps=max_steps, sample=sample)
+    """The candidates of `find_candidates`, one by one."""
+    found = find_candidates(forest, request, max_steps=max_steps, sample=sample)
     pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
     return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
 
@@ -87,23 +87,23 @@ def _candidate(decisions: Sequence[Requirement], anchor: int, slots: Sequence[in
     return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
 
 
-def find(
+def find_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> SearchResult:
     """At most `request.limit` candidates; with a limit and the seed `sample` those of trees from all over.
 
     Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
     """
-    demand = demand_of(request)
+    demand = requirements_of(request)
     collector = _Collector(forest, demand, request.limit)
-    ways = only_ways(forest, request)
+    ways = single_choice_trees(forest, request)
     if ways is not None:
-        for anchors, owners in scan(forest, request, ways, sample):
+        for anchors, owners in scan_trees(forest, request, ways, sample):
             collector.add(anchors, owners)
             if collector.is_full:
                 break
     elif all(group.is_granular or group.resources for group in request.groups):
-        _search(forest, request, demand, collector, Budget(max_steps), sample)
+        _search(forest, request, demand, collector, SearchBudget(max_steps), sample)
     return collector.found()
 
 
@@ -112,29 +112,29 @@ def _search(
     request: CandidateRequest,
     demand: Requirements,
     collector: "_Collector",
-    budget: Budget,
+    budget: SearchBudget,
     sample: str | None,
 ) -> None:
     layout = layout_of(forest)
-    blocks: list[list[Alike]] = []
+    blocks: list[list[EquivalenceClass]] = []
     for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit, sample):
         block = MemberBlock(forest, layout, demand, anchors)
-        budget.spend(BudgetItem.COMPARING, demand.size * len(block.slots) // COMPARED)
+        budget.spend(BudgetItem.COMPARING, demand.size * len(block.slots) // COMPARISONS_PER_STEP)
         blocks.append(block.alike())
-        _collect(layout, demand, blocks[-1], first_ways, request.limit, collector, budget)
+        _collect(layout, demand, blocks[-1], first_solutions, request.limit, collector, budget)
         if collector.is_full:
             return
     if request.limit is None:
         return
     for alike in blocks:
-        _collect(layout, demand, alike, other_ways, request.limit, collector, budget)
+        _collect(layout, demand, alike, other_solutions, request.limit, collector, budget)
         if collector.is_full:
             return
 
 
 def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[Places]:
     if sample is not None and limit is not None and len(anchors):
-        order, start, size = stride(len(anchors), sample), 0, limit
+        order, start, size = stride_for(len(anchors), sample), 0, limit
         while start < len(anchors):
             yield anchors[np.sort(order.between(start, start + size))]
             start, size = start + size, size * GROWTH
@@ -161,7 +161,7 @@ def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, deman
                 return np.empty(0, dtype=np.intp)
             if rarest is None or len(column.slots) < rarest[0]:
                 rarest = (len(column.slots), name, amount)
-    if rarest is not None and rarest[0] * RARE < len(layout.members) and len(found) > 1:
+    if rarest is not None and rarest[0] * RARE_FACTOR < len(layout.members) and len(found) > 1:
         _, name, amount = rarest
         column = forest.columns[name]
         has = np.zeros(len(forest.roots), dtype=np.bool_)
@@ -175,36 +175,36 @@ def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, deman
 def _collect(
     layout: Layout,
     demand: Requirements,
-    alike: Sequence[Alike],
-    solve: Callable[[SearchKey, bytes, L, int], Solved],
+    alike: Sequence[EquivalenceClass],
+    solve: Callable[[SearchKey, bytes, L, int], Solutions],
     limit: L,
     collector: "_Collector",
-    budget: Budget,
+    budget: SearchBudget,
 ) -> None:
     """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough.
 
     `equivalence_classes` are in the order of their first anchors. A situation is searched when those before do not give enough.
     """
-    solved: list[Solved] = []
+    solved: list[Solutions] = []
     since = 0
-    while since < UNTIL_THE_END and alike and not collector.is_full:
+    while since < END and alike and not collector.is_full:
         ways, wanted = 0, collector.wanted
         while len(solved) < len(alike) and (wanted is None or ways < wanted):
             solved.append(solve(demand.question, alike[len(solved)].situation, limit, budget.steps))
             budget.spend(BudgetItem.TRYING, solved[-1].steps)
             ways += len(solved[-1].ways)
-        until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else UNTIL_THE_END
+        until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else END
         _collect_between(layout, alike[: len(solved)], solved, (since, until), collector, budget)
         since = until
 
 
 def _collect_between(
     layout: Layout,
-    alike: Sequence[Alike],
-    solved: Sequence[Solved],
+    alike: Sequence[EquivalenceClass],
+    solved: Sequence[Solutions],
     places: tuple[int, int],
     collector: "_Collector",
-    budget: Budget,
+    budget: SearchBudget,
 ) -> None:
     """At the anchors from one place to before another."""
     anchors = np.concatenate([one.anchors for one in alike])
@@ -228,8 +228,8 @@ def _collect_between(
 
 def _translate(
     layout: Layout,
-    alike: Sequence[Alike],
-    solved: Sequence[Solved],
+    alike: Sequence[EquivalenceClass],
+    solved: Sequence[Solutions],
     groups: NDArray[np.intp],
     rows: NDArray[np.intp],
     collector: "_Collector",
@@ -276,7 +276,7 @@ class _Collector:
         if self._limit is None:
             return None
         left = self._limit - self._count
-        return left if self._shares is None else max(left, TOGETHER)
+        return left if self._shares is None else max(left, MIN_DUPLICATE_BATCH)
 
     def add(self, anchors: Slots, chosen: NDArray[np.int32]) -> None:
         if self._shares is not None:

@@ -13,7 +13,7 @@ from moorage.placement.search.equivalence_classes import MemberBlock
 from moorage.placement.search.masks import Mask
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFilter, TraitFilter
 from moorage.placement.search.request import CandidateRequest, RequestGroup
-from moorage.placement.search.requirements import TOO_MUCH, Spec
+from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT, Spec
 
 
 class ConstraintKind(Enum):
@@ -148,7 +148,7 @@ class GroupMasks:
         while len(self._masks) <= number:
             constraint = self.constraints[len(self._masks)]
             if constraint.kind is ConstraintKind.UNITS:
-                self._masks.append(self._block.fits(constraint.name, min(constraint.amount, TOO_MUCH)))
+                self._masks.append(self._block.fits(constraint.name, min(constraint.amount, UNSATISFIABLE_AMOUNT)))
             else:
                 self._masks.append(self._block.eligible(constraint.spec(granular=self.group.is_granular)))
         return self._masks[number]
@@ -210,6 +210,6 @@ def _any_of(classes: Sequence[Mask], eligible: Mask) -> Mask:
     return found & eligible
 
 
-def groups_of(forest: Forest, request: CandidateRequest, block: MemberBlock) -> list[GroupMasks]:
+def group_masks(forest: Forest, request: CandidateRequest, block: MemberBlock) -> list[GroupMasks]:
     pairs = zip(request.groups, constraints_by_group(request), strict=True)
     return [GroupMasks(forest, block, group, constraints) for group, constraints in pairs]

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from moorage.placement.forest.columns import Rows, Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
-from moorage.placement.search.layout import Layout, Places, above
+from moorage.placement.search.layout import Layout, Places, nearest_ancestors
 from moorage.placement.search.masks import Mask
 from moorage.placement.search.requirements import Requirements, Spec
 from moorage.placement.search.tree_search import WORD
 
 
 @dataclass(frozen=True, slots=True)
-class Alike:
+class EquivalenceClass:
     situation: bytes
     anchors: Places  #: places of the anchors, in order
     members: Slots  #: a row per anchor: slot of each member of the situation
@@ -142,7 +142,7 @@ class MemberBlock:
         """Of these anchors alone."""
         return self if anchors.all() else MemberBlock(self._forest, self._layout, self.demand, self.anchors[anchors])
 
-    def alike(self) -> list[Alike]:
+    def alike(self) -> list[EquivalenceClass]:
         """The anchors where each decision has something to choose from, those in the same situation together."""
         demand = self.demand
         served = [self.serves(spec) for spec in demand.specs]
@@ -177,7 +177,7 @@ class MemberBlock:
     def _nearest(self, kept: Places, useful: Mask, local_anchor: Places) -> NDArray[np.int64]:
         """By kept member: its nearest kept ancestor, counted from the first kept member of its anchor; or -1."""
         layout = self._layout
-        up = above(self._forest)
+        up = nearest_ancestors(self._forest)
         number = np.full(len(layout.members), -1, dtype=np.int64)
         anchors = local_anchor[kept]
         first = np.searchsorted(anchors, anchors)
@@ -189,7 +189,9 @@ class MemberBlock:
             nearest[passed] = up[nearest[passed]]
         return np.where(nearest >= 0, number[nearest], -1)
 
-    def _grouped(self, columns: NDArray[np.int64], kept: Places, viable: Places, anchors: Places) -> list[Alike]:
+    def _grouped(
+        self, columns: NDArray[np.int64], kept: Places, viable: Places, anchors: Places
+    ) -> list[EquivalenceClass]:
         """`anchors` is by kept member; each of `viable` has one at least."""
         starts = np.searchsorted(anchors, viable)
         ends = np.append(starts[1:], len(kept))
@@ -204,7 +206,7 @@ class MemberBlock:
         for situation, numbers in groups.items():
             chosen = np.array(numbers)
             members = slots[starts[chosen][:, None] + np.arange(len(situation) // width)]
-            found.append(Alike(situation, self.anchors[viable[chosen]], members))
+            found.append(EquivalenceClass(situation, self.anchors[viable[chosen]], members))
         return found
 
 

@@ -70,7 +70,7 @@ def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
     return places
 
 
-def above(forest: Forest) -> NDArray[np.int32]:
+def nearest_ancestors(forest: Forest) -> NDArray[np.int32]:
     """By member: place of its nearest ancestor among the members of the same anchor, -1 where there is none."""
     layout = layout_of(forest)
     return forest.derived.get("above", (layout, forest.parents), lambda: _above(forest, layout))

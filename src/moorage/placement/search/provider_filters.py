@@ -22,7 +22,7 @@ class ProviderFilter:
     aggregates: AggregateFilter = NO_AGGREGATES
 
 
-def listed(forest: Forest, wanted: ProviderFilter) -> list[int]:
+def matching_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
     """Slots of the providers that pass, in order."""
     if wanted.name is None and wanted.uuid is None and wanted.in_tree is None:
         return np.flatnonzero(_offering(forest, wanted)).tolist()

@@ -44,13 +44,13 @@ NO_TRAITS = TraitFilter()
 NO_AGGREGATES = AggregateFilter()
 
 
-def meets(wanted: AllOfAny, held: frozenset[str]) -> bool:
+def meets_all(wanted: AllOfAny, held: frozenset[str]) -> bool:
     """Does `held` have one of each of these sets?"""
     return all(not any_of.isdisjoint(held) for any_of in wanted)
 
 
 def in_aggregates(aggregates: frozenset[str], wanted: AggregateFilter) -> bool:
-    return meets(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
+    return meets_all(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
 
 
 #: As nearly everybody writes it. `uuid.UUID` takes five times as long to say so.

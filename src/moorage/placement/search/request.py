@@ -77,7 +77,7 @@ class CandidateRequest:
         return {name for group in self.groups for name in group.resources}
 
 
-def parse(pairs: Sequence[tuple[str, str]], version: Microversion) -> CandidateRequest:
+def parse_request(pairs: Sequence[tuple[str, str]], version: Microversion) -> CandidateRequest:
     """The request in a query that has passed its JSON schema. Raises `Invalid` in the peer's words."""
     limits = [value for key, value in pairs if key == "limit"]
     policies = [value for key, value in pairs if key == "group_policy"]
@@ -203,7 +203,7 @@ def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
         )
 
 
-def to_pairs(request: CandidateRequest) -> list[tuple[str, str]]:
+def to_query(request: CandidateRequest) -> list[tuple[str, str]]:
     """A query, since 1.39, that says what the request says."""
     pairs: list[tuple[str, str]] = []
     for group in request.groups:

@@ -12,7 +12,7 @@ from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilte
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 
 #: More than any provider may give to one consumer, so what asks for more fits nowhere and need not be told apart.
-TOO_MUCH = MAX_INT + 1
+UNSATISFIABLE_AMOUNT = MAX_INT + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,15 +84,15 @@ class Requirements:
         return filters + sum(map(len, self.question.subtrees))
 
 
-def demand_of(request: CandidateRequest) -> Requirements:
+def requirements_of(request: CandidateRequest) -> Requirements:
     """Made once for each request, which is remembered when it is asked again."""
     demand = request.memo.get("demand")
     if not isinstance(demand, Requirements):
-        demand = request.memo["demand"] = _demand(request)
+        demand = request.memo["demand"] = _compiled(request)
     return demand
 
 
-def _demand(request: CandidateRequest) -> Requirements:
+def _compiled(request: CandidateRequest) -> Requirements:
     specs: dict[Spec, int] = {}
     decisions = [
         Requirement(group.suffix, resources, specs.setdefault(spec, len(specs)))
@@ -108,7 +108,9 @@ def _demand(request: CandidateRequest) -> Requirements:
     picks = []
     for decision in decisions:
         units = tuple(
-            (numbers[name], min(amount, TOO_MUCH)) for name, amount in decision.resources.items() if name in numbers
+            (numbers[name], min(amount, UNSATISFIABLE_AMOUNT))
+            for name, amount in decision.resources.items()
+            if name in numbers
         )
         meaning = (decision.suffix if decision.suffix in in_subtrees else decision.suffix != "", units)
         label = labels.setdefault(meaning, len(labels))
@@ -137,7 +139,7 @@ def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
 
 
 def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    return ((name, min(amount, TOO_MUCH)) for name, amount in resources.items())
+    return ((name, min(amount, UNSATISFIABLE_AMOUNT)) for name, amount in resources.items())
 
 
 def _contested(decisions: list[Requirement], *, isolate: bool) -> dict[str, int]:
@@ -147,9 +149,9 @@ def _contested(decisions: list[Requirement], *, isolate: bool) -> dict[str, int]
     for decision in decisions:
         for name, amount in decision.resources.items():
             if decision.suffix:
-                granular.setdefault(name, []).append(min(amount, TOO_MUCH))
+                granular.setdefault(name, []).append(min(amount, UNSATISFIABLE_AMOUNT))
             else:
-                spread[name] = min(amount, TOO_MUCH)
+                spread[name] = min(amount, UNSATISFIABLE_AMOUNT)
     found: dict[str, int] = {}
     for name, amounts in granular.items():
         together = [max(amounts)] if isolate else amounts

@@ -13,7 +13,7 @@ from moorage.core.errors import Invalid
 MAX_STEPS = 800_000
 
 #: Members compared with one thing that a group asks, for one step: it is done in arrays.
-COMPARED = 64
+COMPARISONS_PER_STEP = 64
 
 
 class BudgetItem(Enum):
@@ -27,7 +27,7 @@ class BudgetItem(Enum):
     NAMING = "naming candidates: give a limit, or a smaller one"
 
 
-class Budget:
+class SearchBudget:
     """What is left for one request."""
 
     def __init__(self, steps: int) -> None:

@@ -19,7 +19,7 @@ from moorage.placement.forest.forest import Forest
 from moorage.placement.search import masks
 from moorage.placement.search.layout import layout_of
 from moorage.placement.search.request import CandidateRequest, RequestGroup
-from moorage.placement.search.requirements import TOO_MUCH
+from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT
 
 #: Trees looked at first, at least; each block is so many times the one before.
 FIRST_BLOCK = 256
@@ -27,7 +27,7 @@ GROWTH = 8
 
 
 #: Longest seed that is read; a longer one means no other sample.
-LONGEST_SEED = 128
+MAX_SEED_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Owners:
     rows: NDArray[np.int32]
 
 
-def only_ways(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
+def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
     """None where the request has granular groups, or where somewhere several providers have a class of it."""
     group = request.groups[0]
     if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
@@ -59,10 +59,10 @@ def only_ways(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | 
     columns = [forest.columns.get(name) for name in names]
     slots = tuple(None if column is None else column.slots for column in columns)
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
-    return forest.derived.get(("ways", names), (forest.trees, *slots, *shared), lambda: _ways(forest, names))
+    return forest.derived.get(("ways", names), (forest.trees, *slots, *shared), lambda: _find_trees(forest, names))
 
 
-def _ways(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | None:
+def _find_trees(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | None:
     found = [_owners(forest, name) for name in names]
     anchors: Slots | None = None
     for owners in found:
@@ -103,7 +103,7 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
     return _Owners(anchors, slots, np.searchsorted(column.slots, slots).astype(np.int32))
 
 
-def scan(
+def scan_trees(
     forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, sample: str | None = None
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
     """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
@@ -113,8 +113,8 @@ def scan(
     if not len(ways.anchors):
         return
     columns = [forest.columns[name] for name in group.resources]
-    amounts = [min(amount, TOO_MUCH) for amount in group.resources.values()]
-    chosen = _chosen(forest, request, ways, columns)
+    amounts = [min(amount, UNSATISFIABLE_AMOUNT) for amount in group.resources.values()]
+    chosen = _allowed_places(forest, request, ways, columns)
     count = len(ways.anchors) if chosen is None else len(chosen)
     if sample is not None and request.limit is not None and count:
         yield from _sampled(columns, amounts, ways, chosen, count, request.limit, sample)
@@ -139,8 +139,8 @@ def _sampled(
     limit: int,
     seed: str,
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
-    """As `scan` with a limit."""
-    order, start, size = stride(count, seed), 0, limit
+    """As `scan_trees` with a limit."""
+    order, start, size = stride_for(count, seed), 0, limit
     while start < count:
         block = order.between(start, start + size)
         places = block if chosen is None else chosen[block]
@@ -162,7 +162,7 @@ def _fits(
     return found[0]
 
 
-def _chosen(
+def _allowed_places(
     forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
     """Places of the ways that everything but the usage allows; None: all of them."""
@@ -178,16 +178,16 @@ def _chosen(
     )
     filters = (group.traits, group.aggregates, group.in_tree, request.root_required, request.root_forbidden)
     key = ("chosen", tuple(group.resources.items()), *filters)
-    return forest.derived.get(key, sources, lambda: _allowed(forest, request, ways, columns))
+    return forest.derived.get(key, sources, lambda: _compute_allowed_places(forest, request, ways, columns))
 
 
-def _allowed(
+def _compute_allowed_places(
     forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
     group = request.groups[0]
     found = root_filter(forest, request, ways.anchors) & _tree_filter(forest, group, ways)
     for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
-        units = masks.allowed(forest, name, column, min(amount, TOO_MUCH))
+        units = masks.allowed(forest, name, column, min(amount, UNSATISFIABLE_AMOUNT))
         if units is not None:
             found &= units[ways.rows[number]]
     if group.traits.forbidden:
@@ -237,9 +237,9 @@ class Stride:
         return ((self.start + order * self.step) % self.count).astype(np.intp)
 
 
-def stride(count: int, seed: str) -> Stride:
+def stride_for(count: int, seed: str) -> Stride:
     """`count`: 1 at least."""
-    digest = hashlib.blake2b(seed[:LONGEST_SEED].encode(errors="replace"), digest_size=16).digest()
+    digest = hashlib.blake2b(seed[:MAX_SEED_LENGTH].encode(errors="replace"), digest_size=16).digest()
     start, step = int.from_bytes(digest[:8]) % count, int.from_bytes(digest[8:]) % count
     while math.gcd(step, count) != 1:
         step += 1

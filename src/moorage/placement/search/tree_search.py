@@ -6,7 +6,7 @@ are in a handful of situations, so each is searched once and its ways are transl
 
 Two things keep the search from getting lost among equal devices:
 
-* `first_ways` tries only one of several equal, untouched members per pick.
+* `first_solutions` tries only one of several equal, untouched members per pick.
 * a state from which nothing was found is remembered up to the exchange of equal members, so that eight groups on
   seven equal devices fail at once and not after 8! tries.
 """
@@ -25,18 +25,18 @@ from moorage.placement.search.search_budget import BudgetItem, too_complex
 WORD = 62
 
 #: Ways with more numbers than this are not remembered, and at most so many situations are: 20 MiB at most.
-KEPT_NUMBERS = 20_000
-KEPT_SITUATIONS = 128
+MAX_REMEMBERED_NUMBERS = 20_000
+MAX_REMEMBERED_SITUATIONS = 128
 
 #: Members that need no more than a look, for one step.
-PASSED = 4
+SKIPS_PER_STEP = 4
 
 #: Numbers in all states together that are remembered as dead: some 30 MiB at most, while the search runs.
-DEAD_NUMBERS = 200_000
+MAX_DEAD_NUMBERS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
+class Solutions:
     ways: NDArray[np.int32]  #: a row per way: the member of each pick
     steps: int
 
@@ -45,31 +45,31 @@ def _words(bits: int) -> int:
     return -(-bits // WORD)
 
 
-def first_ways(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+def first_solutions(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
     """With a limit, at most that many ways that differ in more than which of several equal members they use.
 
     Without one, all ways. Raises `Invalid` beyond `max_steps`.
     """
-    if limit is None or limit * len(question.picks) > KEPT_NUMBERS:
-        return _first_ways(question, situation, limit, max_steps)
+    if limit is None or limit * len(question.picks) > MAX_REMEMBERED_NUMBERS:
+        return _first_solutions(question, situation, limit, max_steps)
     return _remembered_first_ways(question, situation, limit, max_steps)
 
 
-def other_ways(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solved:
-    """At most `limit` ways that `first_ways` with this limit does not have."""
-    if limit * len(question.picks) > KEPT_NUMBERS:
-        return _other_ways(question, situation, limit, max_steps)
+def other_solutions(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
+    """At most `limit` ways that `first_solutions` with this limit does not have."""
+    if limit * len(question.picks) > MAX_REMEMBERED_NUMBERS:
+        return _other_solutions(question, situation, limit, max_steps)
     return _remembered_other_ways(question, situation, limit, max_steps)
 
 
-def _first_ways(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solved:
+def _first_solutions(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
     search = _Search(question, situation, max_steps)
     found = list(search.run(equals_as_one=limit is not None, at_most=limit))
     return _solved(question, found, search.steps)
 
 
-def _other_ways(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solved:
-    first = {tuple(way) for way in first_ways(question, situation, limit, max_steps).ways.tolist()}
+def _other_solutions(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
+    first = {tuple(way) for way in first_solutions(question, situation, limit, max_steps).ways.tolist()}
     search = _Search(question, situation, max_steps)
     if not search.has_equals or not first:
         return _solved(question, [], 0)
@@ -82,14 +82,14 @@ def _other_ways(question: SearchKey, situation: bytes, limit: int, max_steps: in
     return _solved(question, found, search.steps)
 
 
-_remembered_first_ways = lru_cache(KEPT_SITUATIONS)(_first_ways)
-_remembered_other_ways = lru_cache(KEPT_SITUATIONS)(_other_ways)
+_remembered_first_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_first_solutions)
+_remembered_other_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_other_solutions)
 
 
-def _solved(question: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solved:
+def _solved(question: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solutions:
     ways = np.array(found, dtype=np.int32).reshape(len(found), len(question.picks))
     ways.flags.writeable = False
-    return Solved(ways, steps)
+    return Solutions(ways, steps)
 
 
 class _Search:
@@ -244,13 +244,13 @@ class _Search:
                     passed += 1
                     continue
                 tried.add(kind)
-            self._spend(1 + passed // PASSED + len(self._subtrees_at[depth]) // 4)
+            self._spend(1 + passed // SKIPS_PER_STEP + len(self._subtrees_at[depth]) // 4)
             passed = 0
             if self._take(pick, member):
                 if self._may_go_on(depth):
                     return True
                 self._give_back(depth)
-        self._spend(passed // PASSED)
+        self._spend(passed // SKIPS_PER_STEP)
         return False
 
     def _spend(self, steps: int) -> None:
@@ -308,7 +308,7 @@ class _Search:
 
     def _bury(self, depth: int) -> None:
         """Nothing was found from here."""
-        if depth and self._dead_numbers < DEAD_NUMBERS:
+        if depth and self._dead_numbers < MAX_DEAD_NUMBERS:
             self._dead[depth].add(self._key())
             self._dead_numbers += depth
 

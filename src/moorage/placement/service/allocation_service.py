@@ -6,7 +6,7 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageErro
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim, release
 from moorage.placement.rules.inventory_writes import NewInventories, reshape
-from moorage.placement.sync.allocation_cache import KeptHoldings
+from moorage.placement.sync.allocation_cache import AllocationCache
 from moorage.placement.sync.committer import Committer, WriteRequest
 from moorage.placement.sync.meters import PlacementMeters
 
@@ -22,7 +22,7 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, holdings: KeptHoldings, writer: Committer, meters: PlacementMeters) -> None:
+    def __init__(self, holdings: AllocationCache, writer: Committer, meters: PlacementMeters) -> None:
         self._holdings = holdings
         self._writer = writer
         self._outcomes = {

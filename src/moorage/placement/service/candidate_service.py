@@ -7,7 +7,7 @@ from moorage.placement.explain.explanation import Explanation, explain
 from moorage.placement.forest.forest import Forest
 from moorage.placement.search import candidates
 from moorage.placement.search.candidates import SearchResult
-from moorage.placement.search.provider_filters import ProviderFilter, listed
+from moorage.placement.search.provider_filters import ProviderFilter, matching_slots
 from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.search_budget import MAX_STEPS
 from moorage.placement.sync.meters import PlacementMeters
@@ -27,7 +27,7 @@ class CandidateService:
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:
-            found = candidates.find(forest, request, max_steps=self.max_steps, sample=sample)
+            found = candidates.find_candidates(forest, request, max_steps=self.max_steps, sample=sample)
         except Invalid:
             self._given_up.inc()
             raise
@@ -46,7 +46,7 @@ class CandidateService:
         if missing := sorted(traits - forest.names.traits.keys()):
             raise Invalid(f'Invalid trait(s) in "required" parameter: {_no_traits(missing)}')
         _check_names(forest, wanted.resources or {}, ())
-        return forest, listed(forest, wanted)
+        return forest, matching_slots(forest, wanted)
 
 
 def _check_names(forest: Forest, classes: Iterable[str], traits: Iterable[str]) -> None:

@@ -9,22 +9,22 @@ import orjson
 
 from moorage.core.errors import NotFound
 from moorage.placement.explain import cloud_summary
-from moorage.placement.explain.cloud_summary import Survey, TreeFilter, TreePage
+from moorage.placement.explain.cloud_summary import CloudSummary, TreeFilter, TreePage
 from moorage.placement.forest import change_documents
 from moorage.placement.service.history_service import ChangeHistoryService
-from moorage.placement.service.provider_service import kept
+from moorage.placement.service.provider_service import provider_view
 from moorage.placement.store.holding_store import AllocationReads, AllocationRow
 from moorage.placement.sync.snapshot import Snapshot
 
 #: Of one tree so many allocations are told.
-MOST_HELD = 2_000
+MAX_TREE_ALLOCATIONS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
     """`providers`: documents as the change log has them, the root first, parents before children.
 
-    `held`: None for a past time, of which only sums are known; at most `MOST_HELD`, and whether there are more.
+    `held`: None for a past time, of which only sums are known; at most `MAX_TREE_ALLOCATIONS`, and whether there are more.
     """
 
     at: datetime | None
@@ -33,17 +33,17 @@ class TreeState:
     is_cut: bool
 
 
-class SurveyService:
+class CloudSummaryService:
     def __init__(self, snapshot: Snapshot, holdings: AllocationReads, history: ChangeHistoryService) -> None:
         self._snapshot = snapshot
         self._holdings = holdings
         self._history = history
 
-    def survey(self, classes: Collection[str]) -> Survey:
-        return cloud_summary.survey(self._snapshot.current(), classes)
+    def survey(self, classes: Collection[str]) -> CloudSummary:
+        return cloud_summary.summarise_cloud(self._snapshot.current(), classes)
 
     def trees(self, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
-        return cloud_summary.trees(self._snapshot.current(), wanted, after, limit)
+        return cloud_summary.tree_page(self._snapshot.current(), wanted, after, limit)
 
     def tree(self, uuid: str) -> TreeState:
         """The tree that the provider is in. Raises `NotFound`."""
@@ -51,11 +51,14 @@ class SurveyService:
         slot = forest.slot_of_uuid.get(uuid)
         if slot is None:
             raise NotFound(f"No resource provider with uuid {uuid} found")
-        members = [kept(forest, forest.at(one)) for one in forest.tree(slot)]
-        entries = [change_documents.of_provider(one.provider, one.parent_uuid, one.root_uuid) for one in members]
-        held = self._holdings.of_tree(members[0].provider.id, MOST_HELD + 1)
+        members = [provider_view(forest, forest.at(one)) for one in forest.tree(slot)]
+        entries = [change_documents.provider_document(one.provider, one.parent_uuid, one.root_uuid) for one in members]
+        held = self._holdings.of_tree(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
         return TreeState(
-            None, [orjson.loads(one.document or "") for one in entries], held[:MOST_HELD], len(held) > MOST_HELD
+            None,
+            [orjson.loads(one.document or "") for one in entries],
+            held[:MAX_TREE_ALLOCATIONS],
+            len(held) > MAX_TREE_ALLOCATIONS,
         )
 
     def tree_at(self, uuid: str, at: datetime) -> TreeState:

@@ -21,7 +21,15 @@ from sqlalchemy import Engine
 
 from moorage.core.errors import Gone, Invalid, MoorageError
 from moorage.db.transactions import read
-from moorage.placement.forest.change_events import ChangePage, Cursor, Filter, alive, frames, retry, within
+from moorage.placement.forest.change_events import (
+    ChangePage,
+    Cursor,
+    Filter,
+    first_within,
+    sse_frames,
+    sse_heartbeat,
+    sse_retry,
+)
 from moorage.placement.store import change_log, change_store
 from moorage.placement.sync.meters import PlacementMeters
 
@@ -56,7 +64,7 @@ class EventService:
     def newest(self) -> Cursor:
         """Behind all that was committed before this call."""
         with read(self._engine) as connection:
-            return Cursor(change_log.last(connection))
+            return Cursor(change_log.last_number(connection))
 
     def oldest(self) -> Cursor:
         """In front of all that is kept."""
@@ -66,11 +74,11 @@ class EventService:
     def page(self, after: Cursor, wanted: Filter, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> ChangePage:
         """What comes behind `after`. Raises `Gone` where that is no longer kept, `Invalid` where it is yet to come."""
         with read(self._engine) as connection:
-            last = change_log.last(connection)
+            last = change_log.last_number(connection)
             if after.sequence > last:
                 raise Invalid(f"There is no change {after} yet; the last one is {last}")
             upto = min(last, after.sequence + WINDOW)
-            found = change_store.stretch(connection, after, upto, wanted, most + 1)
+            found = change_store.entries_between(connection, after, upto, wanted, most + 1)
             # Asked last: what had been taken away by then may have been missing before, what had not was there.
             first = change_store.read_retention(connection).first
         if after < Cursor(first - 1):
@@ -79,7 +87,7 @@ class EventService:
                 f"state and go on from there, or from since={first - 1}",
                 oldest=first,
             )
-        shown = within(found[:most], most_bytes)
+        shown = first_within(found[:most], most_bytes)
         reached = shown[-1].cursor if len(shown) < len(found) else Cursor(upto)
         return ChangePage(shown, reached, last, first)
 
@@ -91,10 +99,10 @@ class EventService:
         page = self.page(after, wanted, most_bytes=MOST_BYTES)
         if not page.is_last:
             self._at_once.inc()
-            return retry(AT_ONCE_MS) + frames(page)
+            return sse_retry(AT_ONCE_MS) + sse_frames(page)
         if self._tail.is_closed or not self._takes_place():
             self._later.inc()
-            return retry(LATER_MS) + frames(page)
+            return sse_retry(LATER_MS) + sse_frames(page)
         self._open.inc()
         return Watch(self._follow(page, wanted), self._give_place_back)
 
@@ -116,7 +124,7 @@ class EventService:
     def _follow(self, page: ChangePage, wanted: Filter) -> Iterator[bytes]:
         """`page` and what comes after it, as it comes."""
         ends = time.monotonic() + WATCH_S
-        chunk = retry(SOON_MS) + frames(page)
+        chunk = sse_retry(SOON_MS) + sse_frames(page)
         sent = 0
         while True:
             yield chunk
@@ -126,15 +134,15 @@ class EventService:
                 return
             try:
                 if not self._tail.goes_beyond(page.reached.sequence, min(left_s, HEARTBEAT_S)):
-                    chunk = alive(page.reached)
+                    chunk = sse_heartbeat(page.reached)
                     continue
                 page = self.page(page.reached, wanted, most_bytes=MOST_BYTES // 4)
             except MoorageError as error:  # the database; the client comes again and is told more
-                yield retry(LATER_MS) + f": {error.message}\n\n".encode()
+                yield sse_retry(LATER_MS) + f": {error.message}\n\n".encode()
                 return
-            chunk = frames(page)
+            chunk = sse_frames(page)
             if sent + len(chunk) > MOST_BYTES:
-                yield retry(AT_ONCE_MS)
+                yield sse_retry(AT_ONCE_MS)
                 return
 
 
@@ -202,7 +210,7 @@ class _Tail:
         try:
             self._closing.wait(after_s)
             with read(self._engine) as connection:
-                last = change_log.last(connection)
+                last = change_log.last_number(connection)
         finally:
             self._changed.acquire()
             self._somebody_asks = False

@@ -17,7 +17,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Gone, NotFound
 from moorage.db.transactions import read_one_state
 from moorage.placement.forest.change_documents import SubjectKind
-from moorage.placement.forest.change_events import OF_CONSUMER, OF_PROVIDER, ChangeEvent, Cursor, laid_over, written
+from moorage.placement.forest.change_events import OF_CONSUMER, OF_PROVIDER, ChangeEvent, Cursor, iso_utc, with_usages
 from moorage.placement.store import change_store
 from moorage.placement.store.change_store import TimeRange
 
@@ -54,11 +54,11 @@ class ChangeHistoryService:
 
     def _provider(self, connection: Connection, uuid: str, at: datetime) -> State:
         whole = self._last(connection, SubjectKind.PROVIDER, uuid, at)
-        usages = change_store.newest(connection, uuid, SubjectKind.USAGES, at)
+        usages = change_store.newest_entry(connection, uuid, SubjectKind.USAGES, at)
         document = _document(whole)
         if usages is None or usages.cursor < whole.cursor:
             return State(at, whole.at, whole.cursor, document)
-        return State(at, usages.at, usages.cursor, laid_over(document, _document(usages)))
+        return State(at, usages.at, usages.cursor, with_usages(document, _document(usages)))
 
     def consumer(self, uuid: str, at: datetime | None) -> State:
         """As `provider`; a consumer that holds nothing does not exist."""
@@ -80,7 +80,7 @@ class ChangeHistoryService:
         with read_one_state(self._engine) as connection:
             if period.since is not None:
                 self._kept(connection, period.since)
-            return change_store.of_subject(connection, uuid, kinds, period, after, limit)
+            return change_store.subject_entries(connection, uuid, kinds, period, after, limit)
 
     def _kept(self, connection: Connection, at: datetime | None) -> datetime:
         """`at`, or now. Raises `Gone` for a time before what is kept."""
@@ -88,15 +88,15 @@ class ChangeHistoryService:
         at = now if at is None else min(at, now)
         since = change_store.read_retention(connection).since
         if since is not None and at < since:
-            raise Gone(f"Nothing is kept of {written(at)}; history begins at {written(since)}", since=written(since))
+            raise Gone(f"Nothing is kept of {iso_utc(at)}; history begins at {iso_utc(since)}", since=iso_utc(since))
         return at
 
     def _last(self, connection: Connection, kind: SubjectKind, uuid: str, at: datetime) -> ChangeEvent:
-        found = change_store.newest(connection, uuid, kind, at)
+        found = change_store.newest_entry(connection, uuid, kind, at)
         if found is None:
-            raise NotFound(f"There was no {kind} {uuid} at {written(at)}")
+            raise NotFound(f"There was no {kind} {uuid} at {iso_utc(at)}")
         if found.document is None:
-            raise NotFound(f"There was no {kind} {uuid} at {written(at)}; it went away at {written(found.at)}")
+            raise NotFound(f"There was no {kind} {uuid} at {iso_utc(at)}; it went away at {iso_utc(found.at)}")
         return found
 
 

@@ -11,7 +11,7 @@ from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Name, NameTable
 from moorage.placement.store import name_store
 from moorage.placement.store.name_store import CLASSES, TRAITS
-from moorage.placement.sync.committer import Committer, Written
+from moorage.placement.sync.committer import Committer, TransactionResult
 from moorage.placement.sync.snapshot import Snapshot
 
 
@@ -41,30 +41,32 @@ class NameService:
     def rename_class(self, name: str, new_name: str) -> None:
         """Until 1.6. Whatever refers to the class follows."""
 
-        def work(connection: Connection) -> Written[None]:
-            found = name_store.find(connection, CLASSES, name, lock=True)
+        def work(connection: Connection) -> TransactionResult[None]:
+            found = name_store.find_name(connection, CLASSES, name, lock=True)
             if found is None:
                 raise NotFound(f"No such resource class {name}.")
             if found.standard:
                 raise Invalid(f"Cannot update standard resource class {name}")
-            if new_name != name and name_store.find(connection, CLASSES, new_name) is not None:
+            if new_name != name and name_store.find_name(connection, CLASSES, new_name) is not None:
                 raise Conflict(f"Resource class already exists: {new_name}")
-            name_store.rename(connection, CLASSES, found.id, new_name)
-            return Written(None, tuple(name_store.rename_entries(connection, found.id)))
+            name_store.rename_name(connection, CLASSES, found.id, new_name)
+            return TransactionResult(None, tuple(name_store.rename_entries(connection, found.id)))
 
         self._writer.run(work)
 
     def delete_class(self, name: str) -> None:
-        def work(connection: Connection) -> Written[None]:
-            found = name_store.find(connection, CLASSES, name, lock=True)
+        def work(connection: Connection) -> TransactionResult[None]:
+            found = name_store.find_name(connection, CLASSES, name, lock=True)
             if found is None:
                 raise NotFound(f"No such resource class {name}.")
             if found.standard:
                 raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
             if name_store.class_in_use(connection, found.id):
                 raise _class_in_use(name)
-            name_store.remove(connection, CLASSES, found.id)
-            return Written(None, (change_documents.NAMES,), partial(name_store.removed, table=CLASSES, name=found))
+            name_store.remove_name(connection, CLASSES, found.id)
+            return TransactionResult(
+                None, (change_documents.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
+            )
 
         self._writer.run(work)
 
@@ -91,16 +93,18 @@ class NameService:
         return self._ensure(TRAITS, name)
 
     def delete_trait(self, name: str) -> None:
-        def work(connection: Connection) -> Written[None]:
-            found = name_store.find(connection, TRAITS, name, lock=True)
+        def work(connection: Connection) -> TransactionResult[None]:
+            found = name_store.find_name(connection, TRAITS, name, lock=True)
             if found is None:
                 raise NotFound(f"No such trait(s): {name}.")
             if found.standard:
                 raise Invalid(f"Cannot delete standard trait {name}.")
             if name_store.trait_in_use(connection, found.id):
                 raise Conflict(f"The trait {name} is in use by a resource provider.")
-            name_store.remove(connection, TRAITS, found.id)
-            return Written(None, (change_documents.NAMES,), partial(name_store.removed, table=TRAITS, name=found))
+            name_store.remove_name(connection, TRAITS, found.id)
+            return TransactionResult(
+                None, (change_documents.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
+            )
 
         self._writer.run(work)
 
@@ -117,11 +121,13 @@ class NameService:
         if (found := self._of(table).get(name)) is not None:
             return found, False
 
-        def work(connection: Connection) -> Written[bool]:
-            if name_store.find(connection, table, name) is not None:
-                return Written(False, ())
+        def work(connection: Connection) -> TransactionResult[bool]:
+            if name_store.find_name(connection, table, name) is not None:
+                return TransactionResult(False, ())
             new = name_store.add_custom(connection, table, name, self._clock.now())
-            return Written(True, (change_documents.NAMES,), partial(name_store.added, table=table, name=new))
+            return TransactionResult(
+                True, (change_documents.NAMES,), partial(name_store.with_name, table=table, name=new)
+            )
 
         is_new = self._writer.run(work)
         return _found(self._of(table), name, f"{name} was deleted again"), is_new

@@ -30,7 +30,7 @@ class ProviderView:
     root_uuid: str
 
 
-def kept(forest: Forest, provider: Provider) -> ProviderView:
+def provider_view(forest: Forest, provider: Provider) -> ProviderView:
     if provider.root_id == provider.id:
         return ProviderView(provider, None, provider.uuid)
     parent = forest.by_id(provider.parent_id) if provider.parent_id is not None else None
@@ -51,7 +51,7 @@ class ProviderService:
 
     def show(self, uuid: str) -> ProviderView:
         forest = self._snapshot.current()
-        return kept(forest, self._found(forest, uuid))
+        return provider_view(forest, self._found(forest, uuid))
 
     def get(self, uuid: str) -> Provider:
         return self._found(self._snapshot.current(), uuid)
@@ -79,7 +79,7 @@ class ProviderService:
         new_uuid = uuid or self._ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
         return self._written(
-            WriteRequest(lambda draft: writes.create(draft, new_uuid, name, parent_uuid), about, names=(name,))
+            WriteRequest(lambda draft: writes.create_provider(draft, new_uuid, name, parent_uuid), about, names=(name,))
         )
 
     def update(
@@ -88,32 +88,34 @@ class ProviderService:
         """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
 
         def decide(draft: WriteSet) -> Provider:
-            return writes.update(draft, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move)
+            return writes.update_provider(draft, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move)
 
         about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
         return self._written(WriteRequest(decide, about, names=(name,)))
 
     def _written(self, order: WriteRequest[Provider]) -> ProviderView:
         provider = self._writer.submit(order)
-        return kept(self._snapshot.held(), provider)
+        return provider_view(self._snapshot.held(), provider)
 
     def delete(self, uuid: str) -> None:
-        self._writer.submit(WriteRequest(lambda draft: writes.delete(draft, uuid), (uuid,)))
+        self._writer.submit(WriteRequest(lambda draft: writes.delete_provider(draft, uuid), (uuid,)))
 
     # --- inventories --------------------------------------------------------------------------------------------
 
     def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
         """Replace them all. `generation` None: whatever it is now."""
-        return self._change(uuid, generation, lambda draft, it: inventory_writes.replace_all(draft, it, wanted))
+        return self._change(uuid, generation, lambda draft, it: inventory_writes.replace_inventories(draft, it, wanted))
 
     def add_inventory(self, uuid: str, name: str, inventory: Inventory) -> Provider:
-        return self._change(uuid, None, lambda draft, it: inventory_writes.add(draft, it, name, inventory))
+        return self._change(uuid, None, lambda draft, it: inventory_writes.add_inventory(draft, it, name, inventory))
 
     def update_inventory(self, uuid: str, generation: int, name: str, inventory: Inventory) -> Provider:
-        return self._change(uuid, generation, lambda draft, it: inventory_writes.update(draft, it, name, inventory))
+        return self._change(
+            uuid, generation, lambda draft, it: inventory_writes.update_inventory(draft, it, name, inventory)
+        )
 
     def delete_inventory(self, uuid: str, name: str) -> None:
-        self._change(uuid, None, lambda draft, it: inventory_writes.remove(draft, it, name))
+        self._change(uuid, None, lambda draft, it: inventory_writes.remove_inventory(draft, it, name))
 
     def _change(self, uuid: str, generation: int | None, change: Callable[[WriteSet, Provider], Provider]) -> Provider:
         def decide(draft: WriteSet) -> Provider:

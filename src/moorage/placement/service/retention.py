@@ -18,7 +18,7 @@ from moorage.core.clock import Clock
 from moorage.db.transactions import in_transaction
 from moorage.placement.forest.change_events import Cursor, superseded
 from moorage.placement.store import change_store
-from moorage.placement.store.change_store import Old, Retention
+from moorage.placement.store.change_store import OldEntry, Retention
 
 #: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
 BATCH = 500
@@ -54,7 +54,7 @@ class RetentionTask:
             return now
         # Of the number before the first one some entries may not have been gone through: it may hold very many.
         reached = max(self._reached, Cursor(retention.first - 2))
-        rows = change_store.oldest(connection, reached, BATCH)
+        rows = change_store.oldest_entries(connection, reached, BATCH)
         # In the order of the log, not of the clocks: those of two processes may differ.
         batch = list(takewhile(lambda row: row.at < now - self._history, rows))
         if batch:
@@ -63,12 +63,12 @@ class RetentionTask:
             return None
         return rows[len(batch)].at + self._history if len(batch) < len(rows) else now + self._history
 
-    def _take_away(self, connection: Connection, retention: Retention, batch: Sequence[Old]) -> None:
+    def _take_away(self, connection: Connection, retention: Retention, batch: Sequence[OldEntry]) -> None:
         upto = batch[-1].cursor
         subjects = {row.subject for row in batch if row.subject is not None}
-        old = superseded(change_store.about(connection, subjects, upto))
+        old = superseded(change_store.entry_headers(connection, subjects, upto))
         old += [row.cursor for row in batch if row.subject is None]
         since = max(row.at for row in batch)
         reaches = Retention(upto.sequence + 1, max(since, retention.since or since))
-        change_store.remove(connection, old, reaches)
+        change_store.delete_entries(connection, old, reaches)
         self._reached = upto

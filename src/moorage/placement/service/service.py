@@ -19,7 +19,7 @@ from moorage.db.transactions import in_transaction, read
 from moorage.placement.forest import change_documents
 from moorage.placement.service.allocation_service import AllocationService
 from moorage.placement.service.candidate_service import CandidateService
-from moorage.placement.service.cloud_summary_service import SurveyService
+from moorage.placement.service.cloud_summary_service import CloudSummaryService
 from moorage.placement.service.event_service import EventService
 from moorage.placement.service.history_service import ChangeHistoryService
 from moorage.placement.service.name_service import NameService
@@ -28,7 +28,7 @@ from moorage.placement.store import change_log, change_store, name_store
 from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.store.tables import change_retention, change_sequence
 from moorage.placement.store.writer_lease import WriterLease
-from moorage.placement.sync.allocation_cache import KeptHoldings
+from moorage.placement.sync.allocation_cache import AllocationCache
 from moorage.placement.sync.committer import Committer
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
@@ -66,11 +66,11 @@ class PlacementService:
         holdings = AllocationReads(asker)
         self.providers = ProviderService(snapshot, writer, ids)
         self.names = NameService(snapshot, writer, clock)
-        self.allocations = AllocationService(KeptHoldings(holdings, snapshot), writer, meters)
+        self.allocations = AllocationService(AllocationCache(holdings, snapshot), writer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = ChangeHistoryService(engine, clock)
-        self.survey = SurveyService(snapshot, holdings, self.history)
+        self.survey = CloudSummaryService(snapshot, holdings, self.history)
 
         self._snapshot = snapshot
         meters.show(self._gauges)
@@ -94,14 +94,14 @@ class PlacementService:
             (name_store.CLASSES, list(os_resource_classes.STANDARDS)),
             (name_store.TRAITS, sorted(os_traits.get_traits())),
         ):
-            known = {name.name for name in name_store.every(connection, table)}
+            known = {name.name for name in name_store.all_names(connection, table)}
             missing = [name for name in standard if name not in known]
-            name_store.add(connection, table, missing, now, standard=True)
+            name_store.add_names(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            log = change_log.Log(connection, now, self._lease)
+            log = change_log.ChangeLogWriter(connection, now, self._lease)
             log.add((change_documents.NAMES,))
-        return change_log.last(connection)
+        return change_log.last_number(connection)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
         """{name: (text, value)}; what only the database knows is left out while it does not answer."""
@@ -110,7 +110,7 @@ class PlacementService:
         }
         try:
             with read(self._engine) as connection:
-                last = change_log.last(connection)
+                last = change_log.last_number(connection)
                 kept = change_store.read_retention(connection)
             forest = self._snapshot.held()
         except MoorageError:

@@ -15,9 +15,9 @@ from moorage.placement.forest.change_documents import EVERYTHING_ID, NAMES_ID, C
 from moorage.placement.store.tables import change_retention as retention
 from moorage.placement.store.tables import change_sequence as counter
 from moorage.placement.store.tables import changes
-from moorage.placement.store.writer_lease import Row, WriterLease
+from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 
-#: Pseudo providers in what `since` answers.
+#: Pseudo providers in what `provider_ids_since` answers.
 NAMES = NAMES_ID
 EVERYTHING = EVERYTHING_ID
 
@@ -44,7 +44,7 @@ _SINCE = (
 )
 
 
-class Log:
+class ChangeLogWriter:
     """The entries of one transaction, which is alone from here on: to be made before anything is read or written.
 
     `writer_lease`: of the process that writes, if it is one that answers requests.
@@ -79,16 +79,16 @@ def _take_turn(connection: Connection, lease: WriterLease) -> int:
     """The number that was taken, when no other process can answer without asking any more."""
     number, holder, length_ms, version, visitor = connection.execute(_ROW).one()
     if lease.is_in_the_way(holder):
-        time.sleep(lease.left_s(Row(number, holder, length_ms / 1000, version, visitor)))
+        time.sleep(lease.left_s(LeaseRow(number, holder, length_ms / 1000, version, visitor)))
         connection.execute(_KNOCK, {"visitor": lease.process})
     return int(number)
 
 
-def last(connection: Connection) -> int:
+def last_number(connection: Connection) -> int:
     return int(connection.execute(LAST).scalar_one())
 
 
-def since(connection: Connection, sequence: int) -> frozenset[int]:
+def provider_ids_since(connection: Connection, sequence: int) -> frozenset[int]:
     """The ids that changed after `sequence`; just EVERYTHING when the log no longer reaches back that far."""
     if sequence + 1 < int(connection.execute(_FIRST).scalar_one()):
         return frozenset((EVERYTHING,))

@@ -37,7 +37,7 @@ def read_retention(connection: Connection) -> Retention:
     return Retention(*connection.execute(_RETENTION).one())
 
 
-def stretch(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[ChangeEvent]:
+def entries_between(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[ChangeEvent]:
     """Entries behind `after` up to the number `upto`, in order, at most `limit`."""
     statement = _STRETCH.limit(limit)
     if wanted.kinds:
@@ -77,19 +77,19 @@ class TimeRange:
     until: datetime | None = None
 
 
-def newest(connection: Connection, subject: str, kind: str, at: datetime) -> ChangeEvent | None:
+def newest_entry(connection: Connection, subject: str, kind: str, at: datetime) -> ChangeEvent | None:
     """The last entry of one kind about `subject` that was written by `at`."""
     before = _behind_all(connection, at)
     row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
     return None if row is None else _change(row)
 
 
-def of_subject(
+def subject_entries(
     connection: Connection, subject: str, kinds: Collection[str], period: TimeRange, after: Cursor, limit: int
 ) -> list[ChangeEvent]:
     """Entries about `subject` behind `after` that were written in `period`, in order, at most `limit`."""
     statement = _LISTED.limit(limit)
-    values: dict[str, object] = {"wanted": subject, "before": changes_log.last(connection) + 1}
+    values: dict[str, object] = {"wanted": subject, "before": changes_log.last_number(connection) + 1}
     if period.since is not None:
         statement = statement.where(changes.c.at >= period.since)
         after = max(after, Cursor(_behind_all(connection, period.since - 2 * CLOCKS_DIFFER) - 1))
@@ -105,7 +105,7 @@ def of_subject(
 def _behind_all(connection: Connection, moment: datetime) -> int:
     """A number behind all that was written by `moment`, and not far behind: found by halving the log."""
     moment += CLOCKS_DIFFER
-    low, high = read_retention(connection).first, changes_log.last(connection) + 1
+    low, high = read_retention(connection).first, changes_log.last_number(connection) + 1
     while low < high:
         middle = (low + high) // 2
         row = connection.execute(_NEXT, {"sequence": middle}).first()
@@ -154,26 +154,26 @@ def claim_retention(connection: Connection) -> Retention | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Old:
+class OldEntry:
     cursor: Cursor
     at: datetime
     subject: str | None
 
 
-def oldest(connection: Connection, after: Cursor, limit: int) -> list[Old]:
+def oldest_entries(connection: Connection, after: Cursor, limit: int) -> list[OldEntry]:
     """The entries behind `after`, in order, at most `limit`."""
     rows = connection.execute(_OLDEST, {"sequence": after.sequence, "position": after.position, "most": limit})
-    return [Old(Cursor(row.sequence, row.position), row.at, row.subject) for row in rows]
+    return [OldEntry(Cursor(row.sequence, row.position), row.at, row.subject) for row in rows]
 
 
-def about(connection: Connection, subjects: Collection[str], upto: Cursor) -> list[EntryHeader]:
+def entry_headers(connection: Connection, subjects: Collection[str], upto: Cursor) -> list[EntryHeader]:
     """All entries about `subjects` up to and including `upto`, by subject and in order."""
     values = {"subjects": sorted(subjects), "sequence": upto.sequence, "position": upto.position}
     rows = connection.execute(_ABOUT, values)
     return [EntryHeader(Cursor(row.sequence, row.position), row.kind, row.subject, bool(row.is_gone)) for row in rows]
 
 
-def remove(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
+def delete_entries(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
     """Take these away, and note how far back the log reaches from now on."""
     # A statement for what has the same number, or for what has the same position: many small transactions have few
     # positions, and a large one has one number. MariaDB would take a statement for each entry.

@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, Connection, Row, Table, bindparam, delete,
 from moorage.db.engine import inserted_id
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Consumer, Name, NameTable
-from moorage.placement.forest.persistent_map import Layers
+from moorage.placement.forest.persistent_map import PersistentMap
 from moorage.placement.store import provider_store
 from moorage.placement.store.provider_store import batches
 from moorage.placement.store.tables import (
@@ -29,33 +29,33 @@ TRAITS = traits
 _MANY = 500
 
 
-def every(connection: Connection, table: Table) -> list[Name]:
+def all_names(connection: Connection, table: Table) -> list[Name]:
     """By id."""
     return [_name(row) for row in connection.execute(select(table).order_by(table.c.id))]
 
 
-def known(connection: Connection) -> NameTable:
-    classes, of_traits = every(connection, CLASSES), every(connection, TRAITS)
+def name_table(connection: Connection) -> NameTable:
+    classes, of_traits = all_names(connection, CLASSES), all_names(connection, TRAITS)
     return NameTable(
-        Layers({one.name: one.id for one in classes}),
+        PersistentMap({one.name: one.id for one in classes}),
         {one.name: one.id for one in of_traits},
-        Layers({one.name: one for one in classes}),
+        PersistentMap({one.name: one for one in classes}),
         {one.name: one for one in of_traits},
     )
 
 
-def caught_up(connection: Connection, before: NameTable) -> NameTable:
-    """`known`, where `before` was it some time ago and nothing was renamed since: reads what is new or gone."""
+def refreshed_name_table(connection: Connection, before: NameTable) -> NameTable:
+    """`name_table`, where `before` was it some time ago and nothing was renamed since: reads what is new or gone."""
     names = _changed(before, CLASSES, *_since(connection, CLASSES, before.full_classes))
     return _changed(names, TRAITS, *_since(connection, TRAITS, before.full_traits))
 
 
-def added(names: NameTable, table: Table, name: Name) -> NameTable:
+def with_name(names: NameTable, table: Table, name: Name) -> NameTable:
     """With one that was not there."""
     return _changed(names, table, [name], set())
 
 
-def removed(names: NameTable, table: Table, name: Name) -> NameTable:
+def without_name(names: NameTable, table: Table, name: Name) -> NameTable:
     return _changed(names, table, [], {name.name})
 
 
@@ -83,7 +83,7 @@ def _since(connection: Connection, table: Table, before: Mapping[str, Name]) -> 
 
 
 def _gone(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
-    """Which of `ids`, ascending, are not there any more: by halves that have lost some, so that few rows are read."""
+    """Which of `ids_of_names`, ascending, are not there any more: by halves that have lost some, so that few rows are read."""
     found: set[int] = set()
     parts = [ids] if ids else []
     while parts:
@@ -96,13 +96,13 @@ def _gone(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
     return found
 
 
-def find(connection: Connection, table: Table, name: str, *, lock: bool = False) -> Name | None:
+def find_name(connection: Connection, table: Table, name: str, *, lock: bool = False) -> Name | None:
     statement = select(table).where(table.c.name == name)
     row = connection.execute(statement.with_for_update() if lock else statement).one_or_none()
     return None if row is None else _name(row)
 
 
-def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
+def ids_of_names(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
     """{name: id} of those that exist. They are kept from being deleted until this transaction ends."""
     found: dict[str, int] = {}
     wanted = sorted(names)
@@ -112,7 +112,7 @@ def ids(connection: Connection, table: Table, names: Collection[str]) -> dict[st
     return found
 
 
-def add(connection: Connection, table: Table, names: Sequence[str], now: datetime, *, standard: bool) -> None:
+def add_names(connection: Connection, table: Table, names: Sequence[str], now: datetime, *, standard: bool) -> None:
     rows: list[Mapping[str, Any]] = [{"name": name, "standard": standard, "created_at": now} for name in names]
     if rows:
         connection.execute(insert(table), rows)
@@ -123,11 +123,11 @@ def add_custom(connection: Connection, table: Table, name: str, now: datetime) -
     return Name(inserted_id(connection.execute(insert(table), values)), name, False, now)
 
 
-def rename(connection: Connection, table: Table, name_id: int, name: str) -> None:
+def rename_name(connection: Connection, table: Table, name_id: int, name: str) -> None:
     connection.execute(update(table).where(table.c.id == name_id).values(name=name))
 
 
-def remove(connection: Connection, table: Table, name_id: int) -> None:
+def remove_name(connection: Connection, table: Table, name_id: int) -> None:
     connection.execute(delete(table).where(table.c.id == name_id))
 
 
@@ -177,12 +177,12 @@ def rename_entries(connection: Connection, class_id: int) -> Iterator[change_doc
     yield change_documents.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_PROVIDER_UUIDS)}
     offered_by = connection.execute(_OFFERED_BY, {"wanted": class_id}).scalars().all()
-    for provider in provider_store.some_providers(connection, known(connection), offered_by):
-        yield change_documents.of_provider(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
+    for provider in provider_store.some_providers(connection, name_table(connection), offered_by):
+        yield change_documents.provider_document(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
     holders = [Consumer(*row) for row in connection.execute(_HELD_BY, {"wanted": class_id})]
     held = allocations_of(connection, [consumer.id for consumer in holders])
     for consumer in holders:
         holdings = held.get(consumer.id, {})
-        yield change_documents.of_consumer(
+        yield change_documents.consumer_document(
             consumer, {uuids[provider]: amounts for provider, amounts in holdings.items()}
         )

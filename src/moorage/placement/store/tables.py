@@ -144,7 +144,7 @@ allocations = Table(
 #: One row. Whoever writes takes the next number from it first, and keeps the row locked until the commit: so the
 #: order of numbers is the order of commits, and who has seen number n has seen everything before n.
 #: An auto-increment column would not do: it hands out 7 and 8, and 8 may become visible first.
-#: `lease_...` is `moorage.placement.store.writer_lease.Row`; kept here, for nobody can take a number past it.
+#: `lease_...` is `moorage.placement.store.writer_lease.LeaseRow`; kept here, for nobody can take a number past it.
 change_sequence = Table(
     "change_sequence",
     metadata,

@@ -110,7 +110,7 @@ _INSERT_ENTRIES_OF_NEW = Statement(
 
 #: Most of a group's rows have the same time.
 @lru_cache(maxsize=64)
-def moment(time: datetime | None) -> str | None:
+def sql_time(time: datetime | None) -> str | None:
     """As `moorage.db.types.UtcDateTime` keeps it in each database."""
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
@@ -137,7 +137,7 @@ def consumers_found(answer: Rows) -> dict[str, ConsumerAllocations]:
     return {uuid: ConsumerAllocations(consumer, holdings) for uuid, (consumer, holdings) in found.items()}
 
 
-def find_names(names: Iterable[str]) -> Command:
+def find_provider_names(names: Iterable[str]) -> Command:
     """Which of these are providers' names; the answer is rows of (name, provider id)."""
     return _FIND_NAMES, [{"name": name} for name in names]
 
@@ -146,22 +146,22 @@ def find_names(names: Iterable[str]) -> Command:
 
 
 def create_providers(draft: WriteSet) -> Command:
-    """Those that are new; the answer is rows of (uuid, id). Then `write`, in which a root gets itself as root."""
+    """Those that are new; the answer is rows of (uuid, id). Then `write_commands`, in which a root gets itself as root."""
     rows = [
         {
             **_place(provider),
             **_state(provider),
             "uuid": provider.uuid,
             "root_id": max(provider.root_id, 0),
-            "created_at": moment(draft.now),
+            "created_at": sql_time(draft.now),
         }
         for provider in draft.new_providers()
     ]
     return _CREATE_PROVIDERS, rows
 
 
-def prepare(draft: WriteSet, consumers: Collection[str]) -> None:
-    """Make what `write` needs of these consumers now; it takes that as long as their states are the same. Of the
+def prepare_rows(draft: WriteSet, consumers: Collection[str]) -> None:
+    """Make what `write_commands` needs of these consumers now; it takes that as long as their states are the same. Of the
     providers that they hold, too, where there are many: those of one change again with the next claim, perhaps.
     """
     for uuid in consumers:
@@ -173,9 +173,9 @@ def prepare(draft: WriteSet, consumers: Collection[str]) -> None:
                     _of_used(draft, new)
 
 
-def write(draft: WriteSet, sequence: int) -> list[Command]:
+def write_commands(draft: WriteSet, sequence: int) -> list[Command]:
     """All that follows the insertion of new providers. Their ids need not be known here."""
-    rows = _entry_rows(entries(draft), sequence, draft.now)
+    rows = _entry_rows(change_entries(draft), sequence, draft.now)
     new_ones = set(draft.created.values())
     of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
     of_known = [row for row in rows if row["provider_id"] not in new_ones] if of_new else rows
@@ -212,7 +212,7 @@ def _state(provider: Provider) -> Row:
     return {
         "generation": provider.generation,
         "revision": provider.revision,
-        "updated_at": moment(provider.updated_at),
+        "updated_at": sql_time(provider.updated_at),
     }
 
 
@@ -226,7 +226,7 @@ class _UsedRows(NamedTuple):
 def _of_used(draft: WriteSet, new: Provider) -> _UsedRows:
     state, made = draft.made.get(new.id, _NOTHING_MADE)
     if state is not new:
-        made = _UsedRows({"id": new.id, **_state(new)}, change_documents.of_usages(new))
+        made = _UsedRows({"id": new.id, **_state(new)}, change_documents.usages_document(new))
         draft.made[new.id] = new, made
     return cast(_UsedRows, made)
 
@@ -257,7 +257,7 @@ def _inventories(draft: WriteSet, pairs: _Pairs) -> Iterator[Command]:
         gone += [_of_class(old, classes[name]) for name in before.keys() - after.keys()]
         for name, inventory in after.items():
             fields = {column: getattr(inventory, column) for column in _INVENTORY if column != "updated_at"}
-            row = {**_of_class(new, classes[name]), **fields, "updated_at": moment(draft.now)}
+            row = {**_of_class(new, classes[name]), **fields, "updated_at": sql_time(draft.now)}
             (changed if name in before else new_ones).append(row)
     yield _DELETE_INVENTORIES, gone
     yield _UPDATE_INVENTORIES, changed
@@ -326,14 +326,14 @@ def _of_consumer(draft: WriteSet, uuid: str) -> _ConsumerRows:
     held = draft.consumers[uuid]
     state, made = draft.made.get(uuid, _NOTHING_MADE)
     if state is not held:
-        classes, now = draft.forest.names.classes, moment(draft.now)
+        classes, now = draft.forest.names.classes, sql_time(draft.now)
         allocations = [
             {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
             for provider_id, amounts in held.holdings.items()
             for name, amount in amounts.items()
         ]
         holdings = {draft.at(number).uuid: amounts for number, amounts in held.holdings.items()}
-        entry = change_documents.of_consumer(held.consumer, holdings)
+        entry = change_documents.consumer_document(held.consumer, holdings)
         made = _ConsumerRows({"uuid": uuid, **_owner(held.consumer)}, allocations, entry)
         draft.made[uuid] = held, made
     return cast(_ConsumerRows, made)
@@ -343,7 +343,7 @@ def _allocations(draft: WriteSet) -> Command:
     return _INSERT_ALLOCATIONS, [row for uuid in draft.consumers for row in _of_consumer(draft, uuid).allocations]
 
 
-def entries(draft: WriteSet) -> Iterator[ChangeDocument]:
+def change_entries(draft: WriteSet) -> Iterator[ChangeDocument]:
     """Of the log: providers by id, new ones last, then consumers by uuid."""
     for provider_id in sorted(draft.providers, key=lambda number: (number < 0, abs(number))):
         old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
@@ -351,9 +351,9 @@ def entries(draft: WriteSet) -> Iterator[ChangeDocument]:
             yield _of_used(draft, new).entry
         elif new is not None:
             parent = None if new.parent_id is None else draft.at(new.parent_id).uuid
-            yield change_documents.of_provider(new, parent, draft.at(new.root_id).uuid)
+            yield change_documents.provider_document(new, parent, draft.at(new.root_id).uuid)
         elif old is not None:
-            yield change_documents.of_deleted_provider(old)
+            yield change_documents.deleted_provider_document(old)
     for uuid in sorted(draft.consumers):
         held = draft.consumers[uuid]
         if held.holdings or uuid in draft.found:
@@ -374,7 +374,7 @@ def _is_in_place(old: Provider, new: Provider) -> bool:
 
 
 def _entry_rows(listed: Iterable[ChangeDocument], sequence: int, now: datetime) -> list[Row]:
-    at = moment(now)
+    at = sql_time(now)
     return [
         {
             "sequence": sequence,

@@ -29,7 +29,7 @@ SHARED_S = 10.0
 _NEVER = float("-inf")
 
 
-class Row(NamedTuple):
+class LeaseRow(NamedTuple):
     """What everybody sees. Whatever changes `holder` or `visitor`, and each renewal, moves `version`."""
 
     last: int  #: number of the last change
@@ -40,7 +40,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRow:
+class LeaseChange:
     """The row from now on, if its version still is `version`; that is one more then."""
 
     version: int
@@ -68,7 +68,7 @@ class WriterLease:
         #: Own transactions whose outcome is not in `_last` yet.
         self._writing = 0
         #: The row as it was seen last, and since when its version was seen.
-        self._seen: tuple[Row, float] | None = None
+        self._seen: tuple[LeaseRow, float] | None = None
         self._shared_until = _NEVER
         self._is_wanted = False
 
@@ -117,7 +117,7 @@ class WriterLease:
         """Whether it is another process'."""
         return holder is not None and not self._is_own(holder)
 
-    def left_s(self, row: Row) -> float:
+    def left_s(self, row: LeaseRow) -> float:
         """How long another process may still answer by the lease in `row`, which was read before this call."""
         if not self.is_in_the_way(row.holder):
             return 0.0
@@ -127,7 +127,7 @@ class WriterLease:
 
     # --- for who looks after it ---------------------------------------------------------------------------------
 
-    def wish(self) -> LeaseRow | None:
+    def wish(self) -> LeaseChange | None:
         """What is to be changed about the row; None: nothing, it is to be looked at."""
         seen = self._seen
         if seen is None:
@@ -136,13 +136,13 @@ class WriterLease:
         is_free = row.holder is None or self._is_own(row.holder) or self.left_s(row) == 0
         is_alone = row.visitor in (None, self.process) and self._clock() >= self._shared_until
         if is_free and is_alone and self._is_wanted:
-            return LeaseRow(row.version, self.name, self.length_s, self.process)
+            return LeaseChange(row.version, self.name, self.length_s, self.process)
         following = None if is_free else row.holder
         if (following, self.process) == (row.holder, row.visitor):
             return None
-        return LeaseRow(row.version, following, row.length_s, self.process)
+        return LeaseChange(row.version, following, row.length_s, self.process)
 
-    def answered(self, wish: LeaseRow | None, row: Row, sent: float, known: int) -> bool:
+    def answered(self, wish: LeaseChange | None, row: LeaseRow, sent: float, known: int) -> bool:
         """The row as it is after `wish`. Whether the lease is held now.
 
         `sent` and `known`: the clock and `known()` from before it was sent.
@@ -177,14 +177,14 @@ class WriterLease:
         with self._lock:
             self._begin_anew()
 
-    def leave(self) -> LeaseRow | None:
+    def leave(self) -> LeaseChange | None:
         """As `renounce`, for good; what is to be changed about the row, so that nobody waits for this process."""
         seen = self._seen
         self.renounce()
         if seen is None or seen[0].visitor != self.process:
             return None
         row, _ = seen
-        return LeaseRow(row.version, row.holder if self.is_in_the_way(row.holder) else None, row.length_s, None)
+        return LeaseChange(row.version, row.holder if self.is_in_the_way(row.holder) else None, row.length_s, None)
 
     def _begin_anew(self) -> None:
         self._incarnation += 1
@@ -192,7 +192,7 @@ class WriterLease:
         self._last = 0
         self._seen = None
 
-    def _see(self, row: Row) -> float:
+    def _see(self, row: LeaseRow) -> float:
         """Since when this is known to be so."""
         if self._seen is None or self._seen[0].version != row.version or self._seen[0].holder != row.holder:
             self._seen = row, self._clock()
@@ -227,22 +227,22 @@ _CHANGE = Statement(
 )
 
 
-def look() -> Command:
+def select_row() -> Command:
     return _ROW, None
 
 
-def change(wish: LeaseRow) -> Command:
+def change_row(wish: LeaseChange) -> Command:
     """Does nothing where the row has another version by now."""
     length_ms = round(wish.length_s * 1000)
     return _CHANGE, [{"holder": wish.holder, "length_ms": length_ms, "version": wish.version, "visitor": wish.visitor}]
 
 
-def row_of(answer: Rows) -> Row:
+def row_of(answer: Rows) -> LeaseRow:
     ((last, holder, length_ms, version, visitor),) = answer
-    return Row(last, holder, length_ms / 1000, version, visitor)
+    return LeaseRow(last, holder, length_ms / 1000, version, visitor)
 
 
-def exchange(batches: StatementPipeline, wish: LeaseRow | None) -> Row:
+def exchange_row(batches: StatementPipeline, wish: LeaseChange | None) -> LeaseRow:
     """Change the row, if there is something to change, and see what it is now: in one round trip."""
     with batches.transaction() as transaction:
-        return row_of(transaction.commit(*([change(wish)] if wish is not None else []), look())[-1])
+        return row_of(transaction.commit(*([change_row(wish)] if wish is not None else []), select_row())[-1])

@@ -21,16 +21,16 @@ from moorage.placement.sync.snapshot import Snapshot
 A = TypeVar("A")
 
 #: Allocations in all answers that are kept, and in the longest: some 15 MiB.
-MOST = 50_000
-LONGEST = 500
+MAX_ALLOCATIONS = 50_000
+MAX_ANSWER = 500
 
 
-class KeptHoldings:
+class AllocationCache:
     """As `AllocationReads`."""
 
     def __init__(self, holdings: AllocationReads, snapshot: Snapshot) -> None:
-        self._of_consumer = _Kept(snapshot, holdings.of_consumer, _providers_of_consumer)
-        self._of_provider = _Kept(snapshot, holdings.of_provider, _provider_itself)
+        self._of_consumer = _AnswerCache(snapshot, holdings.of_consumer, _providers_of_consumer)
+        self._of_provider = _AnswerCache(snapshot, holdings.of_provider, _provider_itself)
         self.of_project = holdings.of_project
 
     def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
@@ -59,7 +59,7 @@ class _Entry(Generic[A]):
         return forest.names is self.names and all(forest.by_id(one.id) is one for one in self.providers)
 
 
-class _Kept(Generic[A]):
+class _AnswerCache(Generic[A]):
     """Answers to one question, by uuid."""
 
     def __init__(
@@ -82,7 +82,7 @@ class _Kept(Generic[A]):
         answer = self._ask(uuid)
         uuids, size = self._about(uuid, answer)
         providers = tuple(found for one in uuids if (found := before.by_uuid(one)) is not None)
-        is_kept = 0 < size <= LONGEST and len(providers) == len(set(uuids))
+        is_kept = 0 < size <= MAX_ANSWER and len(providers) == len(set(uuids))
         self._put(uuid, _Entry(answer, providers, before.names, size) if is_kept else None)
         return answer
 
@@ -95,5 +95,5 @@ class _Kept(Generic[A]):
                 return
             self._entries[uuid] = entry
             self._size += entry.size
-            while self._size > MOST // 2:  # there are two of these
+            while self._size > MAX_ALLOCATIONS // 2:  # there are two of these
                 self._size -= self._entries.pop(next(iter(self._entries))).size

@@ -29,20 +29,20 @@ from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
 from moorage.placement.store import change_log, write_set_sql, writer_lease
-from moorage.placement.store.writer_lease import LeaseRow, WriterLease
-from moorage.placement.sync.group_commit import Grouping
+from moorage.placement.store.writer_lease import LeaseChange, WriterLease
+from moorage.placement.sync.group_commit import GroupCommit
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
 T = TypeVar("T")
 
 #: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
-ATTEMPTS = 8
+MAX_ATTEMPTS = 8
 #: An order about so many is decided while the group before is with the database. Smaller ones do better to gather until
 #: that is done: decided in 24 us each, they would be written in smaller groups for it.
-LEAST_EARLY = 8
+MIN_EARLY_SUBJECTS = 8
 #: After a guess that was wrong so many groups do without: other processes write as well.
-WARY = 50
+GROUPS_AFTER_MISS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class WriteRequest(Generic[T]):
     names: Collection[str] = ()  #: of providers, to be looked up
 
 
-class _IsThere(Exception):
+class _ConsumerExists(Exception):
     """A consumer that the order takes for new: it is to be decided again, with what that one holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written(Generic[T]):
+class TransactionResult(Generic[T]):
     """What a transaction of `Writer.run` did."""
 
     result: T
@@ -84,21 +84,21 @@ class Committer:
         self._wary = 0
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
-        self._queue: Grouping[WriteRequest[Any], Any] = Grouping(self._write, lambda order: order.about)
+        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda order: order.about)
 
     def submit(self, order: WriteRequest[T]) -> T:
         """Returns when it is committed; raises what `decide` raised."""
         try:
             result: T = self._queue.submit(order)
-        except _IsThere:
+        except _ConsumerExists:
             result = self._queue.submit(replace(order, consumers=(*order.consumers, *order.new_consumers)))
         return result
 
-    def run(self, work: Callable[[Connection], Written[T]]) -> T:
+    def run(self, work: Callable[[Connection], TransactionResult[T]]) -> T:
         """`search_budget` in a transaction of its own, for what is rarely written: classes and traits."""
 
-        def numbered(connection: Connection) -> tuple[int, Written[T]]:
-            log = change_log.Log(connection, self._clock.now(), self._lease)
+        def numbered(connection: Connection) -> tuple[int, TransactionResult[T]]:
+            log = change_log.ChangeLogWriter(connection, self._clock.now(), self._lease)
             written = work(connection)
             log.add(written.entries)
             return log.sequence, written
@@ -110,7 +110,7 @@ class Committer:
                 self._snapshot.wrote_names(number, written.on_names)
             return written.result
 
-    def _write(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _write(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
         self._meters.group_sizes.observe(len(orders))
         if early is None or not early.is_sent:
             self._turn.acquire()
@@ -120,9 +120,9 @@ class Committer:
         finally:
             self._turn.release()
 
-    def _repeated(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _repeated(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
         began = time.monotonic()
-        for _ in range(ATTEMPTS - 1):
+        for _ in range(MAX_ATTEMPTS - 1):
             try:
                 return self._attempt(orders, early)
             except RetryableConflict:
@@ -132,7 +132,7 @@ class Committer:
                 early = None
         return self._attempt(orders, early)
 
-    def _attempt(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> Sequence[Any]:
+    def _attempt(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
         unknown: tuple[int, Unavailable] | None = None
         guess = early if early is not None and early.is_sent else self._guessed(orders, early)
         if guess is not None:
@@ -142,7 +142,7 @@ class Committer:
                     self._meters.early_groups.inc()
                 return outcomes
             except (PreconditionFailed, IntegrityError):
-                self._wary = WARY
+                self._wary = GROUPS_AFTER_MISS
             except RetryableConflict:
                 raise
             except Unavailable as error:
@@ -151,7 +151,9 @@ class Committer:
 
     # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
 
-    def _guessed(self, orders: Sequence[WriteRequest[Any]], early: "_Guess | None") -> "_Guess | None":
+    def _guessed(
+        self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
+    ) -> "_OptimisticGroup | None":
         """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
         to be exact.
         """
@@ -169,14 +171,14 @@ class Committer:
             return None  # not even a connection: taking the number says so
         return guess
 
-    def _guess_on(self, forest: Forest, before: "_Guess | None" = None) -> "_Guess":
-        return _Guess(self._send_early, WriteSet(forest, self._clock.now()), before)
+    def _guess_on(self, forest: Forest, before: "_OptimisticGroup | None" = None) -> "_OptimisticGroup":
+        return _OptimisticGroup(self._send_early, WriteSet(forest, self._clock.now()), before)
 
-    def _has_come_about(self, guess: "_Guess") -> bool:
+    def _has_come_about(self, guess: "_OptimisticGroup") -> bool:
         """What it was decided on: the group before is written as it was guessed, and nothing else since."""
         return guess.may_be_right and self._snapshot.held().sequence == guess.draft.forest.sequence
 
-    def _send_early(self, guess: "_Guess") -> None:
+    def _send_early(self, guess: "_OptimisticGroup") -> None:
         """By whoever has the answer to the group before; if anything is in the way, whoever leads this group sees to it."""
         if not self._turn.acquire(blocking=False):
             return
@@ -186,7 +188,7 @@ class Committer:
         if not guess.is_sent:
             self._turn.release()
 
-    def _send(self, guess: "_Guess") -> None:
+    def _send(self, guess: "_OptimisticGroup") -> None:
         draft = guess.draft
         with ExitStack() as open_ones:
             transaction = open_ones.enter_context(self._batches.transaction())
@@ -195,11 +197,11 @@ class Committer:
                 self._next_after(draft.forest),
                 write_set_sql.find_consumers(guess.taken_for_new()),
                 write_set_sql.create_providers(draft),
-                *write_set_sql.write(draft, draft.forest.sequence + 1),
+                *write_set_sql.write_commands(draft, draft.forest.sequence + 1),
             )
             guess.sent, guess.before = (answers, open_ones.pop_all()), None
 
-    def _finished(self, guess: "_Guess") -> list[Any]:
+    def _finished(self, guess: "_OptimisticGroup") -> list[Any]:
         """The outcomes, when it is committed. Meanwhile the next group is decided; not where providers have no ids yet."""
         if guess.sent is None:
             raise RuntimeError("nothing was sent")
@@ -233,7 +235,10 @@ class Committer:
 
     def _commit(self, transaction: PipelinedTransaction, draft: WriteSet, outcomes: list[Any]) -> list[Any]:
         """Write what was decided."""
-        commands = write_set_sql.create_providers(draft), *write_set_sql.write(draft, draft.forest.sequence + 1)
+        commands = (
+            write_set_sql.create_providers(draft),
+            *write_set_sql.write_commands(draft, draft.forest.sequence + 1),
+        )
         with self._lease.writing():
             return self._remember(draft, outcomes, transaction.commit(*commands)[0])
 
@@ -252,7 +257,9 @@ class Committer:
         consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
         names = [name for order in orders for name in order.names]
         taken, found, owners = transaction.send(
-            (write_set_sql.TAKE, None), write_set_sql.find_consumers(consumers), write_set_sql.find_names(names)
+            (write_set_sql.TAKE, None),
+            write_set_sql.find_consumers(consumers),
+            write_set_sql.find_provider_names(names),
         )
         ((sequence, holder),) = taken
         if self._lease.is_in_the_way(holder):
@@ -263,9 +270,9 @@ class Committer:
     def _wait_for_the_lease(self, transaction: PipelinedTransaction) -> None:
         """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
         self._meters.lease_waits.inc()
-        row = writer_lease.row_of(transaction.send(writer_lease.look())[0])
+        row = writer_lease.row_of(transaction.send(writer_lease.select_row())[0])
         time.sleep(self._lease.left_s(row))
-        transaction.send(writer_lease.change(LeaseRow(row.version, None, row.length_s, self._lease.process)))
+        transaction.send(writer_lease.change_row(LeaseChange(row.version, None, row.length_s, self._lease.process)))
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
@@ -277,10 +284,12 @@ class Committer:
         return self._snapshot.catch_up(last if forest.sequence < last else None)
 
 
-class _Guess:
+class _OptimisticGroup:
     """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
 
-    def __init__(self, send: "Callable[[_Guess], None]", draft: WriteSet, before: "_Guess | None") -> None:
+    def __init__(
+        self, send: "Callable[[_OptimisticGroup], None]", draft: WriteSet, before: "_OptimisticGroup | None"
+    ) -> None:
         self.draft = draft
         #: The group that is with the database, on whose outcome this one rests.
         self.before = before
@@ -316,14 +325,14 @@ class _Guess:
         """`found`: those of `taken_for_new` that are there."""
         for index, uuids in self._refused.items():
             if any(uuid in found for uuid in uuids):
-                self.outcomes[index] = _IsThere()
+                self.outcomes[index] = _ConsumerExists()
 
     def take(self, order: WriteRequest[Any]) -> bool:
-        if self._is_spoilt or order.consumers or len(order.about) < LEAST_EARLY:
+        if self._is_spoilt or order.consumers or len(order.about) < MIN_EARLY_SUBJECTS:
             return False
         try:
             self.decide(order)
-            write_set_sql.prepare(self.draft, order.new_consumers)
+            write_set_sql.prepare_rows(self.draft, order.new_consumers)
         except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
             self._is_spoilt = True
         return not self._is_spoilt

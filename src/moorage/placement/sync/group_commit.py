@@ -4,7 +4,7 @@ Nobody waits for company. Who comes while nobody writes, leads: writes at once, 
 the leader is done it hands over to the first of those, who leads a group of all that wait (up to a bound). So groups
 grow with the load and one commit (one fsync) serves each.
 
-While a group is with the database, the next one can be made ready (`Early`): each of its requests by the thread that
+While a group is with the database, the next one can be made ready (`NextGroup`): each of its requests by the thread that
 brought it. It is begun before the answers to the one before are given out, so that the database has to do meanwhile.
 
 Every caller gets the outcome of its own request, after the commit that holds it.
@@ -23,14 +23,14 @@ T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
 
 #: Requests in one group at most, so that nobody waits for a very long transaction.
-MOST = 64
+MAX_GROUP = 64
 #: Who has not been taken into a group for so long is sent away: the database hangs.
-PATIENCE_S = 30.0
+MAX_WAIT_S = 30.0
 #: What is about more than this is not made ready early: the answers to the group before would wait for it.
-MOST_EARLY = 256
+MAX_EARLY_SUBJECTS = 256
 
 
-class Early(Protocol[T_contra]):
+class NextGroup(Protocol[T_contra]):
     """A group that is made ready while the one before it is written."""
 
     def take(self, item: T_contra) -> bool:
@@ -49,12 +49,12 @@ class _Waiter(Generic[T]):
         self.call.acquire()
         self.leads = False
         #: The group that it leads, if that was made ready early.
-        self.group: tuple[list[_Waiter[T]], Early[T]] | None = None
+        self.group: tuple[list[_Waiter[T]], NextGroup[T]] | None = None
         self.is_done = False
         self.outcome: Any = None  #: or its error
 
 
-class Grouping(Generic[T, R]):
+class GroupCommit(Generic[T, R]):
     """`write` writes a group and answers, for each item, its result or error; what it raises counts for the whole group.
     It is given what was made ready early, with the same items in the same order, or None.
 
@@ -71,7 +71,7 @@ class Grouping(Generic[T, R]):
         self._somebody_leads = False
         self._written: list[_Waiter[T]] = []
         #: The next group, if it is made ready early: it, who is in it, and what it and the one before are about.
-        self._early: Early[T] | None = None
+        self._early: NextGroup[T] | None = None
         self._ready: list[_Waiter[T]] = []
         self._early_about: set[str] = set()
 
@@ -92,7 +92,7 @@ class Grouping(Generic[T, R]):
         result: R = mine.outcome
         return result
 
-    def gather(self, early: Early[T]) -> None:
+    def gather(self, early: NextGroup[T]) -> None:
         """To be called while a group is written: whoever comes until that is done is made ready by `early`."""
         with self._lock:
             if self._early is not None:  # made ready in vain: something was written in between
@@ -104,10 +104,10 @@ class Grouping(Generic[T, R]):
 
     def _is_ready(self, waiter: _Waiter[T]) -> bool:
         """Whether it is in the next group now, made ready. Nobody passes those that wait."""
-        if self._early is None or len(self._ready) >= MOST:
+        if self._early is None or len(self._ready) >= MAX_GROUP:
             return False
         about = self._about(waiter.item)
-        if len(about) > MOST_EARLY or not self._early_about.isdisjoint(about):
+        if len(about) > MAX_EARLY_SUBJECTS or not self._early_about.isdisjoint(about):
             return False
         if not self._early.take(waiter.item):
             return False
@@ -117,7 +117,7 @@ class Grouping(Generic[T, R]):
 
     def _wait(self, mine: _Waiter[T]) -> None:
         blocking_hook.about_to_block()
-        if mine.call.acquire(timeout=PATIENCE_S):
+        if mine.call.acquire(timeout=MAX_WAIT_S):
             return
         with self._lock:
             if mine in self._ready:
@@ -127,7 +127,7 @@ class Grouping(Generic[T, R]):
                 raise Unavailable("the database does not finish what was asked before; repeat the request")
         mine.call.acquire()  # it is being written: only the outcome can tell whether it was
 
-    def _close(self) -> tuple[list[_Waiter[T]], Early[T] | None]:
+    def _close(self) -> tuple[list[_Waiter[T]], NextGroup[T] | None]:
         """What was made ready; from here on nothing is."""
         ready, early = self._ready, self._early
         self._ready, self._early, self._early_about = [], None, set()
@@ -166,7 +166,7 @@ class Grouping(Generic[T, R]):
         """In the order of arrival, up to the first that is about the same as one before it."""
         group: list[_Waiter[T]] = []
         about: set[str] = set()
-        while self._waiting and len(group) < MOST:
+        while self._waiting and len(group) < MAX_GROUP:
             names = self._about(self._waiting[0].item)
             if group and not about.isdisjoint(names):
                 break
@@ -174,7 +174,7 @@ class Grouping(Generic[T, R]):
             group.append(self._waiting.popleft())
         return group
 
-    def _outcomes(self, items: Sequence[T], early: Early[T] | None = None) -> Sequence[R | Exception]:
+    def _outcomes(self, items: Sequence[T], early: NextGroup[T] | None = None) -> Sequence[R | Exception]:
         try:
             return self._write(items, early)
         except Unavailable as error:  # the database, which would fail each of them too

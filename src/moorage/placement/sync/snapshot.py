@@ -95,7 +95,7 @@ class Snapshot:
             forest = self._current()
         except Unavailable:
             age_s = asked - self._exact_at
-            if self._forest is None or age_s > self._memory_s or not stale_reads.accepts(age_s):
+            if self._forest is None or age_s > self._memory_s or not stale_reads.accepts_stale_read(age_s):
                 raise
             self._meters.from_memory.inc()
             return self._forest
@@ -163,16 +163,18 @@ class Snapshot:
 
     def _changed(self, connection: Connection) -> Forest:
         # The number first: on a database without one state for all statements, reading too much does no harm.
-        last = change_log.last(connection)
+        last = change_log.last_number(connection)
         forest = self._forest
         if forest is None:
             return self._build(connection, last)
         if last < forest.sequence:  # set back: from a backup, or to a standby that had not heard of all
             return self._build(connection, last)
-        changed = change_log.since(connection, forest.sequence)
+        changed = change_log.provider_ids_since(connection, forest.sequence)
         if change_log.EVERYTHING in changed:
             return self._build(connection, last)
-        names = name_store.caught_up(connection, forest.names) if change_log.NAMES in changed else forest.names
+        names = (
+            name_store.refreshed_name_table(connection, forest.names) if change_log.NAMES in changed else forest.names
+        )
         ids = changed - {change_log.NAMES}
         states: dict[int, Provider | None] = dict.fromkeys(ids)
         states |= {provider.id: provider for provider in provider_store.some_providers(connection, names, ids)}
@@ -180,7 +182,7 @@ class Snapshot:
 
     def _build(self, connection: Connection, last: int) -> Forest:
         with self._meters.timed(self._meters.builds), _uncollected():
-            names = name_store.known(connection)
+            names = name_store.name_table(connection)
             return Forest.build(provider_store.all_providers(connection, names), names, last)
 
 

@@ -35,7 +35,7 @@ class StaleRead:
 _present: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
 
 
-def accepts(age_s: float) -> bool:
+def accepts_stale_read(age_s: float) -> bool:
     """Whether the present request takes something so old; it is noted then."""
     reading = _present.get()
     if reading is None:

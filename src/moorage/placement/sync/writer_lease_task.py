@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.statement_pipelines import StatementPipeline
 from moorage.placement.store import writer_lease
-from moorage.placement.store.writer_lease import LeaseRow, WriterLease
+from moorage.placement.store.writer_lease import LeaseChange, WriterLease
 
 #: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
 LOOK_S = 2.0
@@ -54,7 +54,7 @@ class WriterLeaseTask:
     def _step(self) -> None:
         for _ in range(TRIES):
             sent, known, wish = self._lease.now(), self._lease.known(), self._lease.wish()
-            row = writer_lease.exchange(self._batches, wish)
+            row = writer_lease.exchange_row(self._batches, wish)
             if self._lease.answered(wish, row, sent, known) or self._lease.wish() is None:
                 return
 
@@ -66,6 +66,6 @@ class WriterLeaseTask:
             thread.start()
             thread.join(LEAVE_TIMEOUT_S)
 
-    def _give_back(self, wish: LeaseRow) -> None:
+    def _give_back(self, wish: LeaseChange) -> None:
         with suppress(MoorageError):
-            writer_lease.exchange(self._batches, wish)
+            writer_lease.exchange_row(self._batches, wish)

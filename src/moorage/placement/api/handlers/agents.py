@@ -25,7 +25,7 @@ from moorage.wire.http import Response
 Handler = Callable[..., Response]
 
 
-def own_listing(request: PlacementApiRequest, host: str) -> None:
+def check_list(request: PlacementApiRequest, host: str) -> None:
     """Its root by name, or its tree."""
     match request.query.pairs:
         case [("name", name)] if name == host:
@@ -38,68 +38,68 @@ def own_listing(request: PlacementApiRequest, host: str) -> None:
     raise _refused(host, "it may list its root provider by name, and its tree")
 
 
-def own_new(request: PlacementApiRequest, host: str) -> None:
+def check_create(request: PlacementApiRequest, host: str) -> None:
     name, parent_uuid = request.json["name"], request.json.get("parent_provider_uuid")
     if parent_uuid is None:
         if name != host:
             raise _refused(host, f"its root provider is called {host}, not {name}")
         return
-    _own(request, host, parent_uuid)
+    _own_provider(request, host, parent_uuid)
     if not name.startswith(f"{host}_"):
         raise _refused(host, f"the names of its nested providers begin with {host}_, and {name} does not")
 
 
-def own(request: PlacementApiRequest, host: str, uuid: str) -> None:
+def check_read(request: PlacementApiRequest, host: str, uuid: str) -> None:
     """To be read: what others made in its tree too."""
-    _own(request, host, uuid)
+    _own_provider(request, host, uuid)
 
 
-def own_nested(request: PlacementApiRequest, host: str, uuid: str) -> None:
+def check_delete(request: PlacementApiRequest, host: str, uuid: str) -> None:
     """Its root goes when an operator retires the host."""
-    provider = _own(request, host, uuid)
+    provider = _own_provider(request, host, uuid)
     if provider.is_root:
         raise _refused(host, "only an operator deletes a root provider")
     if provider.name == reservation_provider(host):
         raise _refused(host, f"provider {provider.name} is the reservation service's")
 
 
-def own_inventories(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    provider = _own(request, host, uuid)
-    wanted = inventories.decode_all(request.json["inventories"])
+def check_inventories(request: PlacementApiRequest, host: str, uuid: str) -> None:
+    provider = _own_provider(request, host, uuid)
+    wanted = inventories.decode_inventories(request.json["inventories"])
     before, after = _reserved(provider.inventories), _reserved(wanted)
     if before != after and provider.generation == request.json["resource_provider_generation"]:
         raise _refused(host, f"inventories of reservations are not its to change: {_differing(before, after)}")
 
 
-def own_traits(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    provider = _own(request, host, uuid)
+def check_traits(request: PlacementApiRequest, host: str, uuid: str) -> None:
+    provider = _own_provider(request, host, uuid)
     changed = {name for name in provider.traits.symmetric_difference(request.json["traits"]) if _is_told_to_hosts(name)}
     if changed and provider.generation == request.json["resource_provider_generation"]:
         raise _refused(host, f"these traits are not its to change: {', '.join(sorted(changed))}")
 
 
-def new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
+def check_new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
     if _is_told_to_hosts(name):
         raise _refused(host, f"{name} is made by the reservation service")
 
 
 #: By the handler of a route: raises `Forbidden` for what is not the host's.
 CHECKS: Mapping[Handler, Callable[..., None]] = {
-    providers.index: own_listing,
-    providers.create: own_new,
-    providers.delete: own_nested,
-    inventories.index: own,
-    inventories.replace: own_inventories,
-    traits.of_provider: own,
-    traits.set_for_provider: own_traits,
-    allocations.provider_usages: own,
-    allocations.of_provider: own,
-    resource_classes.ensure: new_name,
-    traits.create: new_name,
+    providers.list_providers: check_list,
+    providers.create_provider: check_create,
+    providers.delete_provider: check_delete,
+    inventories.list_inventories: check_read,
+    inventories.replace_inventories: check_inventories,
+    traits.show_provider_traits: check_read,
+    traits.set_provider_traits: check_traits,
+    allocations.provider_usages: check_read,
+    allocations.show_provider_allocations: check_read,
+    resource_classes.ensure_class: check_new_name,
+    traits.create_trait: check_new_name,
 }
 
 
-def for_agents_too(handler: Handler) -> Handler:
+def with_agent_check(handler: Handler) -> Handler:
     """`handler`, for the agents of hosts as far as `CHECKS` lets them."""
     check = CHECKS.get(handler)
 
@@ -114,7 +114,7 @@ def for_agents_too(handler: Handler) -> Handler:
     return checked
 
 
-def _own(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
+def _own_provider(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
     """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` for one that is nobody's."""
     forest = request.service.providers.forest()
     provider = forest.by_uuid(_canonical(uuid))

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid, NotFound
-from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query, done
-from moorage.placement.api.handlers.inventories import decode_all
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, answer_without_body, checked_query
+from moorage.placement.api.handlers.inventories import decode_inventories
 from moorage.placement.api.schemas import allocation as schemas
 from moorage.placement.forest.model import Allocation
 from moorage.placement.rules.allocation_writes import AllocationWrite
@@ -37,7 +37,7 @@ ALL = "all"
 ANY_PROJECT = "placement:usages:any_project"
 
 
-def of_consumer(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+def show_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     consumer, allocations = request.service.allocations.of_consumer(consumer_uuid)
     by_provider: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
@@ -59,7 +59,7 @@ def of_consumer(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     return replace(response, headers=response.headers | {INCARNATION: str(consumer.id)})
 
 
-def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
+def show_provider_allocations(request: PlacementApiRequest, uuid: str) -> Response:
     generation, allocations = request.service.allocations.of_provider(uuid)
     by_consumer: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
@@ -76,24 +76,26 @@ def check_uuid(request: PlacementApiRequest, consumer_uuid: str) -> None:
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
 
 
-def put(request: PlacementApiRequest, consumer_uuid: str) -> Response:
-    request.service.allocations.claim([wish(request, canonical_uuid(consumer_uuid), request.json)], single=True)
-    return done(request)
-
-
-def post(request: PlacementApiRequest) -> Response:
+def replace_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     request.service.allocations.claim(
-        [wish(request, consumer, document) for consumer, document in request.json.items()]
+        [allocation_write(request, canonical_uuid(consumer_uuid), request.json)], single=True
     )
-    return done(request)
+    return answer_without_body(request)
 
 
-def delete(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+def replace_allocations(request: PlacementApiRequest) -> Response:
+    request.service.allocations.claim(
+        [allocation_write(request, consumer, document) for consumer, document in request.json.items()]
+    )
+    return answer_without_body(request)
+
+
+def delete_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     request.service.allocations.release(consumer_uuid)
-    return done(request)
+    return answer_without_body(request)
 
 
-def wish(request: PlacementApiRequest, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
+def allocation_write(request: PlacementApiRequest, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
     """One consumer's part of any of the five bodies."""
     given = document["allocations"]
     if isinstance(given, list):
@@ -133,13 +135,15 @@ def reshape(request: PlacementApiRequest) -> Response:
     inventories = {
         uuid: NewInventories(
             document["resource_provider_generation"],
-            decode_all(document["inventories"]),
+            decode_inventories(document["inventories"]),
         )
         for uuid, document in request.json["inventories"].items()
     }
-    wishes = [wish(request, consumer, document) for consumer, document in request.json["allocations"].items()]
+    wishes = [
+        allocation_write(request, consumer, document) for consumer, document in request.json["allocations"].items()
+    ]
     request.service.allocations.reshape(inventories, wishes)
-    return done(request)
+    return answer_without_body(request)
 
 
 def provider_usages(request: PlacementApiRequest, uuid: str) -> Response:

@@ -39,7 +39,7 @@ def json_only(handler: Handler[P]) -> Handler[P]:
     return checked
 
 
-def reads(handler: Handler[P]) -> Handler[P]:
+def may_read_stale(handler: Handler[P]) -> Handler[P]:
     """For all that only reads: it may be what was known last while the database does not answer, and says so."""
     checked = json_only(handler)
 
@@ -72,13 +72,13 @@ def answer(
     location: str | None = None,
 ) -> Response:
     """A JSON answer; from 1.15 on with the time it was last changed (now, where nobody knows)."""
-    headers = fresh(request, modified)
+    headers = freshness_headers(request, modified)
     if location is not None:
         headers["location"] = request.base_url + location
     return Response(status, body, headers)
 
 
-def fresh(request: PlacementApiRequest, modified: datetime | None = None) -> dict[str, str]:
+def freshness_headers(request: PlacementApiRequest, modified: datetime | None = None) -> dict[str, str]:
     if request.version < (1, 15):
         return {}
     moment = modified or request.service.clock.now()
@@ -90,12 +90,12 @@ def _http_date(moment: datetime) -> str:
     return format_datetime(moment, usegmt=True)
 
 
-def done(request: PlacementApiRequest, status: int = 204, *, location: str | None = None) -> Response:
+def answer_without_body(request: PlacementApiRequest, status: int = 204, *, location: str | None = None) -> Response:
     """No body, no content type."""
     return Response(status, None, {} if location is None else {"location": request.base_url + location})
 
 
-def path(request: PlacementApiRequest, below: str) -> str:
+def link_path(request: PlacementApiRequest, below: str) -> str:
     """For links: the path with the mount prefix, without scheme and host."""
     return urlsplit(request.base_url).path + below
 

@@ -16,7 +16,7 @@ from moorage.placement.forest.persistent_list import CHUNK_BITS
 from moorage.placement.search.candidates import SearchResult
 from moorage.placement.search.request import CandidateRequest
 from moorage.placement.search.requirements import Requirement
-from moorage.placement.service.provider_service import kept
+from moorage.placement.service.provider_service import provider_view
 from moorage.wire.body import encode_json
 from moorage.wire.microversion import Version
 
@@ -25,7 +25,7 @@ Bytes = NDArray[np.uint8]
 _IN_CHUNK = (1 << CHUNK_BITS) - 1
 
 
-def body(version: Version, forest: Forest, request: CandidateRequest, found: SearchResult) -> bytes:
+def candidates_body(version: Version, forest: Forest, request: CandidateRequest, found: SearchResult) -> bytes:
     """Joined once: copying a megabyte costs more than finding it."""
     requests = _requests(version, forest, found)
     summaries = _summaries(version, forest, request, found)
@@ -193,7 +193,7 @@ def summary(version: Version, forest: Forest, provider: Provider, classes: set[s
     if version >= (1, 17):
         encoded["traits"] = sorted(provider.traits, key=forest.names.traits.__getitem__)
     if version >= (1, 29):
-        shown = kept(forest, provider)
+        shown = provider_view(forest, provider)
         encoded["parent_provider_uuid"] = shown.parent_uuid
         encoded["root_provider_uuid"] = shown.root_uuid
     return encoded

@@ -5,10 +5,10 @@ from functools import lru_cache
 from urllib.parse import urlencode
 
 from moorage.placement.api.handlers.answers import VERSIONS, PlacementApiRequest, answer
-from moorage.placement.api.handlers.candidate_body import body
+from moorage.placement.api.handlers.candidate_body import candidates_body
 from moorage.placement.api.schemas import candidate as schemas
 from moorage.placement.explain.explanation import Explanation
-from moorage.placement.search.request import CandidateRequest, parse, to_pairs
+from moorage.placement.search.request import CandidateRequest, parse_request, to_query
 from moorage.wire.http import Response
 from moorage.wire.microversion import Version
 
@@ -17,16 +17,18 @@ from moorage.wire.microversion import Version
 SAMPLE = "x-moorage-sample"
 
 
-def index(request: PlacementApiRequest) -> Response:
+def list_candidates(request: PlacementApiRequest) -> Response:
     wanted = _request(request.query.pairs, request.version)
     forest, found = request.service.candidates.find(wanted, request.headers.get(SAMPLE) or None)
-    return answer(request, body(request.version, forest, wanted, found))
+    return answer(request, candidates_body(request.version, forest, wanted, found))
 
 
-def explain(request: PlacementApiRequest) -> Response:
+def explain_candidates(request: PlacementApiRequest) -> Response:
     """In whatever microversion is asked for; without one, in the newest."""
     version = request.version if "openstack-api-version" in request.headers else VERSIONS.maximum
-    return answer(request, encode(request.service.candidates.explain(_request(request.query.pairs, version))))
+    return answer(
+        request, encode_explanation(request.service.candidates.explain(_request(request.query.pairs, version)))
+    )
 
 
 #: Queries that are remembered, and the length of the longest: schedulers ask the same again and again.
@@ -45,13 +47,13 @@ def _parsed(pairs: tuple[tuple[str, str], ...], version: Version) -> CandidateRe
     schema = schemas.LIST.for_version(version)
     if schema is not None:
         schema.validate(dict(pairs), lambda error: f"Invalid query string parameters: {error}")
-    return parse(pairs, version)
+    return parse_request(pairs, version)
 
 
 _remembered = lru_cache(REMEMBERED)(_parsed)
 
 
-def encode(explanation: Explanation) -> dict[str, object]:
+def encode_explanation(explanation: Explanation) -> dict[str, object]:
     steps = [
         {
             "constraint": step.constraint,
@@ -72,6 +74,6 @@ def encode(explanation: Explanation) -> dict[str, object]:
         else {
             "provider": change.provider,
             "parts": change.parts,
-            "query": urlencode(to_pairs(change.request), safe=":,!"),
+            "query": urlencode(to_query(change.request), safe=":,!"),
         },
     }

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 
 from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query
-from moorage.placement.api.handlers.history import moment
+from moorage.placement.api.handlers.history import query_time
 from moorage.placement.api.schemas import event as schemas
 from moorage.placement.explain.cloud_summary import TreeFilter, TreeRow, Units
-from moorage.placement.forest.change_events import written
+from moorage.placement.forest.change_events import iso_utc
 from moorage.placement.service.cloud_summary_service import TreeState
 from moorage.placement.store.holding_store import AllocationRow
 from moorage.wire.http import Response
@@ -17,7 +17,7 @@ USUAL_LIMIT = "50"
 Document = dict[str, object]
 
 
-def show(request: PlacementApiRequest) -> Response:
+def show_cloud_summary(request: PlacementApiRequest) -> Response:
     classes = checked_query(request, schemas.SURVEY).get("resource_class", "")
     found = request.service.survey.survey(classes.split(",") if classes else ())
     body: Document = {
@@ -34,7 +34,7 @@ def show(request: PlacementApiRequest) -> Response:
     return answer(request, body)
 
 
-def index(request: PlacementApiRequest) -> Response:
+def list_trees(request: PlacementApiRequest) -> Response:
     values = checked_query(request, schemas.TREES)
     wanted = TreeFilter(
         values.get("search", ""), values.get("member_of"), values.get("resource_class"), values.get("required")
@@ -44,8 +44,8 @@ def index(request: PlacementApiRequest) -> Response:
     return answer(request, body)
 
 
-def tree(request: PlacementApiRequest, uuid: str) -> Response:
-    at = moment(checked_query(request, schemas.TREE), "at")
+def show_tree(request: PlacementApiRequest, uuid: str) -> Response:
+    at = query_time(checked_query(request, schemas.TREE), "at")
     survey = request.service.survey
     return answer(request, _tree(survey.tree(uuid) if at is None else survey.tree_at(uuid, at)))
 
@@ -68,7 +68,7 @@ def _row(row: TreeRow) -> Document:
 
 def _tree(state: TreeState) -> Document:
     return {
-        "at": None if state.at is None else written(state.at),
+        "at": None if state.at is None else iso_utc(state.at),
         "providers": state.providers,
         "holders": None if state.held is None else _holders(state.held),
         "is_cut": state.is_cut,

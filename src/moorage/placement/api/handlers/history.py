@@ -10,7 +10,7 @@ from moorage.core.errors import Invalid, NotAcceptable
 from moorage.placement.api.error_shape import quality
 from moorage.placement.api.handlers.answers import PlacementApiRequest, checked_query
 from moorage.placement.api.schemas import event as schemas
-from moorage.placement.forest.change_events import ChangeEvent, Cursor, Filter, listing, written
+from moorage.placement.forest.change_events import ChangeEvent, Cursor, Filter, iso_utc, page_json
 from moorage.placement.service.history_service import State
 from moorage.placement.store.change_store import TimeRange
 from moorage.wire.http import Response
@@ -41,7 +41,7 @@ def list_changes(request: PlacementApiRequest) -> Response:
     values = checked_query(request, schemas.CHANGES)
     events = request.service.events
     after = Cursor.parse(values["since"]) if "since" in values else events.oldest()
-    return Response(200, listing(events.page(after, _filter(values), int(values.get("limit", "100")))))
+    return Response(200, page_json(events.page(after, _filter(values), int(values.get("limit", "100")))))
 
 
 def _filter(values: dict[str, str]) -> Filter:
@@ -49,26 +49,28 @@ def _filter(values: dict[str, str]) -> Filter:
     return Filter(kinds, subjects)
 
 
-def provider(request: PlacementApiRequest, uuid: str) -> Response:
-    return _state(request.service.history.provider(uuid, moment(checked_query(request, schemas.STATE), "at")))
+def show_provider_history(request: PlacementApiRequest, uuid: str) -> Response:
+    return _state(request.service.history.provider(uuid, query_time(checked_query(request, schemas.STATE), "at")))
 
 
-def consumer(request: PlacementApiRequest, consumer_uuid: str) -> Response:
-    return _state(request.service.history.consumer(consumer_uuid, moment(checked_query(request, schemas.STATE), "at")))
+def show_consumer_history(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+    return _state(
+        request.service.history.consumer(consumer_uuid, query_time(checked_query(request, schemas.STATE), "at"))
+    )
 
 
-def provider_entries(request: PlacementApiRequest, uuid: str) -> Response:
+def list_provider_changes(request: PlacementApiRequest, uuid: str) -> Response:
     return _entries(request, uuid, request.service.history.provider_entries)
 
 
-def consumer_entries(request: PlacementApiRequest, consumer_uuid: str) -> Response:
+def list_consumer_changes(request: PlacementApiRequest, consumer_uuid: str) -> Response:
     return _entries(request, consumer_uuid, request.service.history.consumer_entries)
 
 
 def _state(state: State) -> Response:
     body = {
-        "at": written(state.at),
-        "changed_at": written(state.changed_at),
+        "at": iso_utc(state.at),
+        "changed_at": iso_utc(state.changed_at),
         "id": str(state.cursor),
         "state": state.document,
     }
@@ -79,13 +81,13 @@ def _entries(request: PlacementApiRequest, uuid: str, read: Callable[..., list[C
     values = checked_query(request, schemas.ENTRIES)
     most = int(values.get("limit", "100"))
     after = Cursor.parse(values["after"]) if "after" in values else Cursor(0)
-    found = read(uuid, TimeRange(moment(values, "since"), moment(values, "until")), after, most + 1)
+    found = read(uuid, TimeRange(query_time(values, "since"), query_time(values, "until")), after, most + 1)
     changes = ",".join(entry.json() for entry in found[:most])
     following = f'"{found[most - 1].cursor}"' if len(found) > most else "null"
     return Response(200, f'{{"changes":[{changes}],"next":{following}}}'.encode())
 
 
-def moment(values: dict[str, str], name: str) -> datetime | None:
+def query_time(values: dict[str, str], name: str) -> datetime | None:
     """Aware. Raises `Invalid`."""
     text = values.get(name)
     if text is None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.core.errors import Conflict, Invalid, MethodNotAllowed, NotFound
-from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, done, word_body_error
+from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, answer_without_body, word_body_error
 from moorage.placement.api.schemas import inventory as schemas
 from moorage.placement.api.schemas.common import NAME
 from moorage.placement.forest.model import Inventory, Provider
@@ -15,20 +15,20 @@ from moorage.wire.http import Response
 _FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
 
-def index(request: PlacementApiRequest, uuid: str) -> Response:
+def list_inventories(request: PlacementApiRequest, uuid: str) -> Response:
     return _many(request, _provider(request, uuid))
 
 
-def show(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+def show_inventory(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
     provider = _provider(request, uuid)
     if resource_class not in provider.inventories:
         raise NotFound(f"No inventory of class {resource_class} for {uuid}")
     return _one(request, provider, resource_class)
 
 
-def create(request: PlacementApiRequest, uuid: str) -> Response:
+def create_inventory(request: PlacementApiRequest, uuid: str) -> Response:
     name = request.json["resource_class"]
-    inventory = decode(request.json)
+    inventory = decode_inventory(request.json)
     request.service.providers.check_exists(uuid)
     _check(request, uuid, {name: inventory}, "create")
     provider = request.service.providers.add_inventory(uuid, name, inventory)
@@ -37,16 +37,16 @@ def create(request: PlacementApiRequest, uuid: str) -> Response:
     return response
 
 
-def replace(request: PlacementApiRequest, uuid: str) -> Response:
-    wanted = decode_all(request.json["inventories"])
+def replace_inventories(request: PlacementApiRequest, uuid: str) -> Response:
+    wanted = decode_inventories(request.json["inventories"])
     generation = request.json["resource_provider_generation"]
     request.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
     _check(request, uuid, wanted, "update")
     return _many(request, request.service.providers.set_inventories(uuid, generation, wanted))
 
 
-def update(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
-    inventory = decode(request.json)
+def update_inventory(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+    inventory = decode_inventory(request.json)
     generation = request.json["resource_provider_generation"]
     request.service.providers.check_generation(uuid, generation, "resource provider generation conflict")
     _check(request, uuid, {resource_class: inventory}, "update")
@@ -54,43 +54,43 @@ def update(request: PlacementApiRequest, uuid: str, resource_class: str) -> Resp
     return _one(request, provider, resource_class)
 
 
-def delete(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
+def delete_inventory(request: PlacementApiRequest, uuid: str, resource_class: str) -> Response:
     request.service.providers.delete_inventory(uuid, resource_class)
-    return done(request)
+    return answer_without_body(request)
 
 
-def clear(request: PlacementApiRequest, uuid: str) -> Response:
+def delete_inventories(request: PlacementApiRequest, uuid: str) -> Response:
     try:
         request.service.providers.set_inventories(uuid, None, {})
     except Conflict as error:
         if error.error_code != IN_USE:
             raise
         raise Conflict(error.message.removeprefix("update conflict: "), code=IN_USE) from error
-    return done(request)
+    return answer_without_body(request)
 
 
-def clear_unknown(request: PlacementApiRequest, uuid: str) -> Response:
+def refuse_delete_inventories(request: PlacementApiRequest, uuid: str) -> Response:
     """Before 1.5."""
     raise MethodNotAllowed("The method DELETE is not allowed for this resource.", allowed="GET, POST, PUT")
 
 
-def decode_all(records: Mapping[str, Any]) -> dict[str, Inventory]:
+def decode_inventories(records: Mapping[str, Any]) -> dict[str, Inventory]:
     """Of PUT inventories and of the reshaper, by class. The peer's schema lets anything pass under a name that cannot
     be a class; who sent it is told about the class if the rest is sound.
     """
     for name, record in records.items():
         if re.search(NAME, name) is None:
             schemas.RECORD.validate(record, word_body_error)
-    return {name: decode(record) for name, record in records.items()}
+    return {name: decode_inventory(record) for name, record in records.items()}
 
 
-def decode(record: Mapping[str, Any]) -> Inventory:
+def decode_inventory(record: Mapping[str, Any]) -> Inventory:
     given = {name: record[name] for name in _FIELDS if name in record}
     ratio = float(given.pop("allocation_ratio", 1.0))
     return Inventory(**{name: int(value) for name, value in given.items()}, allocation_ratio=ratio)
 
 
-def encode(inventory: Inventory) -> dict[str, object]:
+def encode_inventory(inventory: Inventory) -> dict[str, object]:
     return {name: getattr(inventory, name) for name in _FIELDS}
 
 
@@ -104,7 +104,7 @@ def _provider(request: PlacementApiRequest, uuid: str) -> Provider:
 def _many(request: PlacementApiRequest, provider: Provider) -> Response:
     body = {
         "resource_provider_generation": provider.generation,
-        "inventories": {name: encode(inventory) for name, inventory in provider.inventories.items()},
+        "inventories": {name: encode_inventory(inventory) for name, inventory in provider.inventories.items()},
     }
     response = answer(request, body, provider.inventories_updated_at)
     if not provider.inventories:
@@ -113,7 +113,7 @@ def _many(request: PlacementApiRequest, provider: Provider) -> Response:
 
 
 def _one(request: PlacementApiRequest, provider: Provider, name: str, *, status: int = 200) -> Response:
-    body = encode(provider.inventories[name])
+    body = encode_inventory(provider.inventories[name])
     if provider.generation:
         body["resource_provider_generation"] = provider.generation
     return answer(request, body, provider.inventories_updated_at, status=status)

@@ -10,14 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 
-from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query, done, path
+from moorage.placement.api.handlers.answers import (
+    PlacementApiRequest,
+    answer,
+    answer_without_body,
+    checked_query,
+    link_path,
+)
 from moorage.placement.api.schemas import provider as schemas
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import CHUNK_BITS, CHUNK_MASK, Memo
 from moorage.placement.search.provider_filters import ProviderFilter
 from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, parse_member_of, parse_resources, parse_traits
-from moorage.placement.service.provider_service import ProviderView, kept
+from moorage.placement.service.provider_service import ProviderView, provider_view
 from moorage.wire.body import encode_json
 from moorage.wire.http import Response
 
@@ -64,7 +70,7 @@ def _compiled_shape(prefix: str, minor: int) -> ProviderShape:
     return ProviderShape((*parts, ending), shows_tree=minor >= _LAST_SHAPE_CHANGE)
 
 
-def index(request: PlacementApiRequest) -> Response:
+def list_providers(request: PlacementApiRequest) -> Response:
     values = checked_query(request, schemas.LIST)
     every = request.query.every
     wanted = ProviderFilter(
@@ -80,7 +86,7 @@ def index(request: PlacementApiRequest) -> Response:
     return answer(request, _list(texts), modified)
 
 
-def create(request: PlacementApiRequest) -> Response:
+def create_provider(request: PlacementApiRequest) -> Response:
     document = request.json
     uuid = document.get("uuid")
     made = request.service.providers.create(
@@ -89,14 +95,14 @@ def create(request: PlacementApiRequest) -> Response:
     location = f"/resource_providers/{made.provider.uuid}"
     if request.version >= (1, 20):
         return answer(request, _shape(request).text(made).encode(), made.provider.updated_at, location=location)
-    return done(request, 201, location=location)
+    return answer_without_body(request, 201, location=location)
 
 
-def show(request: PlacementApiRequest, uuid: str) -> Response:
+def show_provider(request: PlacementApiRequest, uuid: str) -> Response:
     return _answer(request, request.service.providers.show(uuid))
 
 
-def update(request: PlacementApiRequest, uuid: str) -> Response:
+def update_provider(request: PlacementApiRequest, uuid: str) -> Response:
     updated = request.service.providers.update(
         uuid,
         request.json["name"],
@@ -107,13 +113,13 @@ def update(request: PlacementApiRequest, uuid: str) -> Response:
     return _answer(request, updated)
 
 
-def exists(request: PlacementApiRequest, uuid: str, **_: str) -> None:
+def check_provider_exists(request: PlacementApiRequest, uuid: str, **_: str) -> None:
     request.service.providers.check_exists(uuid)
 
 
-def delete(request: PlacementApiRequest, uuid: str) -> Response:
+def delete_provider(request: PlacementApiRequest, uuid: str) -> Response:
     request.service.providers.delete(uuid)
-    return done(request)
+    return answer_without_body(request)
 
 
 def _answer(request: PlacementApiRequest, shown: ProviderView) -> Response:
@@ -121,7 +127,7 @@ def _answer(request: PlacementApiRequest, shown: ProviderView) -> Response:
 
 
 def _shape(request: PlacementApiRequest) -> ProviderShape:
-    return provider_shape(path(request, ""), request.version.minor)
+    return provider_shape(link_path(request, ""), request.version.minor)
 
 
 def _list(texts: list[bytes]) -> bytes:
@@ -137,7 +143,7 @@ def _some(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tup
     wanted, chunks = _shape(request), forest.providers
     providers = [provider for provider in chunks.some(found) if provider is not None]
     if len(found) < _FEW:
-        texts = [wanted.text(kept(forest, provider)).encode() for provider in providers]
+        texts = [wanted.text(provider_view(forest, provider)).encode() for provider in providers]
     else:
         by_chunk = {number: _texts(wanted, forest, number) for number in {slot >> CHUNK_BITS for slot in found}}
         texts = [by_chunk[slot >> CHUNK_BITS][slot & CHUNK_MASK] for slot in found]
@@ -165,7 +171,9 @@ def _texts(wanted: ProviderShape, forest: Forest, number: int) -> list[bytes]:
     shape_then, texts = memo.get(_LISTED, (None, []))
     if shape_then != wanted:
         chunk = forest.providers.chunks[number]
-        texts = [b"" if provider is None else wanted.text(kept(forest, provider)).encode() for provider in chunk]
+        texts = [
+            b"" if provider is None else wanted.text(provider_view(forest, provider)).encode() for provider in chunk
+        ]
         memo[_LISTED] = wanted, texts
     return texts
 

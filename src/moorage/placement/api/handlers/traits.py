@@ -4,7 +4,13 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from moorage.core.errors import Invalid, NotFound
-from moorage.placement.api.handlers.answers import PlacementApiRequest, answer, checked_query, done, fresh
+from moorage.placement.api.handlers.answers import (
+    PlacementApiRequest,
+    answer,
+    answer_without_body,
+    checked_query,
+    freshness_headers,
+)
 from moorage.placement.api.schemas import names as schemas
 from moorage.placement.forest.model import Name
 from moorage.wire.http import Response
@@ -15,7 +21,7 @@ _BAD_NAME = (
 )
 
 
-def index(request: PlacementApiRequest) -> Response:
+def list_traits(request: PlacementApiRequest) -> Response:
     values = checked_query(request, schemas.LIST_TRAITS)
     prefix, among = _name_filter(values["name"]) if "name" in values else (None, None)
     associated = None
@@ -39,24 +45,24 @@ def _name_filter(text: str) -> tuple[str | None, list[str] | None]:
     return (value, None) if operator == "startswith" else (None, None)
 
 
-def show(request: PlacementApiRequest, name: str) -> Response:
-    return Response(204, None, fresh(request, request.service.names.trait(name).created_at))
+def show_trait(request: PlacementApiRequest, name: str) -> Response:
+    return Response(204, None, freshness_headers(request, request.service.names.trait(name).created_at))
 
 
-def create(request: PlacementApiRequest, name: str) -> Response:
+def create_trait(request: PlacementApiRequest, name: str) -> Response:
     schemas.CUSTOM_TRAIT.validate(name, lambda _: _BAD_NAME)
     trait, is_new = request.service.names.ensure_trait(name)
-    response = done(request, 201 if is_new else 204, location=f"/traits/{name}")
-    response.headers |= fresh(request, trait.created_at)
+    response = answer_without_body(request, 201 if is_new else 204, location=f"/traits/{name}")
+    response.headers |= freshness_headers(request, trait.created_at)
     return response
 
 
-def delete(request: PlacementApiRequest, name: str) -> Response:
+def delete_trait(request: PlacementApiRequest, name: str) -> Response:
     request.service.names.delete_trait(name)
-    return done(request)
+    return answer_without_body(request)
 
 
-def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
+def show_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     forest = request.service.providers.forest()
     provider = forest.by_uuid(uuid)
     if provider is None:
@@ -66,16 +72,16 @@ def of_provider(request: PlacementApiRequest, uuid: str) -> Response:
     return _of_provider(request, provider.generation, found)
 
 
-def set_for_provider(request: PlacementApiRequest, uuid: str) -> Response:
+def set_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     provider, found = request.service.providers.set_traits(
         uuid, request.json["resource_provider_generation"], request.json["traits"]
     )
     return _of_provider(request, provider.generation, found)
 
 
-def clear_for_provider(request: PlacementApiRequest, uuid: str) -> Response:
+def clear_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     request.service.providers.set_traits(uuid, None, ())
-    return done(request)
+    return answer_without_body(request)
 
 
 def _of_provider(request: PlacementApiRequest, generation: int, found: list[Name]) -> Response:
