@@ -61,7 +61,7 @@ def violations(url: str) -> dict[str, int]:
     engine.dispose()
     differ = sum(
         {name: amount for name, amount in provider.used.items() if amount} != used.get(provider.id, {})
-        for provider in forest.all()
+        for provider in forest.all_providers()
     )
     counts["providers whose use in memory is not the sum of their allocations"] = differ
     return {wrong: count for wrong, count in counts.items() if count}

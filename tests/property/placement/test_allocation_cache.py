@@ -47,7 +47,7 @@ def write(rng, service):
             service.allocations.release(consumer)
         case 4:
             inventories = {"VCPU": Inventory(total=9), "DISK_GB": Inventory(total=rng.randrange(1, 9))}
-            generation = service.providers.get(provider).generation
+            generation = service.providers.provider(provider).generation
             service.allocations.reshape({provider: NewInventories(generation, inventories)}, [])
         case _:
             held = {one: {"VCPU": rng.randrange(1, 4)} for one in rng.sample(PROVIDERS, rng.randrange(3))}
@@ -60,11 +60,11 @@ def write(rng, service):
 def told(holdings):
     def of_provider(uuid):
         try:
-            return holdings.of_provider(uuid)
+            return holdings.provider_allocations(uuid)
         except MoorageError:
             return None
 
-    return [*map(of_provider, PROVIDERS), *map(holdings.of_consumer, CONSUMERS)]
+    return [*map(of_provider, PROVIDERS), *map(holdings.consumer_allocations, CONSUMERS)]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -31,7 +31,7 @@ def case(seed):
 def grown(forest):
     """{root: all of its tree}"""
     found = {}
-    for provider in forest.all():
+    for provider in forest.all_providers():
         found.setdefault(provider.root_id, []).append(provider)
     return found
 
@@ -42,13 +42,15 @@ def test_a_survey_is_the_sum_of_what_there_is(case):
     forest, *_ = case
     found = summarise_cloud(forest, CLASSES)
     assert (found.trees, found.providers) == (len(grown(forest)), len(forest))
-    assert sorted(found.units, key=lambda units: units.name) == summed_units(forest.all())
+    assert sorted(found.units, key=lambda units: units.name) == summed_units(forest.all_providers())
     for part in found.aggregates:
         near = [tree for tree in grown(forest).values() if any(part.uuid in provider.aggregates for provider in tree)]
         units = {one.name: one for one in summed_units(provider for tree in near for provider in tree)}
         told = tuple(units[name] for name in CLASSES if name in units)
         assert part == AggregatePart(part.uuid, len(near), told)
-    assert {part.uuid for part in found.aggregates} == {uuid for one in forest.all() for uuid in one.aggregates}
+    assert {part.uuid for part in found.aggregates} == {
+        uuid for one in forest.all_providers() for uuid in one.aggregates
+    }
 
 
 def passes(tree, wanted):

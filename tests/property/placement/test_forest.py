@@ -108,7 +108,7 @@ def picture(forest):
         return forest.at(int(slot)).uuid
 
     return {
-        "providers": {provider.uuid: provider for provider in forest.all()},
+        "providers": {provider.uuid: provider for provider in forest.all_providers()},
         "ids": {number: uuid(slot) for number, slot in forest.slot_of_id.items()},
         "names": {name: uuid(slot) for name, slot in forest.slot_of_name.items()},
         "uuids": {name: uuid(slot) for name, slot in forest.slot_of_uuid.items()},

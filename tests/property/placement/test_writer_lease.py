@@ -56,15 +56,21 @@ class World:
         self.processes = [Process(self, number) for number in range(3)]
         self.answers = 0
 
-    def change(self, wish):
-        if wish is not None and wish.version == self.row.version:
-            self.row = LeaseRow(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
+    def change(self, wanted_change):
+        if wanted_change is not None and wanted_change.version == self.row.version:
+            self.row = LeaseRow(
+                self.row.last,
+                wanted_change.holder,
+                wanted_change.length_s,
+                wanted_change.version + 1,
+                wanted_change.visitor,
+            )
 
     # --- the task -----------------------------------------------------------------------------------------------
 
     def ask(self, process):
         lease = process.lease
-        process.asked = (lease.now(), lease.known(), lease.wish(), None)
+        process.asked = (lease.now(), lease.known(), lease.wanted_change(), None)
 
     def carry_out(self, process):
         if process.asked and process.asked[3] is None and self.locked_by is None:
@@ -73,9 +79,9 @@ class World:
 
     def hear(self, process):
         if process.asked and process.asked[3] is not None:
-            sent, known, wish, row = process.asked
+            sent, known, wanted_change, row = process.asked
             process.asked = None
-            process.lease.answered(wish, row, sent, known)
+            process.lease.answered(wanted_change, row, sent, known)
 
     # --- a write that takes its number first --------------------------------------------------------------------
 

@@ -123,11 +123,11 @@ def test_a_guess_that_is_wrong_is_decided_again(engine, clock, service):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     service.allocations.release(CONSUMER)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    service.allocations._writer._wary = 0
+    service.allocations._committer._wary = 0
     with pytest.raises(ConcurrentUpdate, match="expected 1 but got None"):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    assert service.providers.get(uuid) == other.providers.get(uuid)
-    assert service.providers.get(uuid).used == {"VCPU": 1}
+    assert service.providers.provider(uuid) == other.providers.provider(uuid)
+    assert service.providers.provider(uuid).used == {"VCPU": 1}
 
 
 def gathered(writer, acts):
@@ -161,7 +161,7 @@ def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
     others = [f"00000000-0000-4000-8000-{number:012}" for number in range(2, 5)]
     outcomes = gathered(
-        service.allocations._writer,
+        service.allocations._committer,
         {
             "first": lambda: service.providers.set_aggregates(uuid, None, [AGGREGATE]),
             "fits": lambda: service.allocations.claim([wish(others[0], {uuid: {"VCPU": 1}})]),
@@ -172,8 +172,8 @@ def test_who_is_refused_in_a_guess_beside_others_is_told_the_right_reason(engine
     assert outcomes["fits"] is None
     assert "expected 1 but got None" in outcomes["is there"].message
     assert "exceed the capacity" in outcomes["is new"].message
-    assert service.providers.get(uuid).used == {"VCPU": 4}
-    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+    assert service.providers.provider(uuid).used == {"VCPU": 4}
+    assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
 @on_servers  # nothing is sent anywhere on SQLite
@@ -182,7 +182,7 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(servi
     """The connection dies with everything sent: the number tells whether that was carried out."""
     uuid = service.providers.create("host", None, None).provider.uuid
     service.providers.set_inventories(uuid, 0, {"VCPU": Inventory(2)})
-    link = service.allocations._writer._batches._link
+    link = service.allocations._committer._batches._link
     start = type(link).start
 
     def dying(self, sent, *, begin, commit):
@@ -198,8 +198,8 @@ def test_a_write_of_which_nobody_heard_happens_once_or_is_not_acknowledged(servi
             service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     else:
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    assert service.providers.get(uuid).used == {"VCPU": 1}
-    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+    assert service.providers.provider(uuid).used == {"VCPU": 1}
+    assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
 class Meanwhile:
@@ -210,7 +210,7 @@ class Meanwhile:
     def __init__(self, service, monkeypatch, *, before=lambda: None, behind=lambda _link, _finish: None):
         monkeypatch.setattr(committer, "MIN_EARLY_SUBJECTS", 1)
         self.service = service
-        self.writer = service.allocations._writer
+        self.writer = service.allocations._committer
         self.outcomes = {}
         first, is_sent, is_decided = self.writer._batches._link, threading.Event(), threading.Event()
         start = type(first).start
@@ -260,7 +260,7 @@ class Meanwhile:
 
 
 def groups_early(service):
-    return service.allocations._writer._meters.early_groups.collect()[0].samples[0].value
+    return service.allocations._committer._meters.early_groups.collect()[0].samples[0].value
 
 
 def two_vcpus(service):
@@ -277,14 +277,14 @@ def test_who_comes_while_a_group_is_written_is_decided_behind_it(service, costs,
     assert costs.of(lambda: outcomes.update(meanwhile.claim(uuid))) == (2, 10), "no wait for a number"
     assert groups_early(service) == 1
     assert outcomes == {"first": None, "second": None}
-    assert service.providers.get(uuid).used == {"VCPU": 2}
+    assert service.providers.provider(uuid).used == {"VCPU": 2}
     assert service.providers.forest().sequence == before + 2
 
 
 def test_only_what_takes_long_to_decide_is_decided_behind_a_group(service):
     """Single claims gather until the group before is written: so more of them share a transaction."""
     service.providers.create("host", None, None)
-    behind = service.allocations._writer._guess_on(service.providers.forest())
+    behind = service.allocations._committer._guess_on(service.providers.forest())
     assert not behind.take(WriteRequest(lambda _draft: None, ["one"]))
     assert behind.take(
         WriteRequest(lambda _draft: None, [f"consumer {number}" for number in range(MIN_EARLY_SUBJECTS)])
@@ -301,7 +301,7 @@ def test_what_was_decided_behind_a_group_falls_with_it(engine, clock, service, m
 
     assert Meanwhile(service, monkeypatch, before=taken).claim(uuid) == {"first": None, "second": Conflict}
     assert groups_early(service) == 0
-    assert service.providers.get(uuid).used == other.providers.get(uuid).used == {"VCPU": 2}
+    assert service.providers.provider(uuid).used == other.providers.provider(uuid).used == {"VCPU": 2}
 
 
 @on_servers  # nothing is guessed on SQLite
@@ -322,13 +322,13 @@ def test_what_was_decided_behind_a_group_of_which_nobody_heard_is_decided_again(
     def send_and_wait(link, sent, *, begin, commit):
         return start(link, sent, begin=begin, commit=commit)()
 
-    link_class = type(service.allocations._writer._batches._link)
+    link_class = type(service.allocations._committer._batches._link)
     start = link_class.start
     monkeypatch.setattr(link_class, "start", hold_back)
     outcomes = Meanwhile(service, monkeypatch, behind=die).claim(uuid)
     assert outcomes == {"first": Unavailable if is_carried_out else None, "second": None}
-    assert service.providers.get(uuid).used == {"VCPU": 2}
-    assert service.allocations.of_consumer(CONSUMER)[0].generation == 1
+    assert service.providers.provider(uuid).used == {"VCPU": 2}
+    assert service.allocations.consumer_allocations(CONSUMER)[0].generation == 1
 
 
 @on_every_database
@@ -358,13 +358,13 @@ def test_large_orders_of_many_clients_are_exact_while_another_process_writes_too
     assert outcomes == {"claimed": 15, "refused": 15}
     fresh = PlacementService(engine, clock, SeededIds(3))
     for one in (service, other, fresh):
-        assert one.providers.get(uuid).used == {"VCPU": 150}
-    assert service.providers.get(uuid) == fresh.providers.get(uuid)
+        assert one.providers.provider(uuid).used == {"VCPU": 150}
+    assert service.providers.provider(uuid) == fresh.providers.provider(uuid)
 
 
 def test_a_number_that_is_the_expected_one_does_not_make_a_guess_right(service):
     """The group before may have been refused in part, and written with the same number."""
-    writer, forest = service.allocations._writer, service.providers.forest()
+    writer, forest = service.allocations._committer, service.providers.forest()
     before = writer._guess_on(forest)
     behind = writer._guess_on(forest, before)
     assert not writer._has_come_about(behind)
@@ -405,7 +405,7 @@ def test_writes_of_providers_share_a_commit_with_claims(service):
     }
     # while the first is being written, the others gather
     first = {"first": lambda: service.providers.set_aggregates(uuids[4], None, [AGGREGATE])}
-    gathered_outcomes = gathered(service.allocations._writer, {**first, **acts})
+    gathered_outcomes = gathered(service.allocations._committer, {**first, **acts})
     outcomes = {
         name: type(one).__name__ if isinstance(one, MoorageError) else one for name, one in gathered_outcomes.items()
     }
@@ -448,7 +448,7 @@ def test_two_processes_that_change_one_provider_take_turns(engine, clock, servic
     for thread in threads:
         thread.join()
     assert outcomes == {"done": 40}
-    mine, theirs = service.providers.get(uuid), other.providers.get(uuid)
+    mine, theirs = service.providers.provider(uuid), other.providers.provider(uuid)
     assert mine == theirs
     assert (mine.used, mine.generation) == ({"VCPU": 40}, 41)
 

@@ -72,7 +72,7 @@ def test_a_sound_database_is_taken_without_a_finding(source, target):
     assert {table: (count.source, count.taken) for table, count in receipt.counts.items()} == {
         table: (len(its), len(its)) for table, its in SOUND.items()
     }
-    (root, child) = forest(target).all()
+    (root, child) = forest(target).all_providers()
     assert (root.uuid, root.generation, root.parent_id, root.root_id) == ("p1", 5, None, root.id)
     assert (child.uuid, child.generation, child.parent_id, child.root_id) == ("p2", 6, root.id, root.id)
     assert (root.used, root.inventories["VCPU"].capacity, root.aggregates) == ({"VCPU": 2}, 14, {"g1"})
@@ -97,9 +97,9 @@ def test_times_are_kept_and_the_last_change_is_the_creation_where_there_was_none
 
 def test_whoever_runs_already_reads_everything_anew(source, target):
     running = PlacementService(target, VirtualClock(NOW), SeededIds(1)).providers
-    assert list(running.forest().all()) == []
+    assert list(running.forest().all_providers()) == []
     take(source, target)
-    assert [provider.name for provider in running.forest().all()] == ["root", "child"]
+    assert [provider.name for provider in running.forest().all_providers()] == ["root", "child"]
 
 
 def test_the_log_of_changes_tells_each_provider_and_consumer(source, target):
@@ -229,7 +229,7 @@ def test_roots_that_disagree_with_parents_follow_the_parents(source, target):
     source.update("resource_providers", 2, root_provider_id=2)
     _, findings = take(source, target)
     assert [one.text for one in findings] == ["root of child is root (p1), not p2"]
-    root, child = forest(target).all()
+    root, child = forest(target).all_providers()
     assert child.root_id == root.id
 
 
@@ -242,7 +242,7 @@ def test_a_child_may_be_older_than_its_parent(source, target):
     source.update("resource_providers", 1, parent_provider_id=3)
     _, findings = take(source, target)
     assert findings == []
-    assert [provider.name for provider in forest(target).all()] == ["new root", "root", "child"]
+    assert [provider.name for provider in forest(target).all_providers()] == ["new root", "root", "child"]
 
 
 def test_loops_and_lost_parents_are_cut(source, target):
@@ -255,7 +255,7 @@ def test_loops_and_lost_parents_are_cut(source, target):
         ImportFindingKind.LOST_PARENT,
         ImportFindingKind.NO_GENERATION,
     ]
-    assert {one.name: one.is_root for one in forest(target).all()} == {
+    assert {one.name: one.is_root for one in forest(target).all_providers()} == {
         "root": True, "child": False, "orphan": True
     }  # fmt: skip
 
@@ -266,7 +266,7 @@ def test_a_provider_without_a_usable_name_is_named_by_its_uuid(source, target):
                                           "root_provider_id": number, "parent_provider_id": None})  # fmt: skip
     _, findings = take(source, target)
     assert kinds(findings) == [ImportFindingKind.RENAMED] * 3
-    assert [one.name for one in forest(target).all()] == ["root", "p3", "p4", "p5", "child"]
+    assert [one.name for one in forest(target).all_providers()] == ["root", "p3", "p4", "p5", "child"]
 
 
 def test_texts_too_long_are_left_out_with_what_hangs_on_them(source, target):
@@ -320,8 +320,8 @@ def test_names_of_another_release_are_kept(source, target):
     ("revisions", "said"),
     [
         (("422ece571366",), "of an older Placement; run `placement-manage db sync`"),
-        (("ffffffffffff",), "does not know .*use a newer Moorage"),
-        ((), "no database of OpenStack Placement"),
+        (("ffffffffffff",), "does not support .*use a newer Moorage"),
+        ((), "not a database of OpenStack Placement"),
     ],
 )
 def test_another_schema_is_refused_with_what_to_do(source, revisions, said):
@@ -332,7 +332,7 @@ def test_another_schema_is_refused_with_what_to_do(source, revisions, said):
 
 def test_our_own_database_is_not_the_peers(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="no database of OpenStack Placement"), placement_db.reading(url, NOW):
+    with pytest.raises(StartError, match="not a database of OpenStack Placement"), placement_db.reading(url, NOW):
         pass
 
 

@@ -50,9 +50,9 @@ def hosts(own):
 def waits(engine, monkeypatch):
     """How the database was asked: "question", or the words of a statement in a transaction."""
     asked = []
-    ask = SingleReads.ask
+    ask = SingleReads.run_select
     monkeypatch.setattr(
-        SingleReads, "ask", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
+        SingleReads, "run_select", lambda self, sql, parameters: asked.append("question") or ask(self, sql, parameters)
     )
     event.listen(engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
     return asked
@@ -63,11 +63,11 @@ def claim(service, consumer, allocations, generation=None):
 
 
 def states(service):
-    return list(service.providers.forest().all())
+    return list(service.providers.forest().all_providers())
 
 
 def fresh(engine, clock):
-    return list(PlacementService(engine, clock, SeededIds(9)).providers.forest().all())
+    return list(PlacementService(engine, clock, SeededIds(9)).providers.forest().all_providers())
 
 
 @on_every_database
@@ -83,7 +83,7 @@ def test_claims_and_releases_of_others_are_one_question_more(engine, clock, own,
     seen = states(other)
     assert waits == ["question", "question"]
     assert seen == fresh(engine, clock)
-    assert other.providers.get(one).used == {"VCPU": 1, "DISK_GB": 4}
+    assert other.providers.provider(one).used == {"VCPU": 1, "DISK_GB": 4}
     waits.clear()
     assert states(other) == seen
     assert waits == ["question"]

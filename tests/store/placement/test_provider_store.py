@@ -101,40 +101,40 @@ def test_a_failed_write_moves_nothing(engine, service):
     with pytest.raises(Invalid, match="No such trait"):
         service.providers.set_traits(uuid, before[0], ["CUSTOM_UNKNOWN"])
     assert counters(engine, uuid) == before
-    assert service.allocations.of_consumer(CONSUMER) == (None, [])
+    assert service.allocations.consumer_allocations(CONSUMER) == (None, [])
 
 
 @on_every_database
 def test_another_process_sees_each_write_at_its_next_read(service, other):
-    assert list(other.providers.forest().all()) == []
+    assert list(other.providers.forest().all_providers()) == []
     uuid = host(service, VCPU=4).uuid
-    assert other.providers.get(uuid).inventories == {"VCPU": Inventory(total=4)}
+    assert other.providers.provider(uuid).inventories == {"VCPU": Inventory(total=4)}
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}})])
-    assert other.providers.get(uuid).used == {"VCPU": 3}
+    assert other.providers.provider(uuid).used == {"VCPU": 3}
     service.allocations.release(CONSUMER)
     service.providers.delete(uuid)
     with pytest.raises(NotFound):
-        other.providers.get(uuid)
+        other.providers.provider(uuid)
 
 
 @on_every_database
 def test_a_decision_on_an_old_picture_is_taken_again(service, other):
     """The other process still believes the host to be full (or empty): its claim finds out when it writes."""
     uuid = host(service, VCPU=2).uuid
-    other.providers.get(uuid)
+    other.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     with pytest.raises(Conflict, match="exceed the capacity"):
         other.allocations.claim([wish(OTHER, {uuid: {"VCPU": 1}})])
     service.allocations.release(CONSUMER)
     other.allocations.claim([wish(OTHER, {uuid: {"VCPU": 1}})])
-    assert service.providers.get(uuid).used == {"VCPU": 1}
+    assert service.providers.provider(uuid).used == {"VCPU": 1}
 
 
 def test_an_own_claim_needs_no_reading_again(service):
     uuid = host(service, VCPU=2).uuid
-    service.providers.get(uuid)
+    service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
-    held = service.providers._snapshot.held()
+    held = service.providers._snapshot.cached()
     assert held.by_uuid(uuid).used == {"VCPU": 2}
     assert held is service.providers.forest(), "the change log has nothing that this process does not know"
 
@@ -142,16 +142,16 @@ def test_an_own_claim_needs_no_reading_again(service):
 def test_whoever_hears_of_an_older_write_later_keeps_the_newer_state(service):
     """Two threads commit in one order and tell the snapshot in the other."""
     uuid = host(service, VCPU=4).uuid
-    old = service.providers.get(uuid)
+    old = service.providers.provider(uuid)
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 2}})])
     snapshot = service.providers._snapshot
-    snapshot.wrote(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
-    assert snapshot.held().by_uuid(uuid).used == {"VCPU": 2}
+    snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
+    assert snapshot.cached().by_uuid(uuid).used == {"VCPU": 2}
     service.allocations.release(CONSUMER)
     service.providers.delete(uuid)
     service.providers.forest()
-    snapshot.wrote(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
-    assert snapshot.held().by_uuid(uuid) is None, "and it does not bring back what is deleted"
+    snapshot.record_write(1, WriteSet(Forest(), old.updated_at, providers={old.id: old}))
+    assert snapshot.cached().by_uuid(uuid) is None, "and it does not bring back what is deleted"
 
 
 @on_every_database
@@ -165,22 +165,22 @@ def test_who_is_too_far_behind_reads_everything_again(engine, service, other):
     with read(engine) as connection:
         assert change_log.provider_ids_since(connection, 1) == {change_log.EVERYTHING}
         assert change_log.provider_ids_since(connection, last - 1) != {change_log.EVERYTHING}
-    assert {provider.uuid for provider in other.providers.forest().all()} == set(made)
+    assert {provider.uuid for provider in other.providers.forest().all_providers()} == set(made)
 
 
 def test_all_wishes_or_none(service):
     uuid = host(service, VCPU=4).uuid
     with pytest.raises(Conflict):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 3}}), wish(OTHER, {uuid: {"VCPU": 2}})])
-    assert service.allocations.of_consumer(CONSUMER)[0] is None
-    assert service.providers.get(uuid).used == {}
+    assert service.allocations.consumer_allocations(CONSUMER)[0] is None
+    assert service.providers.provider(uuid).used == {}
 
 
 def test_an_overfull_provider_may_get_better_but_not_worse(service):
     provider = host(service, VCPU=8)
     service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 6}})])
     service.allocations.claim([wish(OTHER, {provider.uuid: {"VCPU": 2}})])
-    generation = service.providers.get(provider.uuid).generation
+    generation = service.providers.provider(provider.uuid).generation
     service.providers.set_inventories(provider.uuid, generation, {"VCPU": Inventory(total=4)})
     service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 5}}, generation=1)])
     with pytest.raises(Conflict, match="exceed the capacity"):
@@ -191,7 +191,7 @@ def test_an_overfull_provider_may_get_better_but_not_worse(service):
         wish(OTHER, {provider.uuid: {"VCPU": 5}}, generation=1),
     ]
     service.allocations.claim(swap)
-    assert service.providers.get(provider.uuid).used == {"VCPU": 7}
+    assert service.providers.provider(provider.uuid).used == {"VCPU": 7}
 
 
 def test_a_consumer_goes_with_its_last_allocation(service):
@@ -201,7 +201,7 @@ def test_a_consumer_goes_with_its_last_allocation(service):
         service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
     service.allocations.claim([wish(CONSUMER, {}, generation=1)])
     service.allocations.claim([wish(CONSUMER, {uuid: {"VCPU": 1}})])
-    consumer, _ = service.allocations.of_consumer(CONSUMER)
+    consumer, _ = service.allocations.consumer_allocations(CONSUMER)
     assert consumer.generation == 1
 
 
@@ -219,13 +219,13 @@ def test_owner_and_type_follow_the_last_write(service):
 def test_inventory_in_use_stays(service):
     provider = host(service, VCPU=4, DISK_GB=10)
     service.allocations.claim([wish(CONSUMER, {provider.uuid: {"VCPU": 1}})])
-    generation = service.providers.get(provider.uuid).generation
+    generation = service.providers.provider(provider.uuid).generation
     with pytest.raises(Conflict, match="in use"):
         service.providers.set_inventories(provider.uuid, generation, {})
     with pytest.raises(Conflict, match="has allocations"):
         service.providers.delete(provider.uuid)
     service.providers.set_inventories(provider.uuid, generation, {"VCPU": Inventory(total=1)})
-    assert set(service.providers.get(provider.uuid).inventories) == {"VCPU"}
+    assert set(service.providers.provider(provider.uuid).inventories) == {"VCPU"}
 
 
 @on_every_database
@@ -240,11 +240,11 @@ def test_a_moved_provider_takes_its_subtree_along(service, other):
         return service.providers.update(uuid, name, parent, parent_given=True, may_move=True)
 
     move(numa, "numa", second)
-    assert {other.providers.show(uuid).root_uuid for uuid in (numa, device)} == {second}
+    assert {other.providers.view(uuid).root_uuid for uuid in (numa, device)} == {second}
     with pytest.raises(Invalid, match="loop"):
         move(second, "second", device)
     move(numa, "numa", None)
-    assert {other.providers.show(uuid).root_uuid for uuid in (numa, device)} == {numa}
+    assert {other.providers.view(uuid).root_uuid for uuid in (numa, device)} == {numa}
     with pytest.raises(Conflict, match="child resource providers"):
         service.providers.delete(numa)
 
@@ -254,7 +254,7 @@ def test_a_reshape_moves_inventory_and_allocations_together(service, other):
     root = host(service, "root", VCPU=4, VGPU=2)
     child = service.providers.create("child", None, root.uuid).provider
     service.allocations.claim([wish(CONSUMER, {root.uuid: {"VCPU": 1, "VGPU": 1}})])
-    generation = service.providers.get(root.uuid).generation
+    generation = service.providers.provider(root.uuid).generation
     new = {
         root.uuid: NewInventories(generation, {"VCPU": Inventory(total=4)}),
         child.uuid: NewInventories(0, {"VGPU": Inventory(total=2)}),
@@ -263,8 +263,8 @@ def test_a_reshape_moves_inventory_and_allocations_together(service, other):
         service.allocations.reshape(new, [])
     moved = wish(CONSUMER, {root.uuid: {"VCPU": 1}, child.uuid: {"VGPU": 1}}, generation=1)
     service.allocations.reshape(new, [moved])
-    assert service.providers.get(child.uuid).used == other.providers.get(child.uuid).used == {"VGPU": 1}
-    assert set(other.providers.get(root.uuid).inventories) == {"VCPU"}
+    assert service.providers.provider(child.uuid).used == other.providers.provider(child.uuid).used == {"VGPU": 1}
+    assert set(other.providers.provider(root.uuid).inventories) == {"VCPU"}
     with pytest.raises(ConcurrentUpdate, match="given: 0"):
         service.allocations.reshape({child.uuid: NewInventories(0, {})}, [])
 
@@ -320,7 +320,7 @@ def test_custom_names_come_and_go(service, other):
     with pytest.raises(Conflict, match="in use"):
         other.names.delete_class("CUSTOM_GOLD")
     other.names.rename_class("CUSTOM_GOLD", "CUSTOM_SILVER")
-    assert set(service.providers.get(uuid).inventories) == {"CUSTOM_SILVER"}
+    assert set(service.providers.provider(uuid).inventories) == {"CUSTOM_SILVER"}
     service.allocations.claim([wish(CONSUMER, {uuid: {"CUSTOM_SILVER": 1}})])
     with pytest.raises(Invalid, match="No such resource class CUSTOM_GOLD"):
         service.allocations.claim([wish(OTHER, {uuid: {"CUSTOM_GOLD": 1}})])
@@ -333,9 +333,9 @@ def test_a_new_provider_does_not_inherit_the_picture_of_a_deleted_one(service):
     service.providers.forest()
     service.providers.delete(old)
     new = service.providers.create("new", None, None).provider
-    assert service.providers.get(new.uuid).inventories == {}
+    assert service.providers.provider(new.uuid).inventories == {}
     with pytest.raises(NotFound):
-        service.providers.get(old)
+        service.providers.provider(old)
 
 
 @on_every_database
@@ -375,7 +375,7 @@ def test_claims_of_many_threads_in_two_processes_never_exceed_capacity(engine, s
     assert outcomes["claimed"] == len(rows)
     assert max(used.values()) <= 5
     for placement in (service, other):
-        assert Counter({p.id: p.used["VCPU"] for p in placement.providers.forest().all() if p.used}) == used
+        assert Counter({p.id: p.used["VCPU"] for p in placement.providers.forest().all_providers() if p.used}) == used
 
 
 @on_every_database
@@ -399,7 +399,7 @@ def test_two_first_claims_of_one_consumer_make_one_consumer(service, other):
     for thread in threads:
         thread.join()
     assert sorted(results) == ["claimed", "placement.concurrent_update"]
-    assert service.providers.get(uuid).used == {"VCPU": 1}
+    assert service.providers.provider(uuid).used == {"VCPU": 1}
 
 
 @on_every_database
@@ -420,7 +420,7 @@ def test_claims_that_wait_together_are_committed_together(service):
             outcomes[number] = error.error_code
 
     threads = [threading.Thread(target=claim, args=(number,)) for number in range(20)]
-    writer = service.allocations._writer
+    writer = service.allocations._committer
     queue = writer._queue
     with writer._turn:
         for number, thread in enumerate(threads):
@@ -434,8 +434,8 @@ def test_claims_that_wait_together_are_committed_together(service):
     assert service.providers.forest().sequence == before + 2
     assert Counter(outcomes.values()) == {"claimed": 19, "moorage.conflict": 1}
     assert outcomes[7] == "moorage.conflict"
-    assert sum(service.providers.get(uuid).used["VCPU"] for uuid in uuids) == 19
-    assert sum(service.providers.get(uuid).generation for uuid in uuids) == 19 + 4
+    assert sum(service.providers.provider(uuid).used["VCPU"] for uuid in uuids) == 19
+    assert sum(service.providers.provider(uuid).generation for uuid in uuids) == 19 + 4
 
 
 @on_every_database
@@ -447,8 +447,8 @@ def test_a_provider_may_have_every_trait_there_is_and_none(engine, service, cloc
     later = PlacementService(engine, clock, SeededIds(3))
     later.start()
     assert len(traits) > 300
-    assert later.providers.get(full.uuid).traits == frozenset(traits)
-    assert later.providers.get(empty.uuid).traits == frozenset()
+    assert later.providers.provider(full.uuid).traits == frozenset(traits)
+    assert later.providers.provider(empty.uuid).traits == frozenset()
 
 
 @on_mariadb

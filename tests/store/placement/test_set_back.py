@@ -39,11 +39,11 @@ def test_what_was_written_after_the_backup_is_forgotten(service, host, tmp_path)
     copy(tmp_path / "moorage.sqlite", tmp_path / "backup")
     lost = service.providers.create("lost", None, None).provider
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
-    assert service.providers.get(host.uuid).used == {"VCPU": 4}
+    assert service.providers.provider(host.uuid).used == {"VCPU": 4}
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")
-    assert service.providers.get(host.uuid).used == {}
+    assert service.providers.provider(host.uuid).used == {}
     with pytest.raises(NotFound):
-        service.providers.get(lost.uuid)
+        service.providers.provider(lost.uuid)
 
 
 def test_the_next_write_is_decided_on_what_there_is(service, host, tmp_path):
@@ -52,4 +52,4 @@ def test_the_next_write_is_decided_on_what_there_is(service, host, tmp_path):
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 4}}, project_id="red", user_id="alice")])
     copy(tmp_path / "backup", tmp_path / "moorage.sqlite")
     service.allocations.claim([AllocationWrite(CONSUMER, {host.uuid: {"VCPU": 3}}, project_id="red", user_id="alice")])
-    assert service.providers.get(host.uuid).used == {"VCPU": 3}
+    assert service.providers.provider(host.uuid).used == {"VCPU": 3}

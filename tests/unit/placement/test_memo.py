@@ -91,9 +91,9 @@ def test_what_many_writes_offer_is_gathered_once_and_what_was_before_let_go():
         new = replace(HOST, id=units + 1, root_id=units + 1, uuid=f"host {units}", name=f"host {units}")
         used = replace(HOST, used={"VCPU": units}, revision=units)
         forests.append(forests[-1].with_changes({new.id: new, HOST.id: used}))
-    assert forests[-1].offers._noted is not None, "nobody asked"
+    assert forests[-1].index._noted is not None, "nobody asked"
     for units in (2 * MAX_PENDING_SLOTS - 1, MAX_PENDING_SLOTS, 3):
         column = forests[units].columns["VCPU"]
         assert column.used.tolist() == [units, *[0] * units]
         assert forests[units].columns["VCPU"] is column
-        assert forests[units].offers._noted is None
+        assert forests[units].index._noted is None

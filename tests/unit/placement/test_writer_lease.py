@@ -12,9 +12,15 @@ class Database:
     def __init__(self):
         self.row = LeaseRow(7, None, 0.0, 0, None)
 
-    def change(self, wish):
-        if wish is not None and wish.version == self.row.version:
-            self.row = LeaseRow(self.row.last, wish.holder, wish.length_s, wish.version + 1, wish.visitor)
+    def change(self, wanted_change):
+        if wanted_change is not None and wanted_change.version == self.row.version:
+            self.row = LeaseRow(
+                self.row.last,
+                wanted_change.holder,
+                wanted_change.length_s,
+                wanted_change.version + 1,
+                wanted_change.visitor,
+            )
         return self.row
 
     def commit(self):
@@ -30,8 +36,8 @@ class Process:
 
     def exchange(self):
         """One round trip, in no time; whether the lease is held."""
-        sent, known, wish = self.lease.now(), self.lease.known(), self.lease.wish()
-        return self.lease.answered(wish, self.database.change(wish), sent, known)
+        sent, known, wanted_change = self.lease.now(), self.lease.known(), self.lease.wanted_change()
+        return self.lease.answered(wanted_change, self.database.change(wanted_change), sent, known)
 
     def take(self):
         assert any(self.lease.last() is None and self.exchange() for _ in range(3))
@@ -69,9 +75,9 @@ def test_nobody_takes_what_nobody_wants(own, database):
 def test_it_is_reckoned_with_from_before_it_was_sent_and_for_less_than_its_length(own, database):
     own.lease.last()
     own.exchange()
-    sent, known, wish = own.lease.now(), own.lease.known(), own.lease.wish()
+    sent, known, wanted_change = own.lease.now(), own.lease.known(), own.lease.wanted_change()
     own.time += 0.5
-    assert own.lease.answered(wish, database.change(wish), sent, known)
+    assert own.lease.answered(wanted_change, database.change(wanted_change), sent, known)
     own.time = sent + 1 - MARGIN - 0.001
     assert own.lease.last() == 7
     own.time = sent + 1 - MARGIN
@@ -81,9 +87,9 @@ def test_it_is_reckoned_with_from_before_it_was_sent_and_for_less_than_its_lengt
 def test_an_answer_that_comes_too_late_gives_nothing(own, database):
     own.lease.last()
     own.exchange()
-    sent, known, wish = own.lease.now(), own.lease.known(), own.lease.wish()
+    sent, known, wanted_change = own.lease.now(), own.lease.known(), own.lease.wanted_change()
     own.time += 1.0
-    own.lease.answered(wish, database.change(wish), sent, known)
+    own.lease.answered(wanted_change, database.change(wanted_change), sent, known)
     assert own.lease.last() is None
 
 
@@ -212,9 +218,9 @@ def test_a_commit_of_which_nobody_heard_ends_the_lease_and_its_name(own, databas
 
 def test_what_was_asked_under_the_old_name_grants_nothing(own, database):
     own.take()
-    sent, known, wish = own.lease.now(), own.lease.known(), own.lease.wish()
+    sent, known, wanted_change = own.lease.now(), own.lease.known(), own.lease.wanted_change()
     own.lease.renounce()
-    assert not own.lease.answered(wish, database.change(wish), sent, known)
+    assert not own.lease.answered(wanted_change, database.change(wanted_change), sent, known)
     assert own.lease.last() is None
 
 

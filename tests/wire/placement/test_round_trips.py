@@ -57,9 +57,9 @@ def host(wire):
 def waits(plane, monkeypatch):
     """Whatever the database was asked, one way or the other."""
     asked = []
-    ask = SingleReads.ask
+    ask = SingleReads.run_select
     monkeypatch.setattr(
-        SingleReads, "ask", lambda self, sql, parameters: asked.append(sql.text) or ask(self, sql, parameters)
+        SingleReads, "run_select", lambda self, sql, parameters: asked.append(sql.text) or ask(self, sql, parameters)
     )
     event.listen(plane.engine("placement"), "before_cursor_execute", lambda *arguments: asked.append(arguments[2]))
     return asked

@@ -135,7 +135,7 @@ class TreePage:
 
 def tree_page(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
     """Those behind the root called `after`, host-2 before host-10; it need not be there any more."""
-    ordered, keys = forest.derived.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
+    ordered, keys = forest.memo.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
     passing = _passing(forest, wanted)
     found = ordered if passing is None else [slot for slot in ordered if slot in passing]
     if passing is not None:

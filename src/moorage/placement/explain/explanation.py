@@ -113,10 +113,10 @@ def _together(forest: Forest, block: MemberBlock, alive: Mask, request: Candidat
         return found
     if single_choice_trees(forest, request) is not None:
         return alive  # one group, and nothing to choose for it
-    for one in block.only(alive).alike():
-        solved = first_solutions(block.demand.question, one.situation, 1, budget.steps)
+    for one in block.restricted_to(alive).equivalence_classes():
+        solved = first_solutions(block.requirements.search_key, one.situation, 1, budget.steps)
         budget.spend(BudgetItem.TRYING, solved.steps)
-        if len(solved.ways):
+        if len(solved.rows):
             found[np.searchsorted(block.anchors, one.anchors)] = True
     return found
 

@@ -163,14 +163,14 @@ class HostVerdicts:
                 self._stamps, bits, _replaced(last.found, changed, find(self.some(self.anchors[changed])))
             )
 
-        return self._forest.derived.revised((what, self._words), (self.layout, self._listed), revised).found
+        return self._forest.memo.revised((what, self._words), (self.layout, self._listed), revised).found
 
     def kept(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
         """What `make` makes of what was found by host, and of the providers near these anchors."""
         if len(self._words) > MAX_KEY_LENGTH:
             return make()
         near = [provider for anchor in anchors for provider in self.providers_near(anchor)]
-        return self._forest.derived.get((what, self._words), (self.layout, found, *near), make)
+        return self._forest.memo.get((what, self._words), (self.layout, found, *near), make)
 
     def _changed(self, before: Sequence[Stamps]) -> Slots:
         """Of the providers that have changed."""
@@ -253,7 +253,7 @@ def _listed(forest: Forest, layout: Layout) -> _Listed:
         place_at[layout.anchors[anchors]] = np.arange(len(anchors))
         return _Listed(anchors, place_at)
 
-    return forest.derived.get("hosts", (layout, forest.sharing, forest.roots), make)
+    return forest.memo.get("hosts", (layout, forest.sharing, forest.roots), make)
 
 
 def _words(request: CandidateRequest) -> str:

@@ -109,12 +109,12 @@ class _Trial:
 
     def _fewer_groups(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation | None:
         """Leave away what holds for the groups together, then groups: one of it if that is enough."""
-        ways = _loosenings(request)[: MAX_TRIES // 2]
-        for way in ways:
-            if self._fits(way.relax(request)):
-                return self._change(way.relax(request), [*parts, way.part])
-        for way in ways:
-            request, parts = way.relax(request), [*parts, way.part]
+        loosenings = _loosenings(request)[: MAX_TRIES // 2]
+        for loosening in loosenings:
+            if self._fits(loosening.relax(request)):
+                return self._change(loosening.relax(request), [*parts, loosening.part])
+        for loosening in loosenings:
+            request, parts = loosening.relax(request), [*parts, loosening.part]
             if self._fits(request):
                 return self._change(request, parts)
         return None
@@ -136,10 +136,10 @@ class _Trial:
         block = MemberBlock(self._forest, self._layout, requirements_of(request), np.array([self._host.anchor]))
         if not root_filter(self._forest, request, block.roots[:1]).all():
             return False
-        for one in block.alike():
-            solved = first_solutions(block.demand.question, one.situation, 1, self._budget.steps)
+        for one in block.equivalence_classes():
+            solved = first_solutions(block.requirements.search_key, one.situation, 1, self._budget.steps)
             self._budget.spend(BudgetItem.TRYING, solved.steps)
-            if len(solved.ways):
+            if len(solved.rows):
                 return True
         return False
 

@@ -37,9 +37,9 @@ class Forest:
     parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
     trees: PersistentMap[int, tuple[int, ...]] = field(default_factory=PersistentMap)
-    offers: LazyIndex = field(default_factory=LazyIndex)
+    index: LazyIndex = field(default_factory=LazyIndex)
     #: What searches made of all this; shared with the forests before and after.
-    derived: ForestMemo = field(default_factory=ForestMemo, compare=False, repr=False)
+    memo: ForestMemo = field(default_factory=ForestMemo, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.slot_of_id)
@@ -50,22 +50,22 @@ class Forest:
 
     @property
     def columns(self) -> Mapping[str, Column]:
-        return self.offers.get().columns
+        return self.index.get().columns
 
     @property
     def aggregates(self) -> Mapping[str, frozenset[int]]:
         """{aggregate: slots of its members}"""
-        return self.offers.get().aggregates
+        return self.index.get().aggregates
 
     @property
     def with_trait(self) -> Mapping[str, Slots]:
         """{trait: slots of those that have it, in order}"""
-        return self.offers.get().with_trait
+        return self.index.get().with_trait
 
     @property
     def sharing(self) -> frozenset[int]:
         """Slots of providers that share their inventory."""
-        return self.offers.get().sharing
+        return self.index.get().sharing
 
     def at(self, slot: int) -> Provider:
         provider = self.providers[slot]
@@ -88,7 +88,7 @@ class Forest:
         parent_id = self.at(slot).parent_id
         return None if parent_id is None else self.slot_of_id[parent_id]
 
-    def all(self) -> Iterator[Provider]:
+    def all_providers(self) -> Iterator[Provider]:
         return (provider for provider in self.providers if provider is not None)
 
     def tree(self, slot: int) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ class Forest:
                 count=len(listed),
             ),
             trees=PersistentMap(_trees(listed, slot_of_id)),
-            offers=LazyIndex(InvertedIndex.of(listed)),
+            index=LazyIndex(InvertedIndex.of(listed)),
         )
 
     def with_changes(
@@ -155,7 +155,7 @@ class Forest:
             sequence=self.sequence if sequence is None else sequence,
             names=self.names if names is None else names,
             providers=providers,
-            offers=self.offers.changed(self.providers, providers, staying),
+            index=self.index.changed(self.providers, providers, staying),
         )
         return _with_moved(forest, moved) if moved else forest
 
@@ -192,7 +192,7 @@ def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
         roots=roots,
         parents=parents,
         trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
-        offers=forest.offers.changed(forest.providers, providers, after),
+        index=forest.index.changed(forest.providers, providers, after),
     )
 
 

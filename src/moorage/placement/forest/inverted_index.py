@@ -55,7 +55,7 @@ class InvertedIndex:
 class _PendingChanges:
     """`slots` have changed from `before`, of which the offers are known, to `after`."""
 
-    offers: InvertedIndex
+    index: InvertedIndex
     before: ProvidersBySlot
     after: ProvidersBySlot
     slots: frozenset[int]
@@ -63,7 +63,7 @@ class _PendingChanges:
     def gathered(self) -> InvertedIndex:
         length = len(self.before)
         before = {slot: self.before[slot] if slot < length else None for slot in self.slots}
-        return self.offers.changed(before, {slot: self.after[slot] for slot in self.slots})
+        return self.index.changed(before, {slot: self.after[slot] for slot in self.slots})
 
 
 class LazyIndex:
@@ -88,7 +88,7 @@ class LazyIndex:
         noted = self._noted
         if noted is None or len(noted.slots) + len(slots) > MAX_PENDING_SLOTS:
             return LazyIndex(_PendingChanges(self.get(), before, after, frozenset(slots)))
-        return LazyIndex(_PendingChanges(noted.offers, noted.before, after, noted.slots.union(slots)))
+        return LazyIndex(_PendingChanges(noted.index, noted.before, after, noted.slots.union(slots)))
 
 
 def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozenset[int]]:

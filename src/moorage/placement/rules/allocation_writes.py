@@ -32,74 +32,74 @@ class AllocationWrite:
         return self.check_generation and self.generation is None and bool(self.allocations)
 
 
-def claim(draft: WriteSet, wishes: Collection[AllocationWrite], *, single: bool = False) -> None:
+def claim(write_set: WriteSet, writes: Collection[AllocationWrite], *, single: bool = False) -> None:
     """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
-    check_writes(draft, wishes)
-    after = {wish.consumer_uuid: _wanted(draft, wish, single=single) for wish in wishes}
-    before = {wish.consumer_uuid: _holdings(draft, wish.consumer_uuid) for wish in wishes}
-    _take(draft, before, after, _counted(before, after))
-    for wish in wishes:
-        _leave(draft, wish, after[wish.consumer_uuid])
+    check_writes(write_set, writes)
+    after = {write.consumer_uuid: _wanted(write_set, write, single=single) for write in writes}
+    before = {write.consumer_uuid: _holdings(write_set, write.consumer_uuid) for write in writes}
+    _take(write_set, before, after, _counted(before, after))
+    for write in writes:
+        _leave(write_set, write, after[write.consumer_uuid])
 
 
-def check_writes(draft: WriteSet, wishes: Collection[AllocationWrite]) -> None:
+def check_writes(write_set: WriteSet, writes: Collection[AllocationWrite]) -> None:
     """What a claim is refused for before its classes are looked at, in the peer's order: a reshape asks this first."""
-    for wish in wishes:
-        _check_generation(wish, draft.consumer(wish.consumer_uuid))
-    for wish in wishes:
-        _check_providers(draft, wish)
+    for write in writes:
+        _check_generation(write, write_set.consumer(write.consumer_uuid))
+    for write in writes:
+        _check_providers(write_set, write)
 
 
-def release(draft: WriteSet, consumer_uuid: str) -> None:
+def release(write_set: WriteSet, consumer_uuid: str) -> None:
     """DELETE: it must hold something. Generations of providers stay, as the peer leaves them; revisions move."""
-    held = draft.consumer(consumer_uuid)
+    held = write_set.consumer(consumer_uuid)
     if held is None or not held.holdings:
         raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
-    _take(draft, {consumer_uuid: held.holdings}, {consumer_uuid: {}}, frozenset())
-    draft.consumers[consumer_uuid] = ConsumerAllocations(held.consumer, {})
+    _take(write_set, {consumer_uuid: held.holdings}, {consumer_uuid: {}}, frozenset())
+    write_set.consumers[consumer_uuid] = ConsumerAllocations(held.consumer, {})
 
 
-def _check_generation(wish: AllocationWrite, held: ConsumerAllocations | None) -> None:
-    if wish.incarnation is not None and (held is None or held.consumer.id != wish.incarnation):
+def _check_generation(write: AllocationWrite, held: ConsumerAllocations | None) -> None:
+    if write.incarnation is not None and (held is None or held.consumer.id != write.incarnation):
         raise ConcurrentUpdate(
-            f"consumer {wish.consumer_uuid} is not any more the one that the request names, of the same uuid",
+            f"consumer {write.consumer_uuid} is not any more the one that the request names, of the same uuid",
             code=CONCURRENT_UPDATE,
         )
-    if not wish.check_generation:
+    if not write.check_generation:
         return
     actual = None if held is None else held.consumer.generation
-    if actual != wish.generation:
-        expected, given = ("null" if number is None else number for number in (actual, wish.generation))
-        if wish.generation is None:
+    if actual != write.generation:
+        expected, given = ("null" if number is None else number for number in (actual, write.generation))
+        if write.generation is None:
             given = "None"
         raise ConcurrentUpdate(
             f"consumer generation conflict - expected {expected} but got {given}", code=CONCURRENT_UPDATE
         )
 
 
-def _check_providers(draft: WriteSet, wish: AllocationWrite) -> None:
-    for uuid in wish.allocations:
-        if draft.by_uuid(uuid) is None:
+def _check_providers(write_set: WriteSet, write: AllocationWrite) -> None:
+    for uuid in write.allocations:
+        if write_set.by_uuid(uuid) is None:
             raise Invalid(f"Allocation for resource provider '{uuid}' that does not exist.")
 
 
-def _wanted(draft: WriteSet, wish: AllocationWrite, *, single: bool) -> Holdings:
+def _wanted(write_set: WriteSet, write: AllocationWrite, *, single: bool) -> Holdings:
     """The wish by provider id. Raises `Invalid` for a class that does not exist."""
-    classes = draft.forest.names.classes
+    classes = write_set.forest.names.classes
     wanted: dict[int, Mapping[str, int]] = {}
-    for uuid, amounts in wish.allocations.items():
+    for uuid, amounts in write.allocations.items():
         for name in amounts:
             if name not in classes:
-                whose = f"for consumer {wish.consumer_uuid}: " if single else ""
+                whose = f"for consumer {write.consumer_uuid}: " if single else ""
                 raise Invalid(f"Unable to allocate inventory {whose}No such resource class {name}.")
-        provider = draft.by_uuid(uuid)
+        provider = write_set.by_uuid(uuid)
         if provider is not None:
             wanted[provider.id] = amounts
     return wanted
 
 
-def _holdings(draft: WriteSet, consumer_uuid: str) -> Holdings:
-    held = draft.consumer(consumer_uuid)
+def _holdings(write_set: WriteSet, consumer_uuid: str) -> Holdings:
+    held = write_set.consumer(consumer_uuid)
     return {} if held is None else held.holdings
 
 
@@ -111,34 +111,34 @@ def _counted(before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> f
 
 
 def _take(
-    draft: WriteSet, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
+    write_set: WriteSet, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
 ) -> None:
     """Raises `Conflict` where there is no room. `counted`: providers whose generation moves."""
-    decision = capacity_check.decide_capacity(draft, before, after)
+    decision = capacity_check.decide_capacity(write_set, before, after)
     if isinstance(decision, capacity_check.Refusal):
         raise Conflict(f"Unable to allocate inventory: {decision.message}")
     for provider_id, used in decision.used.items():
-        draft.use(draft.at(provider_id), used, counts=provider_id in counted)
+        write_set.use(write_set.at(provider_id), used, counts=provider_id in counted)
 
 
-def _leave(draft: WriteSet, wish: AllocationWrite, after: Holdings) -> None:
+def _leave(write_set: WriteSet, write: AllocationWrite, after: Holdings) -> None:
     """The peer creates a consumer with generation 0 and counts the write that follows."""
-    held = draft.consumer(wish.consumer_uuid)
+    held = write_set.consumer(write.consumer_uuid)
     if held is not None:
-        consumer = _changed(wish, held.consumer)
+        consumer = _changed(write, held.consumer)
     elif after:
-        consumer = Consumer(0, wish.consumer_uuid, 1, wish.project_id, wish.user_id, wish.consumer_type)
+        consumer = Consumer(0, write.consumer_uuid, 1, write.project_id, write.user_id, write.consumer_type)
     else:
         return
-    draft.consumers[wish.consumer_uuid] = ConsumerAllocations(consumer, after)
+    write_set.consumers[write.consumer_uuid] = ConsumerAllocations(consumer, after)
 
 
-def _changed(wish: AllocationWrite, consumer: Consumer) -> Consumer:
+def _changed(write: AllocationWrite, consumer: Consumer) -> Consumer:
     """Whatever a wish leaves out (the type, before 1.38) stays as it is."""
     return replace(
         consumer,
         generation=consumer.generation + 1,
-        project_id=wish.project_id,
-        user_id=wish.user_id,
-        consumer_type=wish.consumer_type or consumer.consumer_type,
+        project_id=write.project_id,
+        user_id=write.user_id,
+        consumer_type=write.consumer_type or consumer.consumer_type,
     )

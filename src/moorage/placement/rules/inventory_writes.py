@@ -20,56 +20,56 @@ IN_USE = "placement.inventory.inuse"
 PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 
 
-def replace_inventories(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
-    if missing := [name for name in wanted if name not in draft.forest.names.classes]:
+def replace_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+    if missing := [name for name in wanted if name not in write_set.forest.names.classes]:
         raise Invalid(
             f"Unknown resource class in inventory for resource provider {provider.uuid}: {_no_class(missing[0])}"
         )
-    if used := _used(draft, provider, provider.inventories.keys() - wanted.keys()):
+    if used := _used(write_set, provider, provider.inventories.keys() - wanted.keys()):
         raise Conflict(f"update conflict: {in_use(used, provider.uuid)}", code=IN_USE)
-    return _set(draft, provider, wanted)
+    return _set(write_set, provider, wanted)
 
 
-def add_inventory(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
-    if name not in draft.forest.names.classes:
+def add_inventory(write_set: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
+    if name not in write_set.forest.names.classes:
         raise Invalid(f"Unable to create inventory for resource provider {provider.uuid}: {_no_class(name)}")
     if name in provider.inventories:
         raise ConcurrentUpdate(
             f"Update conflict: resource provider {provider.uuid} has an inventory of class {name} already; use PUT",
             code=CONCURRENT_UPDATE,
         )
-    return _set(draft, provider, {**provider.inventories, name: inventory})
+    return _set(write_set, provider, {**provider.inventories, name: inventory})
 
 
-def update_inventory(draft: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
-    if name not in draft.forest.names.classes:
+def update_inventory(write_set: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
+    if name not in write_set.forest.names.classes:
         raise NotFound(_no_class(name))
     if name not in provider.inventories:
         raise Invalid(
             f"No inventory record with resource class for resource provider {provider.uuid}: "
             f"No inventory of class {name} found."
         )
-    return _set(draft, provider, {**provider.inventories, name: inventory})
+    return _set(write_set, provider, {**provider.inventories, name: inventory})
 
 
-def remove_inventory(draft: WriteSet, provider: Provider, name: str) -> Provider:
-    if name not in draft.forest.names.classes:
+def remove_inventory(write_set: WriteSet, provider: Provider, name: str) -> Provider:
+    if name not in write_set.forest.names.classes:
         raise NotFound(f"No inventory of class {name} found for delete: {_no_class(name)}")
-    if _used(draft, provider, (name,)):
+    if _used(write_set, provider, (name,)):
         raise Conflict(
             f"Unable to delete inventory of class {name}: {in_use([name], provider.uuid)}", code=CONCURRENT_UPDATE
         )
     if name not in provider.inventories:
         raise NotFound(f"No inventory of class {name} found for delete: No inventory of class {name} found for delete")
-    return _set(draft, provider, {kept: one for kept, one in provider.inventories.items() if kept != name})
+    return _set(write_set, provider, {kept: one for kept, one in provider.inventories.items() if kept != name})
 
 
-def add_inventories(draft: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
+def add_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     """In a reshape, the new inventories are first put beside the old ones."""
     for name in wanted:
-        if name not in draft.forest.names.classes:
+        if name not in write_set.forest.names.classes:
             raise Invalid(f"malformed reshaper data: {_no_class(name)}")
-    return _set(draft, provider, {**provider.inventories, **wanted})
+    return _set(write_set, provider, {**provider.inventories, **wanted})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,26 +80,28 @@ class NewInventories:
     inventories: Mapping[str, Inventory]
 
 
-def reshape(draft: WriteSet, inventories: Mapping[str, NewInventories], wishes: Collection[AllocationWrite]) -> None:
+def reshape(
+    write_set: WriteSet, inventories: Mapping[str, NewInventories], writes: Collection[AllocationWrite]
+) -> None:
     """`inventories` is {provider uuid: what it offers from now on}."""
-    trial = draft.trial()
+    trial = write_set.trial()
     _check_generations(trial, inventories)
-    check_writes(trial, wishes)
+    check_writes(trial, writes)
     for uuid, wanted in inventories.items():
         provider = trial.by_uuid(uuid)
         if provider is not None and wanted.inventories:
             add_inventories(trial, provider, wanted.inventories)
-    claim(trial, wishes)
+    claim(trial, writes)
     for uuid, wanted in sorted(inventories.items()):
         provider = trial.by_uuid(uuid)
         if provider is not None:
             replace_inventories(trial, provider, wanted.inventories)
-    draft.accept(trial)
+    write_set.accept(trial)
 
 
-def _check_generations(draft: WriteSet, inventories: Mapping[str, NewInventories]) -> None:
+def _check_generations(write_set: WriteSet, inventories: Mapping[str, NewInventories]) -> None:
     for uuid, wanted in inventories.items():
-        provider = draft.by_uuid(uuid)
+        provider = write_set.by_uuid(uuid)
         if provider is None:
             raise Invalid(
                 f"Resource provider {uuid} in inventories not found: No resource provider with uuid {uuid} found",
@@ -117,19 +119,19 @@ def in_use(names: Collection[str], uuid: str) -> str:
     return f"Inventory for '{', '.join(names)}' on resource provider '{uuid}' in use."
 
 
-def _set(draft: WriteSet, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
-    return draft.change(
+def _set(write_set: WriteSet, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
+    return write_set.change(
         provider,
         inventories=inventories,
         generation=provider.generation + 1,
-        updated_at=draft.now,
-        inventories_updated_at=draft.now if inventories else None,
+        updated_at=write_set.now,
+        inventories_updated_at=write_set.now if inventories else None,
     )
 
 
-def _used(draft: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
+def _used(write_set: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
     """Those of which somebody holds something here, in the order of their ids."""
-    classes = draft.forest.names.classes
+    classes = write_set.forest.names.classes
     return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name])
 
 

@@ -12,17 +12,17 @@ IN_USE = "placement.resource_provider.inuse"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
 
-def existing_provider(draft: WriteSet, uuid: str, missing: str = "") -> Provider:
+def existing_provider(write_set: WriteSet, uuid: str, missing: str = "") -> Provider:
     """Raises `NotFound`, with `missing` behind the usual words."""
-    provider = draft.by_uuid(uuid)
+    provider = write_set.by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found{missing}")
     return provider
 
 
-def at_generation(draft: WriteSet, uuid: str, generation: int | None, stale: str) -> Provider:
+def at_generation(write_set: WriteSet, uuid: str, generation: int | None, stale: str) -> Provider:
     """The provider, which must be of this generation where one is given: else `ConcurrentUpdate`."""
-    provider = existing_provider(draft, uuid)
+    provider = existing_provider(write_set, uuid)
     if generation is not None and provider.generation != generation:
         raise ConcurrentUpdate(stale, code=CONCURRENT_UPDATE)
     return provider
@@ -31,7 +31,7 @@ def at_generation(draft: WriteSet, uuid: str, generation: int | None, stale: str
 # --- the tree -----------------------------------------------------------------------------------------------------
 
 
-def create_provider(draft: WriteSet, uuid: str, name: str, parent_uuid: str | None) -> Provider:
+def create_provider(write_set: WriteSet, uuid: str, name: str, parent_uuid: str | None) -> Provider:
     def refused(reason: str) -> Invalid:
         return Invalid(
             f'Unable to create resource provider "{name}", {uuid}: Object action create failed because: {reason}'
@@ -43,15 +43,15 @@ def create_provider(draft: WriteSet, uuid: str, name: str, parent_uuid: str | No
         raise refused(
             "parent provider UUID cannot be same as UUID. Please set parent provider UUID to None if there is no parent."
         )
-    parent = None if parent_uuid is None else draft.by_uuid(parent_uuid)
+    parent = None if parent_uuid is None else write_set.by_uuid(parent_uuid)
     if parent_uuid is not None and parent is None:
         raise refused("parent provider UUID does not exist.")
     # Of two duplicates the uuid is named, as the peer's databases do.
-    if draft.by_uuid(uuid) is not None:
+    if write_set.by_uuid(uuid) is not None:
         raise _duplicate(f"uuid: {uuid}")
-    if draft.has_name(name):
+    if write_set.has_name(name):
         raise _duplicate(f"name: {name}")
-    return draft.create(uuid, name, parent)
+    return write_set.create(uuid, name, parent)
 
 
 def _duplicate(what: str) -> Conflict:
@@ -59,26 +59,26 @@ def _duplicate(what: str) -> Conflict:
 
 
 def update_provider(
-    draft: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
+    write_set: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
 ) -> Provider:
     """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go.
 
     Whatever is below moves along to the new tree. Generations stay, as the peer leaves them.
     """
-    provider = existing_provider(draft, uuid)
+    provider = existing_provider(write_set, uuid)
     parent_id, root_id, moved = provider.parent_id, provider.root_id, list[Provider]()
     if parent_given:
-        parent_id, root_id, moved = _new_place(draft, provider, parent_uuid, may_move=may_move)
-    if draft.has_name(name, but=provider.id):
+        parent_id, root_id, moved = _new_place(write_set, provider, parent_uuid, may_move=may_move)
+    if write_set.has_name(name, but=provider.id):
         raise _duplicate(name)
     for member in moved:
         if member.id != provider.id and member.root_id != root_id:
-            draft.change(member, root_id=root_id)
-    return draft.change(provider, name=name, parent_id=parent_id, root_id=root_id, updated_at=draft.now)
+            write_set.change(member, root_id=root_id)
+    return write_set.change(provider, name=name, parent_id=parent_id, root_id=root_id, updated_at=write_set.now)
 
 
 def _new_place(
-    draft: WriteSet, provider: Provider, parent_uuid: str | None, *, may_move: bool
+    write_set: WriteSet, provider: Provider, parent_uuid: str | None, *, may_move: bool
 ) -> tuple[int | None, int, list[Provider]]:
     """(parent id, root id, the subtree that moves along)."""
 
@@ -92,27 +92,27 @@ def _new_place(
             return None, provider.root_id, []
         if not may_move:
             raise refused("un-parenting a provider is not currently allowed.")
-        return None, provider.id, draft.subtree(provider)
-    parent = draft.by_uuid(parent_uuid)
+        return None, provider.id, write_set.subtree(provider)
+    parent = write_set.by_uuid(parent_uuid)
     if parent is None:
         raise refused("parent provider UUID does not exist.", "create")
     if provider.parent_id not in (None, parent.id) and not may_move:
         raise refused("re-parenting a provider is not currently allowed.")
-    moved = draft.subtree(provider)
+    moved = write_set.subtree(provider)
     if any(member.id == parent.id for member in moved):
         raise refused("creating loop in the provider tree is not allowed.")
     return parent.id, parent.root_id, moved
 
 
-def delete_provider(draft: WriteSet, uuid: str) -> None:
-    provider = existing_provider(draft, uuid, " for delete")
-    if len(draft.subtree(provider)) > 1:
+def delete_provider(write_set: WriteSet, uuid: str) -> None:
+    provider = existing_provider(write_set, uuid, " for delete")
+    if len(write_set.subtree(provider)) > 1:
         raise Conflict(
             f"Unable to delete parent resource provider {uuid}: It has child resource providers.", code=HAS_CHILDREN
         )
     if any(provider.used.values()):
         raise Conflict(f"Unable to delete resource provider {uuid}: Resource provider has allocations.", code=IN_USE)
-    draft.drop(provider)
+    write_set.drop(provider)
 
 
 # --- traits and aggregates ----------------------------------------------------------------------------------------
@@ -120,19 +120,19 @@ def delete_provider(draft: WriteSet, uuid: str) -> None:
 _STALE = "Resource provider's generation already changed. Please update the generation and try again."
 
 
-def set_traits(draft: WriteSet, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
+def set_traits(write_set: WriteSet, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
     """`generation` None: whatever it is now. Where nothing changes, it stays."""
-    provider = at_generation(draft, uuid, generation, _STALE)
+    provider = at_generation(write_set, uuid, generation, _STALE)
     traits = frozenset(names)
-    if missing := sorted(traits.difference(draft.forest.names.traits)):
+    if missing := sorted(traits.difference(write_set.forest.names.traits)):
         raise Invalid(f"No such trait {', '.join(missing)}")
     if traits == provider.traits:
         return provider
-    return draft.change(provider, traits=traits, generation=provider.generation + 1, updated_at=draft.now)
+    return write_set.change(provider, traits=traits, generation=provider.generation + 1, updated_at=write_set.now)
 
 
-def set_aggregates(draft: WriteSet, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
+def set_aggregates(write_set: WriteSet, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
     """`generation` None: the form before 1.19, which does not move the provider's generation."""
-    provider = at_generation(draft, uuid, generation, _STALE)
+    provider = at_generation(write_set, uuid, generation, _STALE)
     after = provider.generation if generation is None else provider.generation + 1
-    return draft.change(provider, aggregates=frozenset(aggregates), generation=after, updated_at=draft.now)
+    return write_set.change(provider, aggregates=frozenset(aggregates), generation=after, updated_at=write_set.now)

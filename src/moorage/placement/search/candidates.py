@@ -59,7 +59,7 @@ class Candidate:
 class SearchResult:
     """Candidates of one search, at most as many as the limit says."""
 
-    decisions: tuple[Requirement, ...]
+    requirements: tuple[Requirement, ...]
     anchors: Slots  #: by candidate: root of the tree that it is about
     chosen: NDArray[np.int32]  #: a row per candidate: slot of who serves each decision
 
@@ -73,15 +73,15 @@ def list_candidates(
     """The candidates of `find_candidates`, one by one."""
     found = find_candidates(forest, request, max_steps=max_steps, sample=sample)
     pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
-    return [_candidate(found.decisions, anchor, slots) for anchor, slots in pairs]
+    return [_candidate(found.requirements, anchor, slots) for anchor, slots in pairs]
 
 
-def _candidate(decisions: Sequence[Requirement], anchor: int, slots: Sequence[int]) -> Candidate:
+def _candidate(requirements: Sequence[Requirement], anchor: int, slots: Sequence[int]) -> Candidate:
     allocations: dict[int, dict[str, int]] = {}
     mappings: dict[str, dict[int, None]] = {}
-    for decision, slot in zip(decisions, slots, strict=True):
-        mappings.setdefault(decision.suffix, {})[slot] = None
-        for name, amount in decision.resources.items():
+    for requirement, slot in zip(requirements, slots, strict=True):
+        mappings.setdefault(requirement.suffix, {})[slot] = None
+        for name, amount in requirement.resources.items():
             held = allocations.setdefault(slot, {})
             held[name] = held.get(name, 0) + amount
     return Candidate(anchor, allocations, {suffix: tuple(slots) for suffix, slots in mappings.items()})
@@ -94,40 +94,40 @@ def find_candidates(
 
     Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
     """
-    demand = requirements_of(request)
-    collector = _Collector(forest, demand, request.limit)
-    ways = single_choice_trees(forest, request)
-    if ways is not None:
-        for anchors, owners in scan_trees(forest, request, ways, sample):
+    requirements = requirements_of(request)
+    collector = _Collector(forest, requirements, request.limit)
+    trees = single_choice_trees(forest, request)
+    if trees is not None:
+        for anchors, owners in scan_trees(forest, request, trees, sample):
             collector.add(anchors, owners)
             if collector.is_full:
                 break
     elif all(group.is_granular or group.resources for group in request.groups):
-        _search(forest, request, demand, collector, SearchBudget(max_steps), sample)
+        _search(forest, request, requirements, collector, SearchBudget(max_steps), sample)
     return collector.found()
 
 
 def _search(
     forest: Forest,
     request: CandidateRequest,
-    demand: Requirements,
+    requirements: Requirements,
     collector: "_Collector",
     budget: SearchBudget,
     sample: str | None,
 ) -> None:
     layout = layout_of(forest)
     blocks: list[list[EquivalenceClass]] = []
-    for anchors in _blocks(anchors_for(forest, layout, request, demand), request.limit, sample):
-        block = MemberBlock(forest, layout, demand, anchors)
-        budget.spend(BudgetItem.COMPARING, demand.size * len(block.slots) // COMPARISONS_PER_STEP)
-        blocks.append(block.alike())
-        _collect(layout, demand, blocks[-1], first_solutions, request.limit, collector, budget)
+    for anchors in _blocks(anchors_for(forest, layout, request, requirements), request.limit, sample):
+        block = MemberBlock(forest, layout, requirements, anchors)
+        budget.spend(BudgetItem.COMPARING, requirements.size * len(block.slots) // COMPARISONS_PER_STEP)
+        blocks.append(block.equivalence_classes())
+        _collect(layout, requirements, blocks[-1], first_solutions, request.limit, collector, budget)
         if collector.is_full:
             return
     if request.limit is None:
         return
-    for alike in blocks:
-        _collect(layout, demand, alike, other_solutions, request.limit, collector, budget)
+    for classes in blocks:
+        _collect(layout, requirements, classes, other_solutions, request.limit, collector, budget)
         if collector.is_full:
             return
 
@@ -145,16 +145,16 @@ def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[
         start, size = start + size, size * GROWTH
 
 
-def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, demand: Requirements) -> Places:
+def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, requirements: Requirements) -> Places:
     """Places of the anchors with the traits that are wanted of a root, with the rarest class if it is rare, in the tree."""
     found = np.arange(len(layout.anchors))
-    for spec in demand.specs:
+    for spec in requirements.specs:
         # What shares serves a granular group at the anchors of other trees, too.
         if spec.in_tree is not None and not (spec.granular and forest.sharing):
             slot = forest.slot_of_uuid.get(spec.in_tree)
             found = found[layout.anchors[found] == (-1 if slot is None else forest.root_of(slot))]
     rarest: tuple[int, str, int] | None = None
-    for spec in demand.specs:
+    for spec in requirements.specs:
         for name, amount in spec.resources:
             column = forest.columns.get(name)
             if column is None:
@@ -174,8 +174,8 @@ def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, deman
 
 def _collect(
     layout: Layout,
-    demand: Requirements,
-    alike: Sequence[EquivalenceClass],
+    requirements: Requirements,
+    classes: Sequence[EquivalenceClass],
     solve: Callable[[SearchKey, bytes, L, int], Solutions],
     limit: L,
     collector: "_Collector",
@@ -187,30 +187,30 @@ def _collect(
     """
     solved: list[Solutions] = []
     since = 0
-    while since < END and alike and not collector.is_full:
-        ways, wanted = 0, collector.wanted
-        while len(solved) < len(alike) and (wanted is None or ways < wanted):
-            solved.append(solve(demand.question, alike[len(solved)].situation, limit, budget.steps))
+    while since < END and classes and not collector.is_full:
+        found, wanted = 0, collector.wanted
+        while len(solved) < len(classes) and (wanted is None or found < wanted):
+            solved.append(solve(requirements.search_key, classes[len(solved)].situation, limit, budget.steps))
             budget.spend(BudgetItem.TRYING, solved[-1].steps)
-            ways += len(solved[-1].ways)
-        until = int(alike[len(solved)].anchors[0]) if len(solved) < len(alike) else END
-        _collect_between(layout, alike[: len(solved)], solved, (since, until), collector, budget)
+            found += len(solved[-1].rows)
+        until = int(classes[len(solved)].anchors[0]) if len(solved) < len(classes) else END
+        _collect_between(layout, classes[: len(solved)], solved, (since, until), collector, budget)
         since = until
 
 
 def _collect_between(
     layout: Layout,
-    alike: Sequence[EquivalenceClass],
+    classes: Sequence[EquivalenceClass],
     solved: Sequence[Solutions],
     places: tuple[int, int],
     collector: "_Collector",
     budget: SearchBudget,
 ) -> None:
     """At the anchors from one place to before another."""
-    anchors = np.concatenate([one.anchors for one in alike])
-    lengths = [len(one.anchors) for one in alike]
-    counts = np.repeat([len(one.ways) for one in solved], lengths)
-    group = np.repeat(np.arange(len(alike)), lengths)
+    anchors = np.concatenate([one.anchors for one in classes])
+    lengths = [len(one.anchors) for one in classes]
+    counts = np.repeat([len(one.rows) for one in solved], lengths)
+    group = np.repeat(np.arange(len(classes)), lengths)
     row = np.concatenate([np.arange(length) for length in lengths])
     order = np.argsort(anchors)
     order = order[slice(*np.searchsorted(anchors[order], places))]
@@ -222,13 +222,13 @@ def _collect_between(
         end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
         chosen = order[start:end]
         budget.spend(BudgetItem.NAMING, int(counts[chosen].sum()) * collector.width)
-        _translate(layout, alike, solved, group[chosen], row[chosen], collector)
+        _translate(layout, classes, solved, group[chosen], row[chosen], collector)
         start = end
 
 
 def _translate(
     layout: Layout,
-    alike: Sequence[EquivalenceClass],
+    classes: Sequence[EquivalenceClass],
     solved: Sequence[Solutions],
     groups: NDArray[np.intp],
     rows: NDArray[np.intp],
@@ -237,11 +237,11 @@ def _translate(
     anchors, chosen = [], []
     for group in np.unique(groups).tolist():
         mine = rows[groups == group]
-        ways = solved[group].ways
-        if len(ways):
-            slots = alike[group].members[mine][:, ways]
-            chosen.append(slots.reshape(-1, ways.shape[1]))
-            anchors.append(np.repeat(layout.anchors[alike[group].anchors[mine]], len(ways)))
+        solutions = solved[group].rows
+        if len(solutions):
+            slots = classes[group].members[mine][:, solutions]
+            chosen.append(slots.reshape(-1, solutions.shape[1]))
+            anchors.append(np.repeat(layout.anchors[classes[group].anchors[mine]], len(solutions)))
     if anchors:
         together = np.concatenate(anchors)
         order = np.argsort(together, kind="stable")
@@ -251,8 +251,8 @@ def _translate(
 class _Collector:
     """Candidates as they come, without those that came before."""
 
-    def __init__(self, forest: Forest, demand: Requirements, limit: int | None) -> None:
-        self._decisions = demand.decisions
+    def __init__(self, forest: Forest, requirements: Requirements, limit: int | None) -> None:
+        self._requirements = requirements.requirements
         self._limit = limit
         self._count = 0
         self._anchors: list[Slots] = []
@@ -264,7 +264,7 @@ class _Collector:
 
     @property
     def width(self) -> int:
-        return len(self._decisions)
+        return len(self._requirements)
 
     @property
     def is_full(self) -> bool:
@@ -299,5 +299,7 @@ class _Collector:
     def found(self) -> SearchResult:
         if not self._anchors:
             nothing = np.empty((0, self.width), dtype=np.int32)
-            return SearchResult(self._decisions, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing)
-        return SearchResult(self._decisions, np.concatenate(self._anchors), np.concatenate(self._chosen))
+            return SearchResult(
+                self._requirements, nothing[:, 0] if self.width else np.empty(0, dtype=np.int32), nothing
+            )
+        return SearchResult(self._requirements, np.concatenate(self._anchors), np.concatenate(self._chosen))

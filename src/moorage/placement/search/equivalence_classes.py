@@ -30,14 +30,14 @@ class EquivalenceClass:
 class MemberBlock:
     """The members of some anchors and what they could serve."""
 
-    def __init__(self, forest: Forest, layout: Layout, demand: Requirements, anchors: Places) -> None:
+    def __init__(self, forest: Forest, layout: Layout, requirements: Requirements, anchors: Places) -> None:
         self._forest = forest
         self._layout = layout
         self.anchors = anchors
         self.places, self.starts = layout.members_of(anchors)
         self.slots: Slots = layout.members[self.places]
         self.roots: Slots = layout.anchors[layout.anchor_of[self.places]]
-        self.demand = demand
+        self.requirements = requirements
         self._eligible: dict[object, Mask] = {}
         self._fits: dict[tuple[str, int], Mask] = {}
         self._rows: dict[str, Rows] = {}
@@ -138,14 +138,16 @@ class MemberBlock:
         """By member: number of its anchor among these."""
         return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
-    def only(self, anchors: Mask) -> "MemberBlock":
+    def restricted_to(self, anchors: Mask) -> "MemberBlock":
         """Of these anchors alone."""
-        return self if anchors.all() else MemberBlock(self._forest, self._layout, self.demand, self.anchors[anchors])
+        return (
+            self if anchors.all() else MemberBlock(self._forest, self._layout, self.requirements, self.anchors[anchors])
+        )
 
-    def alike(self) -> list[EquivalenceClass]:
+    def equivalence_classes(self) -> list[EquivalenceClass]:
         """The anchors where each decision has something to choose from, those in the same situation together."""
-        demand = self.demand
-        served = [self.serves(spec) for spec in demand.specs]
+        requirements = self.requirements
+        served = [self.serves(spec) for spec in requirements.specs]
         viable = np.ones(len(self.anchors), dtype=np.bool_)
         for members in served:
             viable &= self.by_anchor(members)
@@ -159,18 +161,20 @@ class MemberBlock:
 
     def _columns(self, kept: Places, useful: Mask, served: Sequence[Mask], local_anchor: Places) -> NDArray[np.int64]:
         """The rows of all situations, one below the other, as `tree_search` reads them."""
-        demand, slots = self.demand, self.slots[kept]
+        requirements, slots = self.requirements, self.slots[kept]
         columns = _words([members[kept] for members in served])
-        if demand.spread_traits:
-            spread = _any_of([members for members, spec in zip(served, demand.specs, strict=True) if not spec.granular])
-            traits = masks.with_any_of_all(self._forest, demand.spread_traits)
+        if requirements.spread_traits:
+            spread = _any_of(
+                [members for members, spec in zip(served, requirements.specs, strict=True) if not spec.granular]
+            )
+            traits = masks.with_any_of_all(self._forest, requirements.spread_traits)
             columns += _words([mask[slots] & spread[kept] for mask in traits])
-        columns += [self.room(name, most)[kept] for name, most in demand.contested.items()]
-        if demand.question.one_per_tree:
+        columns += [self.room(name, most)[kept] for name, most in requirements.contested.items()]
+        if requirements.search_key.one_per_tree:
             # What is shared is of other trees, which are told apart by their roots: the anchor's own is -1.
             roots = self._forest.roots[slots]
             columns.append(np.where(roots == self.roots[kept], -1, roots).astype(np.int64))
-        if demand.question.subtrees:
+        if requirements.search_key.subtrees:
             columns.append(self._nearest(kept, useful, local_anchor))
         return np.ascontiguousarray(np.stack(columns, axis=1))
 

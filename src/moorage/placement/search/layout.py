@@ -38,7 +38,7 @@ class Layout:
 
 def layout_of(forest: Forest) -> Layout:
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
-    return forest.derived.get("layout", (forest.trees, *shared), lambda: _laid_out(forest))
+    return forest.memo.get("layout", (forest.trees, *shared), lambda: _laid_out(forest))
 
 
 def _laid_out(forest: Forest) -> Layout:
@@ -73,7 +73,7 @@ def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
 def nearest_ancestors(forest: Forest) -> NDArray[np.int32]:
     """By member: place of its nearest ancestor among the members of the same anchor, -1 where there is none."""
     layout = layout_of(forest)
-    return forest.derived.get("above", (layout, forest.parents), lambda: _above(forest, layout))
+    return forest.memo.get("above", (layout, forest.parents), lambda: _above(forest, layout))
 
 
 def _above(forest: Forest, layout: Layout) -> NDArray[np.int32]:

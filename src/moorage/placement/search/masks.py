@@ -59,7 +59,7 @@ def _any_of(masks: list[Mask], count: int) -> Mask:
 
 def _with_trait(forest: Forest, trait: str) -> Mask:
     slots = forest.with_trait.get(trait)
-    return forest.derived.get(("trait", trait), (slots, forest.roots), lambda: _mask(forest, slots))
+    return forest.memo.get(("trait", trait), (slots, forest.roots), lambda: _mask(forest, slots))
 
 
 def _in_aggregate(forest: Forest, aggregate: str) -> Mask:
@@ -68,7 +68,7 @@ def _in_aggregate(forest: Forest, aggregate: str) -> Mask:
     def make() -> Mask:
         return _mask(forest, None if members is None else np.fromiter(members, dtype=np.int32, count=len(members)))
 
-    return forest.derived.get(("aggregate", aggregate), (members, forest.roots), make)
+    return forest.memo.get(("aggregate", aggregate), (members, forest.roots), make)
 
 
 def is_sharing(forest: Forest) -> Mask:
@@ -78,7 +78,7 @@ def is_sharing(forest: Forest) -> Mask:
     def make() -> Mask:
         return _mask(forest, np.fromiter(sharing, dtype=np.int32, count=len(sharing)))
 
-    return forest.derived.get("sharing", (sharing, forest.roots), make)
+    return forest.memo.get("sharing", (sharing, forest.roots), make)
 
 
 def _mask(forest: Forest, slots: Slots | None) -> Mask:
@@ -99,7 +99,7 @@ def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | No
         return None if mask.all() else mask
 
     sources = (column.min_unit, column.max_unit, column.step_size)
-    return forest.derived.get(("allowed", name, amount), sources, make)
+    return forest.memo.get(("allowed", name, amount), sources, make)
 
 
 def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
@@ -113,7 +113,7 @@ def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
         return mask
 
     sources = (column.used, column.capacity, column.min_unit, column.max_unit, column.step_size)
-    return forest.derived.get(("fitting", name, amount), sources, make)
+    return forest.memo.get(("fitting", name, amount), sources, make)
 
 
 def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
@@ -122,7 +122,7 @@ def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
     if column is None:
         return np.zeros(len(slots), dtype=np.intp)
     if len(column.slots) * SPARSE >= len(forest.roots):
-        index = forest.derived.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
+        index = forest.memo.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
         return index[slots]
     rows = np.searchsorted(column.slots, slots)
     rows[column.slots[np.minimum(rows, len(column.slots) - 1)] != slots] = len(column.slots)

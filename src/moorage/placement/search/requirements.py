@@ -47,7 +47,7 @@ class CompiledRequirement:
     granular: bool
     has_resources: bool
     units: tuple[tuple[int, int], ...]  #: (number of a contested class, units)
-    #: Equal for picks of which it does not matter later which of them a provider was chosen for.
+    #: Equal for compiled of which it does not matter later which of them a provider was chosen for.
     label: int
 
 
@@ -55,12 +55,12 @@ class CompiledRequirement:
 class SearchKey:
     """What the search must know of a request. Two requests with the same question have the same ways."""
 
-    picks: tuple[CompiledRequirement, ...]
+    requirements: tuple[CompiledRequirement, ...]
     specs: int
     isolate: bool
-    subtrees: tuple[frozenset[int], ...]  #: numbers of the picks in each
+    subtrees: tuple[frozenset[int], ...]  #: numbers of the requirements in each
     traits: int  #: how many sets of traits the providers of the unsuffixed group must meet together
-    contested: int  #: classes that several picks could want of one provider
+    contested: int  #: classes that several compiled could want of one provider
     one_per_tree: bool
 
 
@@ -69,11 +69,11 @@ class Requirements:
     """All of a request that does not depend on the forest."""
 
     specs: tuple[Spec, ...]
-    decisions: tuple[Requirement, ...]
+    requirements: tuple[Requirement, ...]
     spread_traits: AllOfAny
     #: {contested class: the most that could be wanted of one provider}, in the order of their numbers
     contested: Mapping[str, int]
-    question: SearchKey
+    search_key: SearchKey
 
     @property
     def size(self) -> int:
@@ -81,49 +81,51 @@ class Requirements:
         filters = len(self.spread_traits) + sum(
             1 + len(one.resources) + len(one.traits.required) + len(one.aggregates.required) for one in self.specs
         )
-        return filters + sum(map(len, self.question.subtrees))
+        return filters + sum(map(len, self.search_key.subtrees))
 
 
 def requirements_of(request: CandidateRequest) -> Requirements:
     """Made once for each request, which is remembered when it is asked again."""
-    demand = request.memo.get("demand")
-    if not isinstance(demand, Requirements):
-        demand = request.memo["demand"] = _compiled(request)
-    return demand
+    requirements = request.memo.get("demand")
+    if not isinstance(requirements, Requirements):
+        requirements = request.memo["demand"] = _compiled(request)
+    return requirements
 
 
 def _compiled(request: CandidateRequest) -> Requirements:
     specs: dict[Spec, int] = {}
-    decisions = [
+    requirements = [
         Requirement(group.suffix, resources, specs.setdefault(spec, len(specs)))
         for group in request.groups
         for resources, spec in _specs(group)
     ]
     isolate = request.group_policy == "isolate"
-    contested = _contested(decisions, isolate=isolate)
+    contested = _contested(requirements, isolate=isolate)
     numbers = {name: number for number, name in enumerate(contested)}
     traits: AllOfAny = next((group.traits.required for group in request.groups if not group.is_granular), ())
     in_subtrees = frozenset().union(*request.same_subtrees)
     labels: dict[object, int] = {}
-    picks = []
-    for decision in decisions:
+    compiled = []
+    for requirement in requirements:
         units = tuple(
             (numbers[name], min(amount, UNSATISFIABLE_AMOUNT))
-            for name, amount in decision.resources.items()
+            for name, amount in requirement.resources.items()
             if name in numbers
         )
-        meaning = (decision.suffix if decision.suffix in in_subtrees else decision.suffix != "", units)
+        meaning = (requirement.suffix if requirement.suffix in in_subtrees else requirement.suffix != "", units)
         label = labels.setdefault(meaning, len(labels))
-        picks.append(CompiledRequirement(decision.spec, decision.suffix != "", bool(decision.resources), units, label))
+        compiled.append(
+            CompiledRequirement(requirement.spec, requirement.suffix != "", bool(requirement.resources), units, label)
+        )
     subtrees = tuple(
-        frozenset(number for number, decision in enumerate(decisions) if decision.suffix in suffixes)
+        frozenset(number for number, requirement in enumerate(requirements) if requirement.suffix in suffixes)
         for suffixes in dict.fromkeys(request.same_subtrees)
         if len(suffixes) > 1
     )
-    question = SearchKey(
-        tuple(picks), len(specs), isolate, subtrees, len(traits), len(contested), one_per_tree=not request.nested
+    search_key = SearchKey(
+        tuple(compiled), len(specs), isolate, subtrees, len(traits), len(contested), one_per_tree=not request.nested
     )
-    return Requirements(tuple(specs), tuple(decisions), traits, contested, question)
+    return Requirements(tuple(specs), tuple(requirements), traits, contested, search_key)
 
 
 def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
@@ -142,13 +144,13 @@ def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     return ((name, min(amount, UNSATISFIABLE_AMOUNT)) for name, amount in resources.items())
 
 
-def _contested(decisions: list[Requirement], *, isolate: bool) -> dict[str, int]:
+def _contested(requirements: list[Requirement], *, isolate: bool) -> dict[str, int]:
     """With ``isolate``, a provider gives to one granular group at most (and to the unsuffixed group)."""
     spread: dict[str, int] = {}
     granular: dict[str, list[int]] = {}
-    for decision in decisions:
-        for name, amount in decision.resources.items():
-            if decision.suffix:
+    for requirement in requirements:
+        for name, amount in requirement.resources.items():
+            if requirement.suffix:
                 granular.setdefault(name, []).append(min(amount, UNSATISFIABLE_AMOUNT))
             else:
                 spread[name] = min(amount, UNSATISFIABLE_AMOUNT)

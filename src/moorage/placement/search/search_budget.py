@@ -41,9 +41,9 @@ class SearchBudget:
     def affords(self, steps: int) -> bool:
         return self.spent + steps <= self.steps
 
-    def spend(self, work: BudgetItem, steps: int) -> None:
+    def spend(self, item: BudgetItem, steps: int) -> None:
         """Raises `Invalid` (code placement.query.too_complex) when it is more than there was."""
-        self._spent[work] += steps
+        self._spent[item] += steps
         if self.spent > self.steps:
             raise too_complex(self.steps, max(self._spent, key=self._spent.__getitem__))
 

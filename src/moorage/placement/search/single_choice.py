@@ -59,7 +59,7 @@ def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoi
     columns = [forest.columns.get(name) for name in names]
     slots = tuple(None if column is None else column.slots for column in columns)
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
-    return forest.derived.get(("ways", names), (forest.trees, *slots, *shared), lambda: _find_trees(forest, names))
+    return forest.memo.get(("ways", names), (forest.trees, *slots, *shared), lambda: _find_trees(forest, names))
 
 
 def _find_trees(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | None:
@@ -104,36 +104,36 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
 
 
 def scan_trees(
-    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, sample: str | None = None
+    forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, sample: str | None = None
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
     """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
     a seed `sample` in an order of that.
     """
     group = request.groups[0]
-    if not len(ways.anchors):
+    if not len(trees.anchors):
         return
     columns = [forest.columns[name] for name in group.resources]
     amounts = [min(amount, UNSATISFIABLE_AMOUNT) for amount in group.resources.values()]
-    chosen = _allowed_places(forest, request, ways, columns)
-    count = len(ways.anchors) if chosen is None else len(chosen)
+    chosen = _allowed_places(forest, request, trees, columns)
+    count = len(trees.anchors) if chosen is None else len(chosen)
     if sample is not None and request.limit is not None and count:
-        yield from _sampled(columns, amounts, ways, chosen, count, request.limit, sample)
+        yield from _sampled(columns, amounts, trees, chosen, count, request.limit, sample)
         return
     start, size = 0, count if request.limit is None else max(FIRST_BLOCK, 2 * request.limit)
     while start < count:
         block = slice(start, start + size)
-        fits = _fits(columns, amounts, ways, block if chosen is None else chosen[block])
+        fits = _fits(columns, amounts, trees, block if chosen is None else chosen[block])
         hits = np.flatnonzero(fits)
         if len(hits):
             places = hits + start if chosen is None else chosen[block][hits]
-            yield ways.anchors[places], ways.owners[:, places].T
+            yield trees.anchors[places], trees.owners[:, places].T
         start, size = start + size, size * GROWTH
 
 
 def _sampled(
     columns: list[Column],
     amounts: list[int],
-    ways: SingleChoiceTrees,
+    trees: SingleChoiceTrees,
     chosen: NDArray[np.int32] | None,
     count: int,
     limit: int,
@@ -144,18 +144,18 @@ def _sampled(
     while start < count:
         block = order.between(start, start + size)
         places = block if chosen is None else chosen[block]
-        places = places[_fits(columns, amounts, ways, places)]
+        places = places[_fits(columns, amounts, trees, places)]
         if len(places):
-            yield ways.anchors[places], ways.owners[:, places].T
+            yield trees.anchors[places], trees.owners[:, places].T
         start, size = start + size, size * GROWTH
 
 
 def _fits(
-    columns: list[Column], amounts: list[int], ways: SingleChoiceTrees, places: slice | NDArray[np.signedinteger]
+    columns: list[Column], amounts: list[int], trees: SingleChoiceTrees, places: slice | NDArray[np.signedinteger]
 ) -> masks.Mask:
     found: list[masks.Mask] = []
     for number, (column, amount) in enumerate(zip(columns, amounts, strict=True)):
-        rows = places if ways.aligned[number] else ways.rows[number, places]
+        rows = places if trees.aligned[number] else trees.rows[number, places]
         found.append(column.used[rows] + amount <= column.capacity[rows])
     for fits in found[1:]:
         found[0] &= fits
@@ -163,14 +163,14 @@ def _fits(
 
 
 def _allowed_places(
-    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
+    forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
     """Places of the ways that everything but the usage allows; None: all of them."""
     group = request.groups[0]
     required = frozenset().union(*group.traits.required, request.root_required, request.root_forbidden)
     aggregates = frozenset().union(*group.aggregates.required, group.aggregates.forbidden)
     sources = (
-        ways,
+        trees,
         forest.roots,
         *(array for column in columns for array in (column.min_unit, column.max_unit, column.step_size)),
         *(forest.with_trait.get(trait) for trait in sorted(required | group.traits.forbidden)),
@@ -178,38 +178,38 @@ def _allowed_places(
     )
     filters = (group.traits, group.aggregates, group.in_tree, request.root_required, request.root_forbidden)
     key = ("chosen", tuple(group.resources.items()), *filters)
-    return forest.derived.get(key, sources, lambda: _compute_allowed_places(forest, request, ways, columns))
+    return forest.memo.get(key, sources, lambda: _compute_allowed_places(forest, request, trees, columns))
 
 
 def _compute_allowed_places(
-    forest: Forest, request: CandidateRequest, ways: SingleChoiceTrees, columns: list[Column]
+    forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
     group = request.groups[0]
-    found = root_filter(forest, request, ways.anchors) & _tree_filter(forest, group, ways)
+    found = root_filter(forest, request, trees.anchors) & _tree_filter(forest, group, trees)
     for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
         units = masks.allowed(forest, name, column, min(amount, UNSATISFIABLE_AMOUNT))
         if units is not None:
-            found &= units[ways.rows[number]]
+            found &= units[trees.rows[number]]
     if group.traits.forbidden:
-        found &= ~masks.with_any(forest, group.traits.forbidden)[ways.owners].any(axis=0)
+        found &= ~masks.with_any(forest, group.traits.forbidden)[trees.owners].any(axis=0)
     for any_of in group.traits.required:
-        found &= masks.with_any(forest, any_of)[ways.owners].any(axis=0)
+        found &= masks.with_any(forest, any_of)[trees.owners].any(axis=0)
     return None if found.all() else np.flatnonzero(found).astype(np.int32)
 
 
-def _tree_filter(forest: Forest, group: RequestGroup, ways: SingleChoiceTrees) -> masks.Mask:
+def _tree_filter(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) -> masks.Mask:
     """Aggregates and ``in_tree``. An aggregate of the root spans its own tree, required or forbidden."""
-    found = np.ones(len(ways.anchors), dtype=np.bool_)
-    local = forest.roots[ways.owners] == ways.anchors
+    found = np.ones(len(trees.anchors), dtype=np.bool_)
+    local = forest.roots[trees.owners] == trees.anchors
     if group.aggregates.required:
         inside = masks.in_all(forest, group.aggregates.required)
-        found &= (inside[ways.owners] | local & inside[ways.anchors]).all(axis=0)
+        found &= (inside[trees.owners] | local & inside[trees.anchors]).all(axis=0)
     if group.aggregates.forbidden:
         inside = masks.members_of_any(forest, group.aggregates.forbidden)
-        found &= ~inside[ways.anchors] & ~inside[ways.owners].any(axis=0)
+        found &= ~inside[trees.anchors] & ~inside[trees.owners].any(axis=0)
     if group.in_tree is not None:
         slot = forest.slot_of_uuid.get(group.in_tree)
-        found &= local.all(axis=0) & (ways.anchors == (-1 if slot is None else forest.root_of(slot)))
+        found &= local.all(axis=0) & (trees.anchors == (-1 if slot is None else forest.root_of(slot)))
     return found
 
 

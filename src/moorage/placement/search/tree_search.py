@@ -37,7 +37,7 @@ MAX_DEAD_NUMBERS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Solutions:
-    ways: NDArray[np.int32]  #: a row per way: the member of each pick
+    rows: NDArray[np.int32]  #: a row per way: the member of each pick
     steps: int
 
 
@@ -45,70 +45,73 @@ def _words(bits: int) -> int:
     return -(-bits // WORD)
 
 
-def first_solutions(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
+def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
     """With a limit, at most that many ways that differ in more than which of several equal members they use.
 
     Without one, all ways. Raises `Invalid` beyond `max_steps`.
     """
-    if limit is None or limit * len(question.picks) > MAX_REMEMBERED_NUMBERS:
-        return _first_solutions(question, situation, limit, max_steps)
-    return _remembered_first_ways(question, situation, limit, max_steps)
+    if limit is None or limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
+        return _first_solutions(search_key, situation, limit, max_steps)
+    return _remembered_first_ways(search_key, situation, limit, max_steps)
 
 
-def other_solutions(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
+def other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
     """At most `limit` ways that `first_solutions` with this limit does not have."""
-    if limit * len(question.picks) > MAX_REMEMBERED_NUMBERS:
-        return _other_solutions(question, situation, limit, max_steps)
-    return _remembered_other_ways(question, situation, limit, max_steps)
+    if limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
+        return _other_solutions(search_key, situation, limit, max_steps)
+    return _remembered_other_ways(search_key, situation, limit, max_steps)
 
 
-def _first_solutions(question: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
-    search = _Search(question, situation, max_steps)
-    found = list(search.run(equals_as_one=limit is not None, at_most=limit))
-    return _solved(question, found, search.steps)
+def _first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
+    search = _Search(search_key, situation, max_steps)
+    found = list(search.solutions(equals_as_one=limit is not None, at_most=limit))
+    return _solved(search_key, found, search.steps)
 
 
-def _other_solutions(question: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
-    first = {tuple(way) for way in first_solutions(question, situation, limit, max_steps).ways.tolist()}
-    search = _Search(question, situation, max_steps)
+def _other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
+    first = {tuple(solution) for solution in first_solutions(search_key, situation, limit, max_steps).rows.tolist()}
+    search = _Search(search_key, situation, max_steps)
     if not search.has_equals or not first:
-        return _solved(question, [], 0)
+        return _solved(search_key, [], 0)
     found: list[tuple[int, ...]] = []
-    for way in search.run(equals_as_one=False, at_most=None):
-        if way not in first:
-            found.append(way)
+    for solution in search.solutions(equals_as_one=False, at_most=None):
+        if solution not in first:
+            found.append(solution)
             if len(found) == limit:
                 break
-    return _solved(question, found, search.steps)
+    return _solved(search_key, found, search.steps)
 
 
 _remembered_first_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_first_solutions)
 _remembered_other_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_other_solutions)
 
 
-def _solved(question: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solutions:
-    ways = np.array(found, dtype=np.int32).reshape(len(found), len(question.picks))
-    ways.flags.writeable = False
-    return Solutions(ways, steps)
+def _solved(search_key: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solutions:
+    rows = np.array(found, dtype=np.int32).reshape(len(found), len(search_key.requirements))
+    rows.flags.writeable = False
+    return Solutions(rows, steps)
 
 
 class _Search:
-    """One situation; `run` may be called again when the last run has ended."""
+    """One situation; `solutions` may be called again when the last run has ended."""
 
-    def __init__(self, question: SearchKey, situation: bytes, max_steps: int) -> None:
-        self._question = question
+    def __init__(self, search_key: SearchKey, situation: bytes, max_steps: int) -> None:
+        self._question = search_key
         self._max_steps = max_steps
         self.steps = 0
-        members = _Members(question, situation)
+        members = _Members(search_key, situation)
         self._members = members
         # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
         numbered = sorted(
-            range(len(question.picks)),
-            key=lambda number: (question.picks[number].granular, len(members.serving[question.picks[number].spec])),
+            range(len(search_key.requirements)),
+            key=lambda number: (
+                search_key.requirements[number].granular,
+                len(members.serving[search_key.requirements[number].spec]),
+            ),
         )
         self._order = numbered
-        self._picks = [question.picks[number] for number in numbered]
-        self._spread = sum(not pick.granular for pick in self._picks)
+        self._requirements = [search_key.requirements[number] for number in numbered]
+        self._spread = sum(not requirement.granular for requirement in self._requirements)
         self._kinds = members.kinds()
         self.has_equals = len(set(self._kinds)) < len(self._kinds)
         self._subtrees_at, self._options_after = self._subtrees()
@@ -137,20 +140,20 @@ class _Search:
             for depth in sorted((place[number] for number in numbers), reverse=True):
                 at[depth].append(subtree)
                 after[depth][subtree] = later
-                later |= options[self._picks[depth].spec]
+                later |= options[self._requirements[depth].spec]
         return at, after
 
-    def run(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
+    def solutions(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
         if not self._could_fit():
             return
         self._reset()
-        last = len(self._picks) - 1
+        last = len(self._requirements) - 1
         options: list[Iterator[int]] = [iter(())] * (last + 1)
-        tried: list[set[int]] = [set() for _ in self._picks]
+        tried: list[set[int]] = [set() for _ in self._requirements]
         fruitful = [False] * (last + 1)
         found = 0
         depth = 0
-        options[0] = iter(self._members.serving[self._picks[0].spec])
+        options[0] = iter(self._members.serving[self._requirements[0].spec])
         while depth >= 0:
             if not self._next(depth, options[depth], tried[depth] if equals_as_one else None):
                 if not fruitful[depth]:
@@ -161,7 +164,7 @@ class _Search:
                     fruitful[depth] |= fruitful[depth + 1]
             elif depth == last:
                 self._spend(len(self._order) // 4)
-                yield self._way()
+                yield self._solution()
                 found += 1
                 fruitful[depth] = True
                 self._give_back(depth)
@@ -171,7 +174,7 @@ class _Search:
                 self._give_back(depth)
             else:
                 depth += 1
-                options[depth] = iter(self._members.serving[self._picks[depth].spec])
+                options[depth] = iter(self._members.serving[self._requirements[depth].spec])
                 tried[depth].clear()
                 fruitful[depth] = False
 
@@ -181,8 +184,8 @@ class _Search:
         Both are known in no time, and without them a search that must fail tries nearly everything first.
         """
         wanted = [0] * self._question.contested
-        for pick in self._picks:
-            for contested, units in pick.units:
+        for requirement in self._requirements:
+            for contested, units in requirement.units:
                 wanted[contested] += units
         there = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
         if any(units > room for units, room in zip(wanted, there, strict=True)):
@@ -191,7 +194,9 @@ class _Search:
 
     def _can_be_isolated(self) -> bool:
         """A matching of granular groups with providers, grown along augmenting paths."""
-        serving = [self._members.serving[pick.spec] for pick in self._picks if pick.granular]
+        serving = [
+            self._members.serving[requirement.spec] for requirement in self._requirements if requirement.granular
+        ]
         holder: dict[int, int] = {}  # {member: number of the group that it is for}
         return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
 
@@ -223,16 +228,16 @@ class _Search:
                 return
             member = has[group]
 
-    def _way(self) -> tuple[int, ...]:
-        way = [0] * len(self._order)
+    def _solution(self) -> tuple[int, ...]:
+        solution = [0] * len(self._order)
         for number, member in zip(self._order, self._chosen, strict=True):
-            way[number] = member
-        return tuple(way)
+            solution[number] = member
+        return tuple(solution)
 
     def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
         """Choose the next member that may be chosen; False when there is none."""
-        pick = self._picks[depth]
-        alone = pick.granular and self._question.isolate
+        requirement = self._requirements[depth]
+        alone = requirement.granular and self._question.isolate
         passed = 0
         for member in options:
             if alone and self._granular[member]:
@@ -246,7 +251,7 @@ class _Search:
                 tried.add(kind)
             self._spend(1 + passed // SKIPS_PER_STEP + len(self._subtrees_at[depth]) // 4)
             passed = 0
-            if self._take(pick, member):
+            if self._take(requirement, member):
                 if self._may_go_on(depth):
                     return True
                 self._give_back(depth)
@@ -258,33 +263,33 @@ class _Search:
         if self.steps > self._max_steps:
             raise too_complex(self._max_steps, BudgetItem.TRYING)
 
-    def _take(self, pick: CompiledRequirement, member: int) -> bool:
+    def _take(self, requirement: CompiledRequirement, member: int) -> bool:
         room = self._room[member]
-        for contested, units in pick.units:
+        for contested, units in requirement.units:
             if room[contested] < units:
                 return False
-        if self._question.one_per_tree and pick.has_resources:
+        if self._question.one_per_tree and requirement.has_resources:
             holders = self._trees.setdefault(self._members.tree[member], [])
             if holders and holders[0] != member:
                 return False
             holders.append(member)
-        for contested, units in pick.units:
+        for contested, units in requirement.units:
             room[contested] -= units
         for subtree in self._subtrees_at[len(self._chosen)]:
             self._common[subtree].append(self._common[subtree][-1] & self._members.line[member])
             self._inside[subtree].append(self._inside[subtree][-1] | 1 << member)
-        self._granular[member] += pick.granular
+        self._granular[member] += requirement.granular
         self._touched[member] += 1
         self._chosen.append(member)
         return True
 
     def _give_back(self, depth: int) -> None:
-        pick, member = self._picks[depth], self._chosen.pop()
-        for contested, units in pick.units:
+        requirement, member = self._requirements[depth], self._chosen.pop()
+        for contested, units in requirement.units:
             self._room[member][contested] += units
-        self._granular[member] -= pick.granular
+        self._granular[member] -= requirement.granular
         self._touched[member] -= 1
-        if self._question.one_per_tree and pick.has_resources:
+        if self._question.one_per_tree and requirement.has_resources:
             self._trees[self._members.tree[member]].pop()
         for subtree in self._subtrees_at[depth]:
             self._common[subtree].pop()
@@ -316,29 +321,29 @@ class _Search:
         """The state up to the exchange of equal members: what is left to find depends on nothing else."""
         self._spend(len(self._chosen) // 16)
         labels: dict[int, list[int]] = {}
-        for member, pick in zip(self._chosen, self._picks, strict=False):
-            labels.setdefault(member, []).append(pick.label)
+        for member, requirement in zip(self._chosen, self._requirements, strict=False):
+            labels.setdefault(member, []).append(requirement.label)
         return tuple(sorted((self._kinds[member], *sorted(mine)) for member, mine in labels.items()))
 
 
 class _Members:
     """A situation, read. All by member."""
 
-    def __init__(self, question: SearchKey, situation: bytes) -> None:
-        spec_words, trait_words = _words(question.specs), _words(question.traits)
-        fixed = spec_words + trait_words + question.contested + question.one_per_tree
-        has_above = bool(question.subtrees)
+    def __init__(self, search_key: SearchKey, situation: bytes) -> None:
+        spec_words, trait_words = _words(search_key.specs), _words(search_key.traits)
+        fixed = spec_words + trait_words + search_key.contested + search_key.one_per_tree
+        has_above = bool(search_key.subtrees)
         rows: list[list[int]] = np.frombuffer(situation, dtype=np.int64).reshape(-1, fixed + has_above).tolist()
         self.rows = rows
         served = [_bits(row[:spec_words]) for row in rows]
         #: {spec: members that could be chosen for it}
         self.serving = [
-            [member for member, bits in enumerate(served) if bits >> spec & 1] for spec in range(question.specs)
+            [member for member, bits in enumerate(served) if bits >> spec & 1] for spec in range(search_key.specs)
         ]
         traits_end = spec_words + trait_words
         self.traits = [_bits(row[spec_words:traits_end]) for row in rows]
-        self.room = [row[traits_end : traits_end + question.contested] for row in rows]
-        self.tree = [row[fixed - 1] for row in rows] if question.one_per_tree else []
+        self.room = [row[traits_end : traits_end + search_key.contested] for row in rows]
+        self.tree = [row[fixed - 1] for row in rows] if search_key.one_per_tree else []
         self._above = [row[fixed] for row in rows] if has_above else []
         self.line = self._lines() if has_above else []
 

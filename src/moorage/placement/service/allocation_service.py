@@ -22,21 +22,21 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, holdings: AllocationCache, writer: Committer, meters: PlacementMeters) -> None:
+    def __init__(self, holdings: AllocationCache, committer: Committer, meters: PlacementMeters) -> None:
         self._holdings = holdings
-        self._writer = writer
+        self._committer = committer
         self._outcomes = {
             outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
         }
 
     # --- reading ------------------------------------------------------------------------------------------------
 
-    def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
-        return self._holdings.of_consumer(uuid)
+    def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
+        return self._holdings.consumer_allocations(uuid)
 
-    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]]:
+    def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]]:
         """Its generation, and what is held of it."""
-        found = self._holdings.of_provider(uuid)
+        found = self._holdings.provider_allocations(uuid)
         if found is None:
             raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
         return found
@@ -45,31 +45,35 @@ class AllocationService:
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
         """(consumer type, class, units) and {consumer type: consumers} of a project."""
-        return self._holdings.of_project(project_id, user_id)
+        return self._holdings.project_usages(project_id, user_id)
 
     # --- writing ------------------------------------------------------------------------------------------------
 
-    def claim(self, wishes: Collection[AllocationWrite], *, single: bool = False) -> None:
+    def claim(self, writes: Collection[AllocationWrite], *, single: bool = False) -> None:
         """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
-        new = [wish.consumer_uuid for wish in wishes if wish.is_of_new_consumer]
-        known = [wish.consumer_uuid for wish in wishes if not wish.is_of_new_consumer]
-        self._submit(WriteRequest(lambda draft: claim(draft, wishes, single=single), [*new, *known], known, new))
+        new = [write.consumer_uuid for write in writes if write.is_of_new_consumer]
+        known = [write.consumer_uuid for write in writes if not write.is_of_new_consumer]
+        self._submit(
+            WriteRequest(lambda write_set: claim(write_set, writes, single=single), [*new, *known], known, new)
+        )
 
     def release(self, consumer_uuid: str) -> None:
         """All it holds."""
-        self._submit(WriteRequest(lambda draft: release(draft, consumer_uuid), (consumer_uuid,), (consumer_uuid,)))
+        self._submit(
+            WriteRequest(lambda write_set: release(write_set, consumer_uuid), (consumer_uuid,), (consumer_uuid,))
+        )
 
-    def reshape(self, inventories: Mapping[str, NewInventories], wishes: Collection[AllocationWrite]) -> None:
+    def reshape(self, inventories: Mapping[str, NewInventories], writes: Collection[AllocationWrite]) -> None:
         """New inventories and the allocations that go with them, in one transaction."""
-        consumers = [wish.consumer_uuid for wish in wishes]
+        consumers = [write.consumer_uuid for write in writes]
         about = [*consumers, *inventories]
-        self._submit(WriteRequest(lambda draft: reshape(draft, inventories, wishes), about, consumers))
+        self._submit(WriteRequest(lambda write_set: reshape(write_set, inventories, writes), about, consumers))
 
     def _submit(self, order: WriteRequest[None]) -> None:
         """Write it, and count how that ended."""
         outcome = _FAILED
         try:
-            self._writer.submit(order)
+            self._committer.submit(order)
             outcome = _COMMITTED
         except MoorageError as error:
             outcome = next((name for kind, name in _REFUSED.items() if isinstance(error, kind)), outcome)

@@ -39,7 +39,7 @@ class CloudSummaryService:
         self._holdings = holdings
         self._history = history
 
-    def survey(self, classes: Collection[str]) -> CloudSummary:
+    def summary(self, classes: Collection[str]) -> CloudSummary:
         return cloud_summary.summarise_cloud(self._snapshot.current(), classes)
 
     def trees(self, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
@@ -53,7 +53,7 @@ class CloudSummaryService:
             raise NotFound(f"No resource provider with uuid {uuid} found")
         members = [provider_view(forest, forest.at(one)) for one in forest.tree(slot)]
         entries = [change_documents.provider_document(one.provider, one.parent_uuid, one.root_uuid) for one in members]
-        held = self._holdings.of_tree(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
+        held = self._holdings.tree_allocations(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
         return TreeState(
             None,
             [orjson.loads(one.document or "") for one in entries],

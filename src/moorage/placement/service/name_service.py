@@ -16,9 +16,9 @@ from moorage.placement.sync.snapshot import Snapshot
 
 
 class NameService:
-    def __init__(self, snapshot: Snapshot, writer: Committer, clock: Clock) -> None:
+    def __init__(self, snapshot: Snapshot, committer: Committer, clock: Clock) -> None:
         self._snapshot = snapshot
-        self._writer = writer
+        self._committer = committer
         self._clock = clock
 
     # --- resource classes ---------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class NameService:
             name_store.rename_name(connection, CLASSES, found.id, new_name)
             return TransactionResult(None, tuple(name_store.rename_entries(connection, found.id)))
 
-        self._writer.run(work)
+        self._committer.run_transaction(work)
 
     def delete_class(self, name: str) -> None:
         def work(connection: Connection) -> TransactionResult[None]:
@@ -68,7 +68,7 @@ class NameService:
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
             )
 
-        self._writer.run(work)
+        self._committer.run_transaction(work)
 
     # --- traits -------------------------------------------------------------------------------------------------
 
@@ -106,7 +106,7 @@ class NameService:
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
             )
 
-        self._writer.run(work)
+        self._committer.run_transaction(work)
 
     # --- both ---------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class NameService:
                 True, (change_documents.NAMES,), partial(name_store.with_name, table=table, name=new)
             )
 
-        is_new = self._writer.run(work)
+        is_new = self._committer.run_transaction(work)
         return _found(self._of(table), name, f"{name} was deleted again"), is_new
 
 

@@ -39,9 +39,9 @@ def provider_view(forest: Forest, provider: Provider) -> ProviderView:
 
 
 class ProviderService:
-    def __init__(self, snapshot: Snapshot, writer: Committer, ids: Ids) -> None:
+    def __init__(self, snapshot: Snapshot, committer: Committer, ids: Ids) -> None:
         self._snapshot = snapshot
-        self._writer = writer
+        self._committer = committer
         self._ids = ids
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -49,22 +49,22 @@ class ProviderService:
     def forest(self) -> Forest:
         return self._snapshot.current()
 
-    def show(self, uuid: str) -> ProviderView:
+    def view(self, uuid: str) -> ProviderView:
         forest = self._snapshot.current()
         return provider_view(forest, self._found(forest, uuid))
 
-    def get(self, uuid: str) -> Provider:
+    def provider(self, uuid: str) -> Provider:
         return self._found(self._snapshot.current(), uuid)
 
     def check_exists(self, uuid: str) -> None:
         """Early, before a write, which looks again."""
-        if self._snapshot.held().by_uuid(uuid) is None:
-            self.get(uuid)
+        if self._snapshot.cached().by_uuid(uuid) is None:
+            self.provider(uuid)
 
     def check_generation(self, uuid: str, generation: int, message: str) -> None:
         """Early, before the request is looked at further; the write checks again."""
-        held = self._snapshot.held().by_uuid(uuid)
-        if (held is None or held.generation != generation) and self.get(uuid).generation != generation:
+        held = self._snapshot.cached().by_uuid(uuid)
+        if (held is None or held.generation != generation) and self.provider(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
 
     def _found(self, forest: Forest, uuid: str) -> Provider:
@@ -79,7 +79,9 @@ class ProviderService:
         new_uuid = uuid or self._ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
         return self._written(
-            WriteRequest(lambda draft: writes.create_provider(draft, new_uuid, name, parent_uuid), about, names=(name,))
+            WriteRequest(
+                lambda write_set: writes.create_provider(write_set, new_uuid, name, parent_uuid), about, names=(name,)
+            )
         )
 
     def update(
@@ -87,54 +89,60 @@ class ProviderService:
     ) -> ProviderView:
         """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
 
-        def decide(draft: WriteSet) -> Provider:
-            return writes.update_provider(draft, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move)
+        def decide(write_set: WriteSet) -> Provider:
+            return writes.update_provider(
+                write_set, uuid, name, parent_uuid, parent_given=parent_given, may_move=may_move
+            )
 
         about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
         return self._written(WriteRequest(decide, about, names=(name,)))
 
     def _written(self, order: WriteRequest[Provider]) -> ProviderView:
-        provider = self._writer.submit(order)
-        return provider_view(self._snapshot.held(), provider)
+        provider = self._committer.submit(order)
+        return provider_view(self._snapshot.cached(), provider)
 
     def delete(self, uuid: str) -> None:
-        self._writer.submit(WriteRequest(lambda draft: writes.delete_provider(draft, uuid), (uuid,)))
+        self._committer.submit(WriteRequest(lambda write_set: writes.delete_provider(write_set, uuid), (uuid,)))
 
     # --- inventories --------------------------------------------------------------------------------------------
 
     def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
         """Replace them all. `generation` None: whatever it is now."""
-        return self._change(uuid, generation, lambda draft, it: inventory_writes.replace_inventories(draft, it, wanted))
+        return self._change(
+            uuid, generation, lambda write_set, it: inventory_writes.replace_inventories(write_set, it, wanted)
+        )
 
     def add_inventory(self, uuid: str, name: str, inventory: Inventory) -> Provider:
-        return self._change(uuid, None, lambda draft, it: inventory_writes.add_inventory(draft, it, name, inventory))
+        return self._change(
+            uuid, None, lambda write_set, it: inventory_writes.add_inventory(write_set, it, name, inventory)
+        )
 
     def update_inventory(self, uuid: str, generation: int, name: str, inventory: Inventory) -> Provider:
         return self._change(
-            uuid, generation, lambda draft, it: inventory_writes.update_inventory(draft, it, name, inventory)
+            uuid, generation, lambda write_set, it: inventory_writes.update_inventory(write_set, it, name, inventory)
         )
 
     def delete_inventory(self, uuid: str, name: str) -> None:
-        self._change(uuid, None, lambda draft, it: inventory_writes.remove_inventory(draft, it, name))
+        self._change(uuid, None, lambda write_set, it: inventory_writes.remove_inventory(write_set, it, name))
 
     def _change(self, uuid: str, generation: int | None, change: Callable[[WriteSet, Provider], Provider]) -> Provider:
-        def decide(draft: WriteSet) -> Provider:
-            return change(draft, writes.at_generation(draft, uuid, generation, STALE_INVENTORIES))
+        def decide(write_set: WriteSet) -> Provider:
+            return change(write_set, writes.at_generation(write_set, uuid, generation, STALE_INVENTORIES))
 
-        return self._writer.submit(WriteRequest(decide, (uuid,)))
+        return self._committer.submit(WriteRequest(decide, (uuid,)))
 
     # --- traits and aggregates ----------------------------------------------------------------------------------
 
     def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
         """The provider as it is then, and its traits in full."""
-        provider = self._writer.submit(
-            WriteRequest(lambda draft: writes.set_traits(draft, uuid, generation, names), (uuid,))
+        provider = self._committer.submit(
+            WriteRequest(lambda write_set: writes.set_traits(write_set, uuid, generation, names), (uuid,))
         )
-        known = self._snapshot.held().names.full_traits
+        known = self._snapshot.cached().names.full_traits
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
         """`generation` None: the form before 1.19, which does not move the provider's generation."""
-        return self._writer.submit(
-            WriteRequest(lambda draft: writes.set_aggregates(draft, uuid, generation, aggregates), (uuid,))
+        return self._committer.submit(
+            WriteRequest(lambda write_set: writes.set_aggregates(write_set, uuid, generation, aggregates), (uuid,))
         )

@@ -62,15 +62,15 @@ class PlacementService:
         self._lease = WriterLease(secrets.token_hex(8), length_s=lease_s)
         self.writer_lease_task = WriterLeaseTask(engine, clock, self._lease)
         snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
-        writer = Committer(engine, snapshot, clock, meters, self._lease)
+        committer = Committer(engine, snapshot, clock, meters, self._lease)
         holdings = AllocationReads(asker)
-        self.providers = ProviderService(snapshot, writer, ids)
-        self.names = NameService(snapshot, writer, clock)
-        self.allocations = AllocationService(AllocationCache(holdings, snapshot), writer, meters)
+        self.providers = ProviderService(snapshot, committer, ids)
+        self.names = NameService(snapshot, committer, clock)
+        self.allocations = AllocationService(AllocationCache(holdings, snapshot), committer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = ChangeHistoryService(engine, clock)
-        self.survey = CloudSummaryService(snapshot, holdings, self.history)
+        self.cloud_summary = CloudSummaryService(snapshot, holdings, self.history)
 
         self._snapshot = snapshot
         meters.show(self._gauges)
@@ -112,7 +112,7 @@ class PlacementService:
             with read(self._engine) as connection:
                 last = change_log.last_number(connection)
                 kept = change_store.read_retention(connection)
-            forest = self._snapshot.held()
+            forest = self._snapshot.cached()
         except MoorageError:
             return gauges
         now = self.clock.now()
@@ -131,7 +131,7 @@ class PlacementService:
         A reservation's own class is its for days: all of them are one here.
         """
         try:
-            columns = self._snapshot.held().columns
+            columns = self._snapshot.cached().columns
         except MoorageError:
             return {}
         summed: dict[str, tuple[int, int]] = {}

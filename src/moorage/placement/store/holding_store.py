@@ -108,7 +108,7 @@ class AllocationReads:
         self._of_provider = asker.prepare(_OF_PROVIDER)
         self._of_tree = asker.prepare(_OF_TREE)
 
-    def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
+    def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
         rows = self._of_consumer(wanted=uuid)
         if not rows:
             return None, []
@@ -120,7 +120,7 @@ class AllocationReads:
         ]
         return consumer, held
 
-    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]] | None:
+    def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]] | None:
         """Its generation, and what is held of it; None where there is no such provider."""
         rows = self._of_provider(wanted=uuid)
         if not rows:
@@ -132,11 +132,11 @@ class AllocationReads:
             if used is not None
         ]
 
-    def of_tree(self, root_id: int, most: int) -> list[AllocationRow]:
+    def tree_allocations(self, root_id: int, most: int) -> list[AllocationRow]:
         """What is held of all providers of a tree, by consumer, at most so many."""
         return [AllocationRow(*row) for row in self._of_tree(root=root_id, most=most)]
 
-    def of_project(
+    def project_usages(
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
         """(consumer type, class, units) and {consumer type: consumers that hold something}; of one user of the project,

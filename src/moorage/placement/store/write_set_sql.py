@@ -145,7 +145,7 @@ def find_provider_names(names: Iterable[str]) -> Command:
 # --- what is written ----------------------------------------------------------------------------------------------
 
 
-def create_providers(draft: WriteSet) -> Command:
+def create_providers(write_set: WriteSet) -> Command:
     """Those that are new; the answer is rows of (uuid, id). Then `write_commands`, in which a root gets itself as root."""
     rows = [
         {
@@ -153,56 +153,56 @@ def create_providers(draft: WriteSet) -> Command:
             **_state(provider),
             "uuid": provider.uuid,
             "root_id": max(provider.root_id, 0),
-            "created_at": sql_time(draft.now),
+            "created_at": sql_time(write_set.now),
         }
-        for provider in draft.new_providers()
+        for provider in write_set.new_providers()
     ]
     return _CREATE_PROVIDERS, rows
 
 
-def prepare_rows(draft: WriteSet, consumers: Collection[str]) -> None:
+def prepare_rows(write_set: WriteSet, consumers: Collection[str]) -> None:
     """Make what `write_commands` needs of these consumers now; it takes that as long as their states are the same. Of the
     providers that they hold, too, where there are many: those of one change again with the next claim, perhaps.
     """
     for uuid in consumers:
-        if uuid in draft.consumers:
-            _of_consumer(draft, uuid)
-            for provider_id in draft.consumers[uuid].holdings if len(consumers) > 1 else ():
-                old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
+        if uuid in write_set.consumers:
+            _of_consumer(write_set, uuid)
+            for provider_id in write_set.consumers[uuid].holdings if len(consumers) > 1 else ():
+                old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
                 if old is not None and new is not None and _is_only_used(old, new):
-                    _of_used(draft, new)
+                    _of_used(write_set, new)
 
 
-def write_commands(draft: WriteSet, sequence: int) -> list[Command]:
+def write_commands(write_set: WriteSet, sequence: int) -> list[Command]:
     """All that follows the insertion of new providers. Their ids need not be known here."""
-    rows = _entry_rows(change_entries(draft), sequence, draft.now)
-    new_ones = set(draft.created.values())
+    rows = _entry_rows(change_entries(write_set), sequence, write_set.now)
+    new_ones = set(write_set.created.values())
     of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
     of_known = [row for row in rows if row["provider_id"] not in new_ones] if of_new else rows
     return [
-        *(_consumers(draft) if draft.consumers else ()),
-        *(_providers(draft) if draft.providers else ()),
-        _allocations(draft),
+        *(_consumers(write_set) if write_set.consumers else ()),
+        *(_providers(write_set) if write_set.providers else ()),
+        _allocations(write_set),
         (_INSERT_ENTRIES, of_known),
         (_INSERT_ENTRIES_OF_NEW, of_new),
     ]
 
 
-def _providers(draft: WriteSet) -> Iterator[Command]:
+def _providers(write_set: WriteSet) -> Iterator[Command]:
     pairs = [
-        (draft.forest.by_id(number), draft.providers[number])
-        for number in sorted(draft.providers.keys() - draft.created.values())
+        (write_set.forest.by_id(number), write_set.providers[number])
+        for number in sorted(write_set.providers.keys() - write_set.created.values())
     ]
     more_than_used = [(old, new) for old, new in pairs if old is None or new is None or not _is_only_used(old, new)]
     if more_than_used:
-        yield from _inventories(draft, more_than_used)
-        yield from _traits(draft.forest.names, more_than_used)
+        yield from _inventories(write_set, more_than_used)
+        yield from _traits(write_set.forest.names, more_than_used)
         yield from _aggregates(more_than_used)
     yield _DELETE_PROVIDERS, [{"id": old.id} for old, new in more_than_used if old is not None and new is None]
-    yield _UPDATE_PROVIDERS, [_state_row(draft, new) for _, new in pairs if new is not None]
+    yield _UPDATE_PROVIDERS, [_state_row(write_set, new) for _, new in pairs if new is not None]
     moved = [new for old, new in more_than_used if old is not None and new is not None and not _is_in_place(old, new)]
     yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for new in moved]
-    yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in draft.new_providers() if new.is_root]
+    yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in write_set.new_providers() if new.is_root]
 
 
 _Pairs = Sequence[tuple[Provider | None, Provider | None]]
@@ -223,16 +223,16 @@ class _UsedRows(NamedTuple):
     entry: ChangeDocument
 
 
-def _of_used(draft: WriteSet, new: Provider) -> _UsedRows:
-    state, made = draft.made.get(new.id, _NOTHING_MADE)
+def _of_used(write_set: WriteSet, new: Provider) -> _UsedRows:
+    state, made = write_set.made.get(new.id, _NOTHING_MADE)
     if state is not new:
         made = _UsedRows({"id": new.id, **_state(new)}, change_documents.usages_document(new))
-        draft.made[new.id] = new, made
+        write_set.made[new.id] = new, made
     return cast(_UsedRows, made)
 
 
-def _state_row(draft: WriteSet, new: Provider) -> Row:
-    state, made = draft.made.get(new.id, _NOTHING_MADE)
+def _state_row(write_set: WriteSet, new: Provider) -> Row:
+    state, made = write_set.made.get(new.id, _NOTHING_MADE)
     return cast(_UsedRows, made).state if state is new else {"id": new.id, **_state(new)}
 
 
@@ -243,9 +243,9 @@ def _place(provider: Provider) -> dict[str, object]:
     return {"name": provider.name, "parent_id": provider.parent_id, "root_id": provider.root_id}
 
 
-def _inventories(draft: WriteSet, pairs: _Pairs) -> Iterator[Command]:
+def _inventories(write_set: WriteSet, pairs: _Pairs) -> Iterator[Command]:
     """All inventories of a provider are as new as the last write of any of them: one time is remembered."""
-    classes = draft.forest.names.classes
+    classes = write_set.forest.names.classes
     gone: list[Row] = []
     changed: list[Row] = []
     new_ones: list[Row] = []
@@ -257,7 +257,7 @@ def _inventories(draft: WriteSet, pairs: _Pairs) -> Iterator[Command]:
         gone += [_of_class(old, classes[name]) for name in before.keys() - after.keys()]
         for name, inventory in after.items():
             fields = {column: getattr(inventory, column) for column in _INVENTORY if column != "updated_at"}
-            row = {**_of_class(new, classes[name]), **fields, "updated_at": sql_time(draft.now)}
+            row = {**_of_class(new, classes[name]), **fields, "updated_at": sql_time(write_set.now)}
             (changed if name in before else new_ones).append(row)
     yield _DELETE_INVENTORIES, gone
     yield _UPDATE_INVENTORIES, changed
@@ -296,15 +296,15 @@ def _gone_and_come(
     return gone, come
 
 
-def _consumers(draft: WriteSet) -> Iterator[Command]:
+def _consumers(write_set: WriteSet) -> Iterator[Command]:
     """What they held goes; what they hold from now on is inserted when all providers are there."""
-    found = [draft.found[uuid] for uuid in draft.consumers if uuid in draft.found]
-    staying = [draft.consumers[held.consumer.uuid] for held in found]
+    found = [write_set.found[uuid] for uuid in write_set.consumers if uuid in write_set.found]
+    staying = [write_set.consumers[held.consumer.uuid] for held in found]
     yield _DELETE_ALLOCATIONS, [{"consumer_id": held.consumer.id} for held in found]
     yield _DELETE_CONSUMERS, [{"id": held.consumer.id} for held in staying if not held.holdings]
     yield _UPDATE_CONSUMERS, [{"id": held.consumer.id, **_owner(held.consumer)} for held in staying if held.holdings]
-    new_ones = [uuid for uuid, held in draft.consumers.items() if uuid not in draft.found and held.holdings]
-    yield _INSERT_CONSUMERS, [_of_consumer(draft, uuid).consumer for uuid in new_ones]
+    new_ones = [uuid for uuid, held in write_set.consumers.items() if uuid not in write_set.found and held.holdings]
+    yield _INSERT_CONSUMERS, [_of_consumer(write_set, uuid).consumer for uuid in new_ones]
 
 
 def _owner(consumer: Consumer) -> dict[str, object]:
@@ -322,42 +322,44 @@ class _ConsumerRows(NamedTuple):
     entry: ChangeDocument
 
 
-def _of_consumer(draft: WriteSet, uuid: str) -> _ConsumerRows:
-    held = draft.consumers[uuid]
-    state, made = draft.made.get(uuid, _NOTHING_MADE)
+def _of_consumer(write_set: WriteSet, uuid: str) -> _ConsumerRows:
+    held = write_set.consumers[uuid]
+    state, made = write_set.made.get(uuid, _NOTHING_MADE)
     if state is not held:
-        classes, now = draft.forest.names.classes, sql_time(draft.now)
+        classes, now = write_set.forest.names.classes, sql_time(write_set.now)
         allocations = [
             {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
             for provider_id, amounts in held.holdings.items()
             for name, amount in amounts.items()
         ]
-        holdings = {draft.at(number).uuid: amounts for number, amounts in held.holdings.items()}
+        holdings = {write_set.at(number).uuid: amounts for number, amounts in held.holdings.items()}
         entry = change_documents.consumer_document(held.consumer, holdings)
         made = _ConsumerRows({"uuid": uuid, **_owner(held.consumer)}, allocations, entry)
-        draft.made[uuid] = held, made
+        write_set.made[uuid] = held, made
     return cast(_ConsumerRows, made)
 
 
-def _allocations(draft: WriteSet) -> Command:
-    return _INSERT_ALLOCATIONS, [row for uuid in draft.consumers for row in _of_consumer(draft, uuid).allocations]
+def _allocations(write_set: WriteSet) -> Command:
+    return _INSERT_ALLOCATIONS, [
+        row for uuid in write_set.consumers for row in _of_consumer(write_set, uuid).allocations
+    ]
 
 
-def change_entries(draft: WriteSet) -> Iterator[ChangeDocument]:
+def change_entries(write_set: WriteSet) -> Iterator[ChangeDocument]:
     """Of the log: providers by id, new ones last, then consumers by uuid."""
-    for provider_id in sorted(draft.providers, key=lambda number: (number < 0, abs(number))):
-        old, new = draft.forest.by_id(provider_id), draft.providers[provider_id]
+    for provider_id in sorted(write_set.providers, key=lambda number: (number < 0, abs(number))):
+        old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
         if new is not None and old is not None and _is_only_used(old, new):
-            yield _of_used(draft, new).entry
+            yield _of_used(write_set, new).entry
         elif new is not None:
-            parent = None if new.parent_id is None else draft.at(new.parent_id).uuid
-            yield change_documents.provider_document(new, parent, draft.at(new.root_id).uuid)
+            parent = None if new.parent_id is None else write_set.at(new.parent_id).uuid
+            yield change_documents.provider_document(new, parent, write_set.at(new.root_id).uuid)
         elif old is not None:
             yield change_documents.deleted_provider_document(old)
-    for uuid in sorted(draft.consumers):
-        held = draft.consumers[uuid]
-        if held.holdings or uuid in draft.found:
-            yield _of_consumer(draft, uuid).entry
+    for uuid in sorted(write_set.consumers):
+        held = write_set.consumers[uuid]
+        if held.holdings or uuid in write_set.found:
+            yield _of_consumer(write_set, uuid).entry
 
 
 def _is_only_used(old: Provider, new: Provider) -> bool:

@@ -127,7 +127,7 @@ class WriterLease:
 
     # --- for who looks after it ---------------------------------------------------------------------------------
 
-    def wish(self) -> LeaseChange | None:
+    def wanted_change(self) -> LeaseChange | None:
         """What is to be changed about the row; None: nothing, it is to be looked at."""
         seen = self._seen
         if seen is None:
@@ -142,8 +142,8 @@ class WriterLease:
             return None
         return LeaseChange(row.version, following, row.length_s, self.process)
 
-    def answered(self, wish: LeaseChange | None, row: LeaseRow, sent: float, known: int) -> bool:
-        """The row as it is after `wish`. Whether the lease is held now.
+    def answered(self, wanted_change: LeaseChange | None, row: LeaseRow, sent: float, known: int) -> bool:
+        """The row as it is after `wanted_change`. Whether the lease is held now.
 
         `sent` and `known`: the clock and `known()` from before it was sent.
         """
@@ -155,10 +155,11 @@ class WriterLease:
             if row.visitor not in (None, self.process):
                 self._shared_until = max(self._shared_until, now + SHARED_S)
             is_held = (
-                wish is not None
-                and wish.holder == self.name
+                wanted_change is not None
+                and wanted_change.holder == self.name
                 # Whoever else has changed the row since is its visitor.
-                and (row.holder, row.version, row.visitor) == (wish.holder, wish.version + 1, self.process)
+                and (row.holder, row.version, row.visitor)
+                == (wanted_change.holder, wanted_change.version + 1, self.process)
             )
             if is_held:
                 self._last = max(self._last, row.last)
@@ -231,10 +232,17 @@ def select_row() -> Command:
     return _ROW, None
 
 
-def change_row(wish: LeaseChange) -> Command:
+def change_row(wanted_change: LeaseChange) -> Command:
     """Does nothing where the row has another version by now."""
-    length_ms = round(wish.length_s * 1000)
-    return _CHANGE, [{"holder": wish.holder, "length_ms": length_ms, "version": wish.version, "visitor": wish.visitor}]
+    length_ms = round(wanted_change.length_s * 1000)
+    return _CHANGE, [
+        {
+            "holder": wanted_change.holder,
+            "length_ms": length_ms,
+            "version": wanted_change.version,
+            "visitor": wanted_change.visitor,
+        }
+    ]
 
 
 def row_of(answer: Rows) -> LeaseRow:
@@ -242,7 +250,9 @@ def row_of(answer: Rows) -> LeaseRow:
     return LeaseRow(last, holder, length_ms / 1000, version, visitor)
 
 
-def exchange_row(batches: StatementPipeline, wish: LeaseChange | None) -> LeaseRow:
+def exchange_row(batches: StatementPipeline, wanted_change: LeaseChange | None) -> LeaseRow:
     """Change the row, if there is something to change, and see what it is now: in one round trip."""
     with batches.transaction() as transaction:
-        return row_of(transaction.commit(*([change_row(wish)] if wish is not None else []), select_row())[-1])
+        return row_of(
+            transaction.commit(*([change_row(wanted_change)] if wanted_change is not None else []), select_row())[-1]
+        )

@@ -29,14 +29,14 @@ class AllocationCache:
     """As `AllocationReads`."""
 
     def __init__(self, holdings: AllocationReads, snapshot: Snapshot) -> None:
-        self._of_consumer = _AnswerCache(snapshot, holdings.of_consumer, _providers_of_consumer)
-        self._of_provider = _AnswerCache(snapshot, holdings.of_provider, _provider_itself)
-        self.of_project = holdings.of_project
+        self._of_consumer = _AnswerCache(snapshot, holdings.consumer_allocations, _providers_of_consumer)
+        self._of_provider = _AnswerCache(snapshot, holdings.provider_allocations, _provider_itself)
+        self.project_usages = holdings.project_usages
 
-    def of_consumer(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
+    def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
         return self._of_consumer(uuid)
 
-    def of_provider(self, uuid: str) -> tuple[int, list[Allocation]] | None:
+    def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]] | None:
         return self._of_provider(uuid)
 
 
@@ -75,10 +75,14 @@ class _AnswerCache(Generic[A]):
 
     def __call__(self, uuid: str) -> A:
         entry = self._entries.get(uuid)
-        if entry is not None and (forest := self._snapshot.known()) is not None and entry.is_right(forest):
+        if (
+            entry is not None
+            and (forest := self._snapshot.current_without_query()) is not None
+            and entry.is_right(forest)
+        ):
             return entry.answer
         # From before it is asked: whatever changes afterwards makes other providers.
-        before = self._snapshot.held()
+        before = self._snapshot.cached()
         answer = self._ask(uuid)
         uuids, size = self._about(uuid, answer)
         providers = tuple(found for one in uuids if (found := before.by_uuid(one)) is not None)

@@ -84,17 +84,17 @@ class Committer:
         self._wary = 0
         #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
         self._turn = threading.Lock()
-        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda order: order.about)
+        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda request: request.about)
 
-    def submit(self, order: WriteRequest[T]) -> T:
+    def submit(self, request: WriteRequest[T]) -> T:
         """Returns when it is committed; raises what `decide` raised."""
         try:
-            result: T = self._queue.submit(order)
+            result: T = self._queue.submit(request)
         except _ConsumerExists:
-            result = self._queue.submit(replace(order, consumers=(*order.consumers, *order.new_consumers)))
+            result = self._queue.submit(replace(request, consumers=(*request.consumers, *request.new_consumers)))
         return result
 
-    def run(self, work: Callable[[Connection], TransactionResult[T]]) -> T:
+    def run_transaction(self, work: Callable[[Connection], TransactionResult[T]]) -> T:
         """`search_budget` in a transaction of its own, for what is rarely written: classes and traits."""
 
         def numbered(connection: Connection) -> tuple[int, TransactionResult[T]]:
@@ -107,34 +107,34 @@ class Committer:
             number, written = in_transaction(self._engine, numbered)
             self._lease.wrote(number)
             if written.on_names is not None:
-                self._snapshot.wrote_names(number, written.on_names)
+                self._snapshot.record_names(number, written.on_names)
             return written.result
 
-    def _write(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
-        self._meters.group_sizes.observe(len(orders))
+    def _write(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
+        self._meters.group_sizes.observe(len(requests))
         if early is None or not early.is_sent:
             self._turn.acquire()
         try:
             with self._meters.timed(self._meters.commits):
-                return self._repeated(orders, early)
+                return self._repeated(requests, early)
         finally:
             self._turn.release()
 
-    def _repeated(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
+    def _repeated(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
         began = time.monotonic()
         for _ in range(MAX_ATTEMPTS - 1):
             try:
-                return self._attempt(orders, early)
+                return self._attempt(requests, early)
             except RetryableConflict:
                 if retry_time_is_over(began):
                     raise
                 self._meters.repeats.inc()
                 early = None
-        return self._attempt(orders, early)
+        return self._attempt(requests, early)
 
-    def _attempt(self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
+    def _attempt(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
         unknown: tuple[int, Unavailable] | None = None
-        guess = early if early is not None and early.is_sent else self._guessed(orders, early)
+        guess = early if early is not None and early.is_sent else self._guessed(requests, early)
         if guess is not None:
             try:
                 outcomes = self._finished(guess)
@@ -146,24 +146,24 @@ class Committer:
             except RetryableConflict:
                 raise
             except Unavailable as error:
-                unknown = guess.draft.forest.sequence, error
-        return self._numbered(orders, unknown)
+                unknown = guess.write_set.forest.sequence, error
+        return self._numbered(requests, unknown)
 
     # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
 
     def _guessed(
-        self, orders: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
+        self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
     ) -> "_OptimisticGroup | None":
         """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
         to be exact.
         """
         self._wary = max(0, self._wary - 1)
-        if self._wary or not self._batches.is_far or any(order.consumers for order in orders):
+        if self._wary or not self._batches.is_far or any(request.consumers for request in requests):
             return None
-        guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.held())
-        for order in orders[len(guess.outcomes) :]:
-            guess.decide(order)
-        if guess.draft.is_empty:
+        guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.cached())
+        for request in requests[len(guess.outcomes) :]:
+            guess.decide(request)
+        if guess.write_set.is_empty:
             return None
         try:
             self._send(guess)
@@ -176,28 +176,28 @@ class Committer:
 
     def _has_come_about(self, guess: "_OptimisticGroup") -> bool:
         """What it was decided on: the group before is written as it was guessed, and nothing else since."""
-        return guess.may_be_right and self._snapshot.held().sequence == guess.draft.forest.sequence
+        return guess.may_be_right and self._snapshot.cached().sequence == guess.write_set.forest.sequence
 
     def _send_early(self, guess: "_OptimisticGroup") -> None:
         """By whoever has the answer to the group before; if anything is in the way, whoever leads this group sees to it."""
         if not self._turn.acquire(blocking=False):
             return
         with suppress(Exception):  # whoever leads the group sends it again, and answers for what happens then
-            if self._batches.is_open and not guess.draft.is_empty and self._has_come_about(guess):
+            if self._batches.is_open and not guess.write_set.is_empty and self._has_come_about(guess):
                 self._send(guess)
         if not guess.is_sent:
             self._turn.release()
 
     def _send(self, guess: "_OptimisticGroup") -> None:
-        draft = guess.draft
+        write_set = guess.write_set
         with ExitStack() as open_ones:
             transaction = open_ones.enter_context(self._batches.transaction())
             open_ones.enter_context(self._lease.writing())
             answers = transaction.start_commit(
-                self._next_after(draft.forest),
+                self._next_after(write_set.forest),
                 write_set_sql.find_consumers(guess.taken_for_new()),
-                write_set_sql.create_providers(draft),
-                *write_set_sql.write_commands(draft, draft.forest.sequence + 1),
+                write_set_sql.create_providers(write_set),
+                *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
             )
             guess.sent, guess.before = (answers, open_ones.pop_all()), None
 
@@ -205,57 +205,59 @@ class Committer:
         """The outcomes, when it is committed. Meanwhile the next group is decided; not where providers have no ids yet."""
         if guess.sent is None:
             raise RuntimeError("nothing was sent")
-        draft, (answers, open_ones) = guess.draft, guess.sent
+        write_set, (answers, open_ones) = guess.write_set, guess.sent
         guess.sent, after = None, None
         with open_ones:
-            if not draft.created:
-                after = draft.forest.with_changes(draft.providers, sequence=draft.forest.sequence + 1)
+            if not write_set.created:
+                after = write_set.forest.with_changes(write_set.providers, sequence=write_set.forest.sequence + 1)
                 self._queue.gather(self._guess_on(after, guess))
             _, found, created, *_ = answers()
             guess.correct(write_set_sql.consumers_found(found))
-            outcomes = self._remember(draft, guess.outcomes, created, after)
+            outcomes = self._remember(write_set, guess.outcomes, created, after)
         guess.is_committed = True
         return outcomes
 
     def _next_after(self, forest: Forest) -> Command:
         return write_set_sql.take_next(forest.sequence, self._lease.name)
 
-    def _numbered(self, orders: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
+    def _numbered(self, requests: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
         """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
         it. Where that number still is the last one, nothing did, and nothing will.
         """
         with self._batches.transaction() as transaction:
-            draft = self._begin(transaction, orders)
-            if unknown is not None and draft.forest.sequence != unknown[0]:
+            write_set = self._begin(transaction, requests)
+            if unknown is not None and write_set.forest.sequence != unknown[0]:
                 raise unknown[1]
-            outcomes = [_decided(order, draft) for order in orders]
-            if draft.is_empty:
+            outcomes = [_decided(request, write_set) for request in requests]
+            if write_set.is_empty:
                 return outcomes
-            return self._commit(transaction, draft, outcomes)
+            return self._commit(transaction, write_set, outcomes)
 
-    def _commit(self, transaction: PipelinedTransaction, draft: WriteSet, outcomes: list[Any]) -> list[Any]:
+    def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[Any]) -> list[Any]:
         """Write what was decided."""
         commands = (
-            write_set_sql.create_providers(draft),
-            *write_set_sql.write_commands(draft, draft.forest.sequence + 1),
+            write_set_sql.create_providers(write_set),
+            *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
         )
         with self._lease.writing():
-            return self._remember(draft, outcomes, transaction.commit(*commands)[0])
+            return self._remember(write_set, outcomes, transaction.commit(*commands)[0])
 
-    def _remember(self, draft: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None) -> list[Any]:
+    def _remember(
+        self, write_set: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None
+    ) -> list[Any]:
         """What is committed. The outcomes, in which new providers have their ids; `created` are those."""
-        sequence = draft.forest.sequence + 1
+        sequence = write_set.forest.sequence + 1
         self._lease.wrote(sequence)
-        if draft.created:
-            numbered = draft.number(dict(created))
+        if write_set.created:
+            numbered = write_set.number(dict(created))
             outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
-        self._snapshot.wrote(sequence, draft, after)
+        self._snapshot.record_write(sequence, write_set, after)
         return outcomes
 
-    def _begin(self, transaction: PipelinedTransaction, orders: Sequence[WriteRequest[Any]]) -> WriteSet:
+    def _begin(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[Any]]) -> WriteSet:
         """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
-        consumers = [uuid for order in orders for uuid in (*order.consumers, *order.new_consumers)]
-        names = [name for order in orders for name in order.names]
+        consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
+        names = [name for request in requests for name in request.names]
         taken, found, owners = transaction.send(
             (write_set_sql.TAKE, None),
             write_set_sql.find_consumers(consumers),
@@ -276,7 +278,7 @@ class Committer:
 
     def _exact(self, last: int) -> Forest:
         """The forest as of the last commit, which stays the last while we hold the next number."""
-        forest = self._snapshot.held()
+        forest = self._snapshot.cached()
         if forest.sequence == last:
             return forest
         self._meters.old_pictures.inc()
@@ -288,9 +290,9 @@ class _OptimisticGroup:
     """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
 
     def __init__(
-        self, send: "Callable[[_OptimisticGroup], None]", draft: WriteSet, before: "_OptimisticGroup | None"
+        self, send: "Callable[[_OptimisticGroup], None]", write_set: WriteSet, before: "_OptimisticGroup | None"
     ) -> None:
-        self.draft = draft
+        self.write_set = write_set
         #: The group that is with the database, on whose outcome this one rests.
         self.before = before
         self.outcomes: list[Any] = []
@@ -311,10 +313,10 @@ class _OptimisticGroup:
     def may_be_right(self) -> bool:
         return not self._is_spoilt and (self.before is None or self.before.is_committed)
 
-    def decide(self, order: WriteRequest[Any]) -> None:
-        outcome = _decided(order, self.draft)
-        if isinstance(outcome, MoorageError) and order.new_consumers:
-            self._refused[len(self.outcomes)] = order.new_consumers
+    def decide(self, request: WriteRequest[Any]) -> None:
+        outcome = _decided(request, self.write_set)
+        if isinstance(outcome, MoorageError) and request.new_consumers:
+            self._refused[len(self.outcomes)] = request.new_consumers
         self.outcomes.append(outcome)
 
     def taken_for_new(self) -> list[str]:
@@ -327,12 +329,12 @@ class _OptimisticGroup:
             if any(uuid in found for uuid in uuids):
                 self.outcomes[index] = _ConsumerExists()
 
-    def take(self, order: WriteRequest[Any]) -> bool:
-        if self._is_spoilt or order.consumers or len(order.about) < MIN_EARLY_SUBJECTS:
+    def take(self, request: WriteRequest[Any]) -> bool:
+        if self._is_spoilt or request.consumers or len(request.about) < MIN_EARLY_SUBJECTS:
             return False
         try:
-            self.decide(order)
-            write_set_sql.prepare_rows(self.draft, order.new_consumers)
+            self.decide(request)
+            write_set_sql.prepare_rows(self.write_set, request.new_consumers)
         except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
             self._is_spoilt = True
         return not self._is_spoilt
@@ -341,9 +343,9 @@ class _OptimisticGroup:
         self._send(self)
 
 
-def _decided(order: WriteRequest[Any], draft: WriteSet) -> Any:
+def _decided(request: WriteRequest[Any], write_set: WriteSet) -> Any:
     """The order's result, or its error: what one is refused for does not concern the others."""
     try:
-        return order.decide(draft)
+        return request.decide(write_set)
     except MoorageError as error:
         return error

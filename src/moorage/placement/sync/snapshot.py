@@ -82,7 +82,7 @@ class Snapshot:
         self._memory_s = memory_s
         self._exact_at = time.monotonic()
 
-    def held(self) -> Forest:
+    def cached(self) -> Forest:
         """The forest as this process has it, perhaps behind others."""
         return self._forest or self.current()
 
@@ -102,7 +102,7 @@ class Snapshot:
         self._exact_at = asked
         return forest
 
-    def known(self) -> Forest | None:
+    def current_without_query(self) -> Forest | None:
         """As `current`, where that takes no round trip; else None."""
         if self._is_near:
             return self._current()
@@ -135,16 +135,16 @@ class Snapshot:
                 self._forest = self._with_claims() or self._read()
             return self._forest
 
-    def wrote(self, sequence: int, draft: WriteSet, after: Forest | None = None) -> None:
-        """An own write is committed, as `draft` left it. They come in their order. `after`: the draft's forest with it."""
+    def record_write(self, sequence: int, write_set: WriteSet, after: Forest | None = None) -> None:
+        """An own write is committed, as `write_set` left it. They come in their order. `after`: the draft's forest with it."""
         with self._lock:
             before = self._forest
             if before is None or before.sequence != sequence - 1:
                 return
-            made = after if before is draft.forest else None
-            self._forest = made or before.with_changes(draft.providers, sequence=sequence)
+            made = after if before is write_set.forest else None
+            self._forest = made or before.with_changes(write_set.providers, sequence=sequence)
 
-    def wrote_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
+    def record_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
         """An own write is committed that has changed nothing but names: then none of them need be read."""
         with self._lock:
             before = self._forest

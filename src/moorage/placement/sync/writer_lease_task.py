@@ -48,24 +48,26 @@ class WriterLeaseTask:
         return self._clock.now() + timedelta(seconds=self._lease.length_s / 3)
 
     def _is_due(self) -> bool:
-        wish = self._lease.wish()
-        return self._lease.now() >= self._look_at or (wish is not None and wish.holder == self._lease.name)
+        wanted_change = self._lease.wanted_change()
+        return self._lease.now() >= self._look_at or (
+            wanted_change is not None and wanted_change.holder == self._lease.name
+        )
 
     def _step(self) -> None:
         for _ in range(TRIES):
-            sent, known, wish = self._lease.now(), self._lease.known(), self._lease.wish()
-            row = writer_lease.exchange_row(self._batches, wish)
-            if self._lease.answered(wish, row, sent, known) or self._lease.wish() is None:
+            sent, known, wanted_change = self._lease.now(), self._lease.known(), self._lease.wanted_change()
+            row = writer_lease.exchange_row(self._batches, wanted_change)
+            if self._lease.answered(wanted_change, row, sent, known) or self._lease.wanted_change() is None:
                 return
 
     def leave(self) -> None:
         """Give the lease back, so that whoever comes next need not wait for its end. After the last `run_once`."""
-        wish = self._lease.leave()
-        if wish is not None:
-            thread = threading.Thread(target=self._give_back, args=(wish,), name=self.name, daemon=True)
+        wanted_change = self._lease.leave()
+        if wanted_change is not None:
+            thread = threading.Thread(target=self._give_back, args=(wanted_change,), name=self.name, daemon=True)
             thread.start()
             thread.join(LEAVE_TIMEOUT_S)
 
-    def _give_back(self, wish: LeaseChange) -> None:
+    def _give_back(self, wanted_change: LeaseChange) -> None:
         with suppress(MoorageError):
-            writer_lease.exchange_row(self._batches, wish)
+            writer_lease.exchange_row(self._batches, wanted_change)

@@ -38,7 +38,7 @@ ANY_PROJECT = "placement:usages:any_project"
 
 
 def show_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Response:
-    consumer, allocations = request.service.allocations.of_consumer(consumer_uuid)
+    consumer, allocations = request.service.allocations.consumer_allocations(consumer_uuid)
     by_provider: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
         entry = by_provider.setdefault(
@@ -60,7 +60,7 @@ def show_consumer_allocations(request: PlacementApiRequest, consumer_uuid: str) 
 
 
 def show_provider_allocations(request: PlacementApiRequest, uuid: str) -> Response:
-    generation, allocations = request.service.allocations.of_provider(uuid)
+    generation, allocations = request.service.allocations.provider_allocations(uuid)
     by_consumer: dict[str, dict[str, Any]] = {}
     for allocation in allocations:
         entry = by_consumer.setdefault(allocation.consumer_uuid, {"resources": {}})
@@ -139,10 +139,10 @@ def reshape(request: PlacementApiRequest) -> Response:
         )
         for uuid, document in request.json["inventories"].items()
     }
-    wishes = [
+    writes = [
         allocation_write(request, consumer, document) for consumer, document in request.json["allocations"].items()
     ]
-    request.service.allocations.reshape(inventories, wishes)
+    request.service.allocations.reshape(inventories, writes)
     return answer_without_body(request)
 
 

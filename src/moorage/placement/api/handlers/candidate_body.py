@@ -44,11 +44,11 @@ def _requests(version: Version, forest: Forest, found: SearchResult) -> list[mem
     quoted = _quoted_uuids(forest)
     parts = []
     for same, chosen in _patterns(found.chosen):
-        template, holes = _template(version, found.decisions, same, quoted.shape[1])
+        template, holes = _template(version, found.requirements, same, quoted.shape[1])
         rows: Bytes = np.empty((len(chosen), len(template)), dtype=np.uint8)
         rows[:] = np.frombuffer(template, dtype=np.uint8)
-        for start, decision in holes:
-            rows[:, start : start + quoted.shape[1]] = quoted[chosen[:, decision]]
+        for start, requirement in holes:
+            rows[:, start : start + quoted.shape[1]] = quoted[chosen[:, requirement]]
         parts.append(rows.reshape(-1).data)
     return parts
 
@@ -70,15 +70,15 @@ def _pattern(slots: list[int]) -> tuple[int, ...]:
 
 
 def _template(
-    version: Version, decisions: Sequence[Requirement], same: Sequence[int], width: int
+    version: Version, requirements: Sequence[Requirement], same: Sequence[int], width: int
 ) -> tuple[bytes, list[tuple[int, int]]]:
     """An allocation request with `width` blanks for each uuid, and where: (start, number of a decision)."""
     parts: list[bytes | int] = []
     shares: dict[int, dict[str, int]] = {}
     groups: dict[str, dict[int, None]] = {}
-    for number, decision in zip(same, decisions, strict=True):
-        groups.setdefault(decision.suffix, {})[number] = None
-        for name, amount in decision.resources.items():
+    for number, requirement in zip(same, requirements, strict=True):
+        groups.setdefault(requirement.suffix, {})[number] = None
+        for name, amount in requirement.resources.items():
             held = shares.setdefault(number, {})
             held[name] = held.get(name, 0) + amount
     if version < (1, 12):
@@ -126,7 +126,7 @@ def _quoted_uuids(forest: Forest) -> Bytes:
         quoted[slots] = np.frombuffer(text, dtype=np.uint8).reshape(-1, width)
         return quoted
 
-    return forest.derived.get("quoted uuids", (forest.slot_of_uuid,), make)
+    return forest.memo.get("quoted uuids", (forest.slot_of_uuid,), make)
 
 
 # --- summaries --------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _encoded(version: Version, forest: Forest, provider: Provider, classes: set[
 def _summarised(forest: Forest, request: CandidateRequest, found: SearchResult) -> list[int]:
     """Slots, in order."""
     used = np.zeros(len(forest.roots), dtype=np.bool_)
-    with_resources = [number for number, decision in enumerate(found.decisions) if decision.resources]
+    with_resources = [number for number, requirement in enumerate(found.requirements) if requirement.resources]
     used[found.chosen[:, with_resources]] = True
     if request.nested and forest.is_nested:
         trees = np.zeros(len(forest.roots), dtype=np.bool_)

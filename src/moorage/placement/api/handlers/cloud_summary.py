@@ -19,7 +19,7 @@ Document = dict[str, object]
 
 def show_cloud_summary(request: PlacementApiRequest) -> Response:
     classes = checked_query(request, schemas.SURVEY).get("resource_class", "")
-    found = request.service.survey.survey(classes.split(",") if classes else ())
+    found = request.service.cloud_summary.summary(classes.split(",") if classes else ())
     body: Document = {
         "trees": found.trees,
         "providers": found.providers,
@@ -39,15 +39,15 @@ def list_trees(request: PlacementApiRequest) -> Response:
     wanted = TreeFilter(
         values.get("search", ""), values.get("member_of"), values.get("resource_class"), values.get("required")
     )
-    page = request.service.survey.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
+    page = request.service.cloud_summary.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
     body = {"trees": [_row(row) for row in page.rows], "matching": page.matching, "next": page.following}
     return answer(request, body)
 
 
 def show_tree(request: PlacementApiRequest, uuid: str) -> Response:
     at = query_time(checked_query(request, schemas.TREE), "at")
-    survey = request.service.survey
-    return answer(request, _tree(survey.tree(uuid) if at is None else survey.tree_at(uuid, at)))
+    summaries = request.service.cloud_summary
+    return answer(request, _tree(summaries.tree(uuid) if at is None else summaries.tree_at(uuid, at)))
 
 
 def _units(units: Iterable[Units]) -> list[Document]:

@@ -99,7 +99,7 @@ def create_provider(request: PlacementApiRequest) -> Response:
 
 
 def show_provider(request: PlacementApiRequest, uuid: str) -> Response:
-    return _answer(request, request.service.providers.show(uuid))
+    return _answer(request, request.service.providers.view(uuid))
 
 
 def update_provider(request: PlacementApiRequest, uuid: str) -> Response:
@@ -191,7 +191,7 @@ _LISTED, _NEWEST = "listed", "newest"
 
 
 def show_aggregates(request: PlacementApiRequest, uuid: str) -> Response:
-    provider = request.service.providers.get(uuid)
+    provider = request.service.providers.provider(uuid)
     return _aggregates_reply(request, provider, sorted(provider.aggregates))
 
 
