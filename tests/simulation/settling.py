@@ -88,7 +88,7 @@ def _agreement(world: "World", _: "Users") -> None:
     snapshot, found = look()
     if left := [one for one in found if one.kind is FindingKind.FLAVOR_WITHOUT_LEASE and _came_late(world, one)]:
         with TemporaryDirectory() as directory, closing(RepairJournal(Path(directory) / "receipt.jsonl")) as receipt:
-            Healer(services, world.clock, _GRACE, receipt).heal(snapshot, left, ())
+            Healer(services, world.clock, _GRACE, receipt).repair_findings(snapshot, left, ())
         _, found = look()
     if empty := [one for one in found if one.kind is FindingKind.AGGREGATE_WITHOUT_LEASE and _came_late(world, one)]:
         for one in empty:  # as the audit advises

@@ -49,7 +49,7 @@ class _Step:
 
     before: Mapping[str, Any]
     undo: tuple[Undo, ...]
-    do: Callable[[], object]
+    apply: Callable[[], object]
 
 
 class RepairJournal:
@@ -65,7 +65,7 @@ class RepairJournal:
             ) from error
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
-    def write(self, entry: Mapping[str, Any]) -> None:
+    def write_entry(self, entry: Mapping[str, Any]) -> None:
         """Durable when this returns. Raises `StartError` if the disk is full; then no repair may follow."""
         try:
             self._file.write(json.dumps(entry) + "\n")
@@ -85,17 +85,17 @@ class Healer:
         self._grace = grace
         self._journal = receipt
 
-    def heal(
+    def repair_findings(
         self, snapshot: AuditSnapshot, findings: Collection[Finding], also: Collection[str]
     ) -> list[RepairOutcome]:
         """Repair each finding that has an action and is safe, or whose subject is in `also`; returns the outcomes."""
         return [
-            self._heal(snapshot, finding)
+            self._repair(snapshot, finding)
             for finding in findings
             if finding.action is not None and (finding.is_safe or finding.subject in also)
         ]
 
-    def _heal(self, snapshot: AuditSnapshot, finding: Finding) -> RepairOutcome:
+    def _repair(self, snapshot: AuditSnapshot, finding: Finding) -> RepairOutcome:
         plan = {
             Repair.RELEASE: self._release,
             Repair.SET_OWNER: self._set_owner,
@@ -114,7 +114,7 @@ class Healer:
         step = plan(snapshot, finding)
         if isinstance(step, str):
             return self._record_outcome(finding, is_done=False, text=f"left alone: {step}")
-        self._journal.write(
+        self._journal.write_entry(
             {
                 "at": self._clock.now().isoformat(),
                 "about_to": finding.action,
@@ -129,7 +129,7 @@ class Healer:
             }
         )
         try:
-            step.do()
+            step.apply()
         except Conflict as conflict:
             return self._record_outcome(
                 finding, is_done=False, text=f"left alone: it changed meanwhile ({conflict.message})"
@@ -137,7 +137,7 @@ class Healer:
         return self._record_outcome(finding, is_done=True, text="done")
 
     def _record_outcome(self, finding: Finding, *, is_done: bool, text: str) -> RepairOutcome:
-        self._journal.write(
+        self._journal.write_entry(
             {"at": self._clock.now().isoformat(), "subject": finding.subject, "done": is_done, "result": text}
         )
         return RepairOutcome(finding, is_done, text)
@@ -155,7 +155,11 @@ class Healer:
         if self._services.accelerators is not None and self._services.accelerators.requests(seen.uuid):
             return "an accelerator is attached to it now"
         empty = dataclasses.replace(seen, allocations={})
-        return _Step(_holder(seen), (_put(seen, generation=None),), lambda: self._services.placement.hold(empty))
+        return _Step(
+            _consumer_document(seen),
+            (_put_allocations_request(seen, generation=None),),
+            lambda: self._services.placement.hold(empty),
+        )
 
     def _set_owner(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         seen = self._as_seen(snapshot.consumers[finding.subject])
@@ -165,8 +169,8 @@ class Healer:
         if finding.owner is None or owner != (finding.owner.project_id, finding.owner.user_id):
             return "compute says something else now"
         owned = dataclasses.replace(seen, project_id=owner[0], user_id=owner[1])
-        undo = _put(seen, generation=None if seen.generation is None else seen.generation + 1)
-        return _Step(_holder(seen), (undo,), lambda: self._services.placement.hold(owned))
+        undo = _put_allocations_request(seen, generation=None if seen.generation is None else seen.generation + 1)
+        return _Step(_consumer_document(seen), (undo,), lambda: self._services.placement.hold(owned))
 
     def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         """Set the server's allocations to those of the finding, if the server, its host and its flavor have not changed."""
@@ -183,12 +187,14 @@ class Healer:
             return "an accelerator is attached to it now"
         if holder is None:
             holder = Consumer(uuid, None, *owner, SERVER_TYPE, {}, self._clock.now())
-            undo = _request("DELETE", f"/allocations/{uuid}")
+            undo = _placement_request("DELETE", f"/allocations/{uuid}")
         else:
             gone = not finding.holding
-            undo = _put(holder, generation=None if gone or holder.generation is None else holder.generation + 1)
+            undo = _put_allocations_request(
+                holder, generation=None if gone or holder.generation is None else holder.generation + 1
+            )
         right = dataclasses.replace(holder, allocations=finding.holding)
-        return _Step(_holder(holder), (undo,), lambda: self._services.placement.hold(right))
+        return _Step(_consumer_document(holder), (undo,), lambda: self._services.placement.hold(right))
 
     def _as_seen(self, audited: AuditedConsumer) -> Consumer | str:
         """The consumer as it is now; a reason (str) if it changed since the snapshot."""
@@ -229,8 +235,8 @@ class Healer:
         path = f"/resource_providers/{finding.subject}/inventories"
         body = {"resource_provider_generation": generation + 1, "resource_class": name}
         undo = (
-            _request("PUT", f"/resource_classes/{name}"),
-            _request("POST", path, body | dataclasses.asdict(inventories[name])),
+            _placement_request("PUT", f"/resource_classes/{name}"),
+            _placement_request("POST", path, body | dataclasses.asdict(inventories[name])),
         )
         before = {"generation": generation, "inventory": {name: dataclasses.asdict(inventories[name])}}
         return _Step(before, undo, lambda: self._services.placement.set_inventories(finding.subject, generation, left))
@@ -248,9 +254,9 @@ class Healer:
         inventories = {} if ours is None else placement.inventories(uuid)[1]
         if name in inventories:
             return "it is there again"
-        undo = [_request("DELETE", f"/resource_providers/{uuid}/inventories/{name}")]
+        undo = [_placement_request("DELETE", f"/resource_providers/{uuid}/inventories/{name}")]
         if ours is None:
-            undo.append(_request("DELETE", f"/resource_providers/{uuid}"))
+            undo.append(_placement_request("DELETE", f"/resource_providers/{uuid}"))
         before: dict[str, object] = {"provider": None if ours is None else uuid, "inventory": {}}
 
         def make() -> None:
@@ -273,15 +279,15 @@ class Healer:
         if now.parent_uuid is not None:
             body["parent_provider_uuid"] = now.parent_uuid
         parts = {
-            "inventories": _all(inventories),
+            "inventories": _inventory_documents(inventories),
             "traits": sorted(placement.traits(finding.subject)[1]),
             "aggregates": sorted(placement.aggregates(finding.subject)[1]),
         }
-        undo = [_request("POST", "/resource_providers", body)]
+        undo = [_placement_request("POST", "/resource_providers", body)]
         for name, value in parts.items():
             if value:  # each of these requests increases the generation
                 content = {"resource_provider_generation": len(undo) - 1, name: value}
-                undo.append(_request("PUT", f"/resource_providers/{now.uuid}/{name}", content))
+                undo.append(_placement_request("PUT", f"/resource_providers/{now.uuid}/{name}", content))
         before = body | {"generation": generation} | parts
         return _Step(before, tuple(undo), lambda: placement.delete_provider(finding.subject))
 
@@ -313,9 +319,9 @@ class Healer:
             {"resource_provider_generation": generation + 1},
         )
         undo = (
-            _request("PUT", f"{path}/{name}", body | was)
+            _placement_request("PUT", f"{path}/{name}", body | was)
             if planned
-            else _request("POST", path, body | {"resource_class": name} | was)
+            else _placement_request("POST", path, body | {"resource_class": name} | was)
         )
         before = {"generation": generation, "inventory": {name: was}}
         return _Step(before, (undo,), lambda: placement.set_inventories(provider.uuid, generation, wanted))
@@ -393,7 +399,7 @@ class Healer:
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services) or name in self._reserved():
             return "it is asked for now"
-        undo = _request("PUT", f"/resource_classes/{name}")
+        undo = _placement_request("PUT", f"/resource_classes/{name}")
         return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
 
     def _delete_trait(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
@@ -401,7 +407,9 @@ class Healer:
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services):
             return "it is asked for now"
-        return _Step({"trait": name}, (_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name))
+        return _Step(
+            {"trait": name}, (_placement_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name)
+        )
 
     def _reserved(self) -> frozenset[str]:
         """Resource classes of all reservations."""
@@ -409,15 +417,15 @@ class Healer:
         return frozenset(reservation_class(one.id) for lease in leases for one in lease.reservations)
 
 
-def _all(inventories: Mapping[str, Inventory]) -> dict[str, object]:
+def _inventory_documents(inventories: Mapping[str, Inventory]) -> dict[str, object]:
     return {name: dataclasses.asdict(inventory) for name, inventory in inventories.items()}
 
 
-def _holder(holder: Consumer) -> dict[str, Any]:
+def _consumer_document(holder: Consumer) -> dict[str, Any]:
     return dataclasses.asdict(holder) | {"written_at": holder.written_at.isoformat()}
 
 
-def _put(holder: Consumer, *, generation: int | None) -> Undo:
+def _put_allocations_request(holder: Consumer, *, generation: int | None) -> Undo:
     body: dict[str, object] = {
         "allocations": {uuid: {"resources": dict(units)} for uuid, units in holder.allocations.items()},
         "project_id": holder.project_id,
@@ -425,11 +433,13 @@ def _put(holder: Consumer, *, generation: int | None) -> Undo:
         "consumer_generation": generation,
     }
     if holder.type == "unknown":
-        return _request("PUT", f"/allocations/{holder.uuid}", body, version="1.37")
-    return _request("PUT", f"/allocations/{holder.uuid}", body | {"consumer_type": holder.type})
+        return _placement_request("PUT", f"/allocations/{holder.uuid}", body, version="1.37")
+    return _placement_request("PUT", f"/allocations/{holder.uuid}", body | {"consumer_type": holder.type})
 
 
-def _request(method: str, path: str, body: Mapping[str, object] | None = None, version: str = VERSION) -> Undo:
+def _placement_request(
+    method: str, path: str, body: Mapping[str, object] | None = None, version: str = VERSION
+) -> Undo:
     return {"service": "placement", "method": method, "path": path, "microversion": version, "body": body}
 
 

@@ -113,7 +113,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     parts.plane.starts += [agent.start, reloader.record_start]
     parts.plane.stops.append(accelerators.close)
     _serve_os_acc(parts, accelerators)
-    control_app = control_api.wsgi_app(control, parts.ids, parts.trail)
+    control_app = control_api.control_app(control, parts.ids, parts.trail)
     _serve_here(parts, control_app, options.socket, AGENT_SOCKET, "[agent] socket")
     watch = ProviderConfigTask(
         reloader, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s

@@ -89,7 +89,7 @@ class AuditedPlane(VirtualPlane):
     def fix(self, found: Sequence[Finding], *also: str) -> list[RepairOutcome]:
         receipt = RepairJournal(self.receipt_path)
         try:
-            return Healer(self.services, self.clock, GRACE, receipt).heal(self.snapshot, found, also)
+            return Healer(self.services, self.clock, GRACE, receipt).repair_findings(self.snapshot, found, also)
         finally:
             receipt.close()
 

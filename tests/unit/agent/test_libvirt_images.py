@@ -47,8 +47,8 @@ def test_another_projects_private_image_is_no_kernel(shelf, name, way):
     shelf.put(DISK, "red", properties={name: KERNEL})
     spec = replace(SPEC, image_id=DISK)
     ways = {
-        "built": lambda: shelf.guests.prepare(spec),
-        "rebuilt": lambda: shelf.guests.remake(spec, "key"),
+        "built": lambda: shelf.guests.prepare_disks(spec),
+        "rebuilt": lambda: shelf.guests.remake_disk(spec, "key"),
         "rescued": lambda: shelf.guests.begin_rescue(SPEC, DISK, "password"),
     }
     shelf.files.mkdir(parents=True, exist_ok=True)
@@ -75,10 +75,10 @@ def test_a_disk_is_made_of_what_the_servers_project_may_use(shelf, owner, visibi
     shelf.put(DISK, owner, visibility, members=members)
     spec = replace(SPEC, image_id=DISK)
     if is_made:
-        shelf.guests.prepare(spec)
+        shelf.guests.prepare_disks(spec)
     else:
         with pytest.raises(VirtError, match="not for project red"):
-            shelf.guests.prepare(spec)
+            shelf.guests.prepare_disks(spec)
         with pytest.raises(VirtError, match="not for project red"), shelf.guests.image_at_hand(spec):
             pass
     assert (shelf.files / "disk").exists() is is_made
@@ -86,12 +86,14 @@ def test_a_disk_is_made_of_what_the_servers_project_may_use(shelf, owner, visibi
 
 def test_an_image_in_the_cache_is_no_more_to_be_had_than_one_that_is_not(shelf):
     shelf.put(DISK, "blue")
-    shelf.guests.prepare(replace(SPEC, uuid="bbbbbbbb-0000-4000-8000-000000000000", project_id="blue", image_id=DISK))
+    shelf.guests.prepare_disks(
+        replace(SPEC, uuid="bbbbbbbb-0000-4000-8000-000000000000", project_id="blue", image_id=DISK)
+    )
     with pytest.raises(VirtError, match="not for project red"):
-        shelf.guests.prepare(replace(SPEC, image_id=DISK))
+        shelf.guests.prepare_disks(replace(SPEC, image_id=DISK))
 
 
 def test_a_server_without_a_project_gets_no_image(shelf):
     shelf.put(DISK, "", Visibility.PUBLIC)
     with pytest.raises(VirtError, match="has no project"):
-        shelf.guests.prepare(replace(SPEC, project_id=None, image_id=DISK))
+        shelf.guests.prepare_disks(replace(SPEC, project_id=None, image_id=DISK))

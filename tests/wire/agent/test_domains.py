@@ -42,7 +42,7 @@ def test_a_domain_that_vanished_is_an_error_that_says_so(plane, task, server):
     task.run_once()
     shown = plane.server(server)
     assert shown["status"] == "ERROR"
-    assert "is not on host compute-1 any more" in shown["fault"]["message"]
+    assert "vanished from host compute-1" in shown["fault"]["message"]
     assert "compute-1" in shown["fault"]["details"]
 
 

@@ -32,7 +32,7 @@ def running(host, placement, clock):
     reloader.record_start()
     watch = ProviderConfigTask(reloader, host="compute-1", clock=clock, period_s=PERIOD_S)
     control = HostControl("compute-1", tracker, reloader, {CONSUMER: "web-1"}.get)
-    transport = InProcessTransport(control_api.wsgi_app(control, SeededIds(21)), "http://agent")
+    transport = InProcessTransport(control_api.control_app(control, SeededIds(21)), "http://agent")
     api = ServiceClient(transport, service_type="agent", clock=clock)
     return SimpleNamespace(tracker=tracker, reloader=reloader, watch=watch, api=api, files=host.files, clock=clock)
 
@@ -278,7 +278,7 @@ def test_a_name_that_compute_cannot_tell_now_does_not_hold_up_the_plan(running, 
     use(placement, 1)
     control = HostControl("compute-1", running.tracker, running.reloader, away)
     api = ServiceClient(
-        InProcessTransport(control_api.wsgi_app(control, SeededIds(22)), "http://agent"), service_type="agent"
+        InProcessTransport(control_api.control_app(control, SeededIds(22)), "http://agent"), service_type="agent"
     )
     outcome = api.request("POST", "/v1/provider-config/plan", json={"files": {}})
     (change,) = [one for one in outcome["providers"][0]["classes"] if one["name"] == "CUSTOM_LLC"]

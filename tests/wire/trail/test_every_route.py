@@ -136,7 +136,7 @@ def test_a_command_on_a_socket_of_the_host_writes_one_entry(trailed, row):
     """Nobody asks there who it is: whoever may open the socket is the plane's own user."""
     api, route = row
     trail = Trail([TrailFile(trailed.path, rotate_bytes=1 << 30, keep=1)], trailed.plane.clock, observer="here")
-    make = control_api.wsgi_app if api is control_api.API else agent_api.wsgi_app
+    make = control_api.control_app if api is control_api.API else agent_api.wsgi_app
     app = make(trailed.plane.service("accelerators"), SeededIds(3), trail)
     path = re.sub(r"\{\w+\}", ID, route.path)
     since = trailed.size

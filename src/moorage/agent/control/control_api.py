@@ -50,7 +50,7 @@ class HostControl:
     server_name: Callable[[str], str | None]
 
 
-def show(request: Request[HostControl]) -> Response:
+def show_provider_config(request: Request[HostControl]) -> Response:
     return Response(body=state_document(request.service))
 
 
@@ -66,14 +66,14 @@ def state_document(control: HostControl) -> Document:
     }
 
 
-def plan(request: Request[HostControl]) -> Response:
+def plan_provider_config(request: Request[HostControl]) -> Response:
     contents = {name: text.encode() for name, text in request.json["files"].items()}
-    with _refusals():
+    with _start_errors_as_conflicts():
         return Response(body=outcome_document(request.service, request.service.reloader.preview_files(contents)))
 
 
-def apply(request: Request[HostControl]) -> Response:
-    with _refusals():
+def apply_provider_config(request: Request[HostControl]) -> Response:
+    with _start_errors_as_conflicts():
         return Response(
             body=outcome_document(
                 request.service, request.service.reloader.reload(is_held=request.json.get("is_held", False))
@@ -82,7 +82,7 @@ def apply(request: Request[HostControl]) -> Response:
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _start_errors_as_conflicts() -> Iterator[None]:
     try:
         yield
     except StartError as error:
@@ -148,11 +148,11 @@ _FILES = {"type": "object", "additionalProperties": {"type": "string"}}
 API: ServiceApi[HostControl] = unix_socket_api(
     "host-agent",
     (
-        Route("GET", "/v1/provider-config", show, rule=None),
+        Route("GET", "/v1/provider-config", show_provider_config, rule=None),
         Route(
             "POST",
             "/v1/provider-config/plan",
-            plan,
+            plan_provider_config,
             rule=None,
             schema=Schema({"type": "object", "required": ["files"], "properties": {"files": _FILES}}),
             effect="none",
@@ -160,7 +160,7 @@ API: ServiceApi[HostControl] = unix_socket_api(
         Route(
             "POST",
             "/v1/provider-config/apply",
-            apply,
+            apply_provider_config,
             rule=None,
             schema=Schema({"type": "object", "properties": {"is_held": {"type": "boolean"}}}),
         ),
@@ -168,7 +168,7 @@ API: ServiceApi[HostControl] = unix_socket_api(
 )
 
 
-def wsgi_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
+def control_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> WsgiApp:
     return build_unix_socket_app(API, control, ids, trail)
 
 

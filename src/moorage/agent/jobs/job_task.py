@@ -29,7 +29,7 @@ LONGEST_PAUSE = timedelta(seconds=30)
 JobEnded = Callable[[str, str, float], object]
 
 
-class KindRunner(Protocol):
+class JobRunnerApi(Protocol):
     def run_job(self, kind: str, payload: Mapping[str, Any], keep_alive: Callable[[], None]) -> JobResult:
         """Raises `MoorageError` with the sentence for the report; `JobLost` if another worker has the job now."""
         ...
@@ -48,7 +48,7 @@ class JobsTask:
         host: str,
         number: int,
         service: HostJobsClient,
-        runner: KindRunner,
+        runner: JobRunnerApi,
         clock: Clock,
         poll_period_s: float,
         election: PollerElection | None = None,

@@ -4,12 +4,12 @@ Not here: the owner of the image, and how many backups are kept; the compute ser
 """
 
 import logging
-from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from moorage.agent.model.job_payloads import SnapshotPayload
 from moorage.agent.virt.driver import VirtDriver
 from moorage.core.errors import MoorageError, Unavailable
+from moorage.images.for_hosts import DiskImageUploads
 
 log = logging.getLogger(__name__)
 
@@ -27,24 +27,8 @@ class NoSnapshots:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")
 
 
-class DiskImages(Protocol):
-    """See `moorage.images.for_hosts.DiskImageUploads`."""
-
-    def upload(
-        self,
-        image_id: str,
-        *,
-        disk_format: str,
-        properties: Mapping[str, str],
-        size_bytes: int,
-        chunks: Iterator[bytes],
-    ) -> None: ...
-
-    def withdraw(self, image_id: str) -> None: ...
-
-
 class ImageSnapshots:
-    def __init__(self, driver: VirtDriver, images: DiskImages) -> None:
+    def __init__(self, driver: VirtDriver, images: DiskImageUploads) -> None:
         self._driver = driver
         self._images = images
 

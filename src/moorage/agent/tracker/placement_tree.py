@@ -19,7 +19,7 @@ class PlacementTreeReader:
         self._roots: dict[str, str] = {}  #: compute node -> provider uuid
         self._known: dict[str, SeenProvider] = {}
 
-    def read(self, nodes: Iterable[str]) -> list[SeenProvider]:
+    def read_providers(self, nodes: Iterable[str]) -> list[SeenProvider]:
         listed = [provider for node in nodes for provider in self._tree(node)]
         self._known = {provider.uuid: self._provider(provider) for provider in listed}
         return list(self._known.values())
@@ -31,7 +31,7 @@ class PlacementTreeReader:
         """{consumer: {class: units}}"""
         return self._placement.provider_allocations(uuid)
 
-    def forget(self) -> None:
+    def forget_generations(self) -> None:
         self._known = {}
 
     def _tree(self, node: str) -> list[Provider]:
@@ -65,7 +65,7 @@ class PlacementTreeWriter:
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
 
-    def write(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
+    def write_steps(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
         """Raises `Conflict` when a provider changed since it was read, or a class came into use."""
         generations = {provider.uuid: provider.generation for provider in seen}
         for step in steps:

@@ -172,7 +172,7 @@ class ResourceTracker:
                 return self._update_once(startup)
             except Conflict as conflict:
                 log.info("another client wrote to a provider of this host; reading again", extra={"why": str(conflict)})
-            self._placement.forget()
+            self._placement.forget_generations()
             self._clock.sleep(pause_s)
             pause_s *= 2
         return self._update_once(startup)
@@ -201,7 +201,7 @@ class ResourceTracker:
     def _plan_update(self, configs: Sequence[ProviderConfig]) -> _UpdatePlan:
         accelerators = self._accelerators.nodes()
         nodes = self._driver.nodes()
-        seen = self._placement.read(nodes)
+        seen = self._placement.read_providers(nodes)
         tree = with_accelerators(self._driver.update_provider_tree(tree_of(seen)), accelerators, root=nodes[0])
         tree = identified(_with_compute_node_traits(tree).marked_native(), seen, self._ids)
         merged = merge_configs(with_foreign(tree, seen, self._published.content), configs)
@@ -228,7 +228,7 @@ class ResourceTracker:
         """Write `changes`. Safe to run twice or to be cut off: the next update finds the rest."""
         if changes.steps:
             self._published.save(published_union(self._published.content, changes.published))
-            self._writer.write(changes.steps, seen)
+            self._writer.write_steps(changes.steps, seen)
             log.info("provider tree published", extra={"writes": len(changes.steps)})
         self._published.save(changes.published)
 

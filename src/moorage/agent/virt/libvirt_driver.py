@@ -83,7 +83,7 @@ class LibvirtDriver:
                     present = self._own_domains.find(link, spec.uuid)
                     if present is not None:
                         guest.turn_off(present)
-                    self._guests.remake(spec, key)
+                    self._guests.remake_disk(spec, key)
             return self._put(link, spec, start=start)
 
     def _put(self, link: Any, spec: DomainSpec, *, start: bool) -> Domain:
@@ -92,7 +92,7 @@ class LibvirtDriver:
         if present is not None and parse_domain(guest.definition_of(present)) != spec:
             guest.turn_off(present)
         if present is None or guest.power_of(present) is DomainPowerState.SHUTOFF:
-            self._guests.prepare(spec)
+            self._guests.prepare_disks(spec)
             present = self._define(link, spec)
         if start:
             guest.start(present)
@@ -187,7 +187,7 @@ class LibvirtDriver:
         path = self._guests.snapshot(uuid)
         try:
             with self._alone.hold(uuid), self._connection.use() as link:
-                guest.copy_disk(self._own_domains.domain(link, uuid), self._guests.disk(uuid), path, self._clock)
+                guest.copy_disk(self._own_domains.domain(link, uuid), self._guests.disk_path(uuid), path, self._clock)
             with path.open("rb") as file:
                 chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
                 yield DiskImage("qcow2", path.stat().st_size, chunks, self._guests.boot_properties(uuid))

@@ -79,7 +79,7 @@ class GuestFiles:
 
     # -------------------------------------------------------------------------------------------- create
 
-    def prepare(self, spec: DomainSpec) -> None:
+    def prepare_disks(self, spec: DomainSpec) -> None:
         """Make all disks of `spec`. Existing disks are kept and may grow."""
         guest = self._guest(spec.uuid)
         with self._writing():
@@ -103,11 +103,11 @@ class GuestFiles:
         with self._writing(), ExitStack() as held:
             if spec.image_id is not None:
                 view = _view_of(spec)
-                record = self._images.record(view, spec.image_id)
-                _check_fits(record, held.enter_context(self._images.base(view, record)), spec.disk_gb)
+                record = self._images.image_record(view, spec.image_id)
+                _check_fits(record, held.enter_context(self._images.hold_base(view, record)), spec.disk_gb)
             yield
 
-    def remake(self, spec: DomainSpec, key: str) -> None:
+    def remake_disk(self, spec: DomainSpec, key: str) -> None:
         """Make a new disk in place of the old one, for the rebuild `key`."""
         guest = self._guest(spec.uuid)
         with self._writing():
@@ -150,12 +150,12 @@ class GuestFiles:
             run_program([*create, part, f"{max(disk_gb, 1)}G"])
         else:
             view = _view_of(spec)
-            record = self._images.record(view, spec.image_id)
-            with self._images.base(view, record) as base:
+            record = self._images.image_record(view, spec.image_id)
+            with self._images.hold_base(view, record) as base:
                 _check_fits(record, base, disk_gb)
                 for name, key_of_it in (("kernel", "kernel_id"), ("initrd", "ramdisk_id")):
                     if other := record.properties.get(key_of_it):
-                        self._images.copy(view, other, guest / f"{name}{suffix}")
+                        self._images.copy_file(view, other, guest / f"{name}{suffix}")
                 self._note(guest, suffix, _system_of(record, key, base.digest))
                 size = max(disk_gb * GIB, base.virtual_bytes)
                 run_program([*create, "-F", base.format, "-b", base.path, part, str(size)])
@@ -204,7 +204,7 @@ class GuestFiles:
         system = self._system(self._guest(uuid))
         return {} if system is None else system.properties
 
-    def disk(self, uuid: str) -> Path:
+    def disk_path(self, uuid: str) -> Path:
         return self._guest(uuid) / "disk"
 
     def snapshot(self, uuid: str) -> Path:

@@ -51,7 +51,7 @@ class BaseImages:
         self._pinned: Counter[str] = Counter()
         self._directory.mkdir(mode=0o711, parents=True, exist_ok=True)
 
-    def record(self, view: ProjectView, image_id: str) -> ImageRecord:
+    def image_record(self, view: ProjectView, image_id: str) -> ImageRecord:
         """Raises `VirtError` if the image does not exist, or `view` may not read it."""
         record = self._source.get(view, image_id)
         if record is None:
@@ -62,7 +62,7 @@ class BaseImages:
         return record
 
     @contextmanager
-    def base(self, view: ProjectView, record: ImageRecord) -> Iterator[BaseImage]:
+    def hold_base(self, view: ProjectView, record: ImageRecord) -> Iterator[BaseImage]:
         """The base image; it stays while the context lasts, and then while a ``guest.json`` names it.
 
         Raises `VirtError` for an image that QEMU must not open.
@@ -80,9 +80,9 @@ class BaseImages:
                 path = self._fetched(view, record, format_name)
             yield BaseImage(digest, path, format_name, _virtual_bytes(record, path, format_name))
 
-    def copy(self, view: ProjectView, image_id: str, to: Path) -> None:
+    def copy_file(self, view: ProjectView, image_id: str, to: Path) -> None:
         """Copy a kernel or an initial RAM disk to `to`."""
-        with self._cache.open(self.record(view, image_id), self._source, view) as cached:
+        with self._cache.open(self.image_record(view, image_id), self._source, view) as cached:
             part = to.with_name(f"{to.name}.part")
             with part.open("wb") as out:
                 shutil.copyfileobj(cached.file, out)

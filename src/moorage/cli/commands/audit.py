@@ -96,7 +96,7 @@ def _audit(
     if fix and any(one.action is not None and (one.is_safe or one.subject in also) for one in found):
         receipt = RepairJournal(path)
         try:
-            outcomes = Healer(services, clock, grace, receipt).heal(snapshot, found, also)
+            outcomes = Healer(services, clock, grace, receipt).repair_findings(snapshot, found, also)
         except MoorageError as error:
             raise Unavailable(f"{error.message}; the repairs made until then are in {path}") from error
         finally:
