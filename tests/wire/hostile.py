@@ -39,7 +39,7 @@ Json = Any
 def schema_at(route: Route[Any], api: ServiceApi[Any]) -> Schema | None:
     """In the newest microversion that the route has."""
     if isinstance(route.schema, VersionedSchema):
-        return route.schema.at(route.until or (api.versions.maximum if api.versions else None))
+        return route.schema.for_version(route.until or (api.versions.maximum if api.versions else None))
     return route.schema
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
+    ARRAY,
     URL,
     Column,
     ColumnElement,
@@ -24,7 +25,6 @@ from sqlalchemy import (
     event,
     make_url,
 )
-from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.core.errors import StartError
 from moorage.db import timeouts

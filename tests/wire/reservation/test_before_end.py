@@ -7,7 +7,6 @@ from datetime import timedelta
 from email.message import EmailMessage
 
 import pytest
-from tests.wire.reservation.test_offers import ask
 
 from moorage.core.errors import Invalid, Unavailable
 from moorage.reservation.events.event_executor import ACTION_TRIES
@@ -19,6 +18,7 @@ from tests.plane import Killed, failing
 from tests.wire.reservation.listeners import Hooks, Mailbox
 from tests.wire.reservation.plane import IMAGE, instance, lease
 from tests.wire.reservation.processes import CREATE_IMAGE
+from tests.wire.reservation.test_availability import ask
 from tests.wire.reservation.test_host_reservations import boot, whole
 
 SNAPSHOT = {"action": "snapshot"}

@@ -4,9 +4,8 @@ import json
 import re
 from datetime import UTC, datetime
 
-from tests.wire.reservation.test_offers import MEMBER, OTHER, ask, book
-
 from tests.wire.reservation.plane import instance, lease
+from tests.wire.reservation.test_availability import MEMBER, OTHER, ask, book
 
 DAY = "start_date=2026-03-02 00:00&end_date=2026-03-03 00:00".replace(" ", "%20")
 

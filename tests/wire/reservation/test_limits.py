@@ -6,10 +6,10 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
-from tests.wire.reservation.test_offers import MEMBER, OTHER, ask, everything, search
 
 from moorage.reservation.booking.external_enforcement import DENIED
 from tests.wire.reservation.plane import instance, lease
+from tests.wire.reservation.test_availability import MEMBER, OTHER, ask, everything, search
 
 DAY = {"start": "2026-03-05 00:00", "end": "2026-03-06 00:00"}
 

@@ -3,11 +3,11 @@
 from datetime import timedelta
 
 import pytest
-from tests.wire.reservation.test_offers import OTHER, ask, book, everything, period, search
 
 from moorage.core.errors import RemoteError
 from tests.wire.reservation.plane import instance, lease
 from tests.wire.reservation.processes import CREATE_FLAVOR
+from tests.wire.reservation.test_availability import OTHER, ask, book, everything, period, search
 
 WEEKLY = {"every_days": 7, "count": 3}
 OPERATOR = {"user": "admin", "project": "ops", "roles": ("admin",)}

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
-from tests.wire.reservation.test_offers import OTHER, book
 
 from moorage.cli.commands import slots as command
 from moorage.reservation.client import ReservationClient
 from tests.docs.named import ROOT
+from tests.wire.reservation.test_availability import OTHER, book
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ def run(reserved, monkeypatch):
 def test_the_next_slots_and_why_not_at_once(reserved, run):
     book(reserved, 7, "01 09:30", "02 00:00", **OTHER)
     said = run("--hours", "12", "--amount", "2", "--limit", "2").splitlines()
-    assert said[0].startswith("Not at once: 2 instances of 1 VCPU, 1024 MEMORY_MB cannot be had then; 1 fit")
+    assert said[0].startswith(
+        "Not possible at the earliest start: 2 instances of 1 VCPU, 1024 MEMORY_MB cannot be had then; 1 fit"
+    )
     assert [line.split() for line in said if line.startswith("2026")] == [
         ["2026-03-02", "00:00", "2026-03-02", "12:00"],
         ["2026-03-02", "12:00", "2026-03-03", "00:00"],
@@ -40,7 +42,7 @@ def test_the_next_slots_and_why_not_at_once(reserved, run):
 
 
 def test_no_room_is_said(run):
-    assert "There is no room" in run("--hours", "1", "--amount", "2", "--servers", "apart")
+    assert "No time found in this period" in run("--hours", "1", "--amount", "2", "--servers", "apart")
 
 
 def test_the_command_of_the_guide_tells_the_next_slots(run):

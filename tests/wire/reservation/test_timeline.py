@@ -1,10 +1,9 @@
 """What happens to a lease, step by step, as its page shows it."""
 
-from tests.wire.reservation.test_offers import MEMBER, OTHER, ask
-
 from moorage.db.transactions import write
 from moorage.reservation.store.tables import steps as step_table
 from tests.wire.reservation.plane import instance
+from tests.wire.reservation.test_availability import MEMBER, OTHER, ask
 from tests.wire.reservation.test_lifecycle import ENDS, LATER, STARTS, create
 
 

@@ -5,7 +5,6 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from tests.wire.reservation.test_offers import OTHER, ask, search
 
 from moorage.core.ids import SeededIds
 from moorage.db.transactions import write
@@ -19,6 +18,7 @@ from moorage.reservation.store.tables import (
     reservations,
 )
 from tests.wire.reservation.plane import NOW, instance, lease
+from tests.wire.reservation.test_availability import OTHER, ask, search
 
 FEW, MANY = 50, 5000
 EVERY = 100  #: instructions
