@@ -1,4 +1,4 @@
-"""os_acc: what a compute service calls to attach accelerators to instances and take them back.
+"""os_acc: attaches accelerators to instances and releases them, for compute services.
 
 Three verbs, callable from any thread::
 
@@ -6,9 +6,9 @@ Three verbs, callable from any thread::
     os_acc.plug(instance_info, selected_rp, flavor_extra_specs)      -> [{"pci_id": "0000:3b:00.1"}]
     os_acc.unplug(instance_info)                                     -> 1
 
-`plug` and `unplug` are only for flavors of which `refers_to_accelerators` is true. The accelerator agent of this host
-does the work; `configure` (or the environment variable ``OS_ACC_SOCKET``) says where it listens. All errors are in
-`os_acc.exception`. The retired project of the same name on PyPI had other functions; see the docs of the spec.
+Call `plug` and `unplug` only for flavors for which `refers_to_accelerators` is true. The accelerator agent of this
+host does the work; `configure` (or the environment variable ``OS_ACC_SOCKET``) sets the socket that it listens on. All
+errors are in `os_acc.exception`. The retired project of the same name on PyPI had other functions; see the spec.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -23,9 +23,9 @@ __all__ = ["Client", "configure", "exception", "initialize", "plug", "refers_to_
 
 
 def initialize() -> None:
-    """Return once the agent has found all devices and their traits are published.
+    """Return once the agent has discovered all devices and published their traits.
 
-    Raises `CyborgAgentUnavailable` when it cannot be contacted. Called again, it does no harm.
+    Raises `CyborgAgentUnavailable` if the agent cannot be contacted. Repeated calls are harmless.
     """
     configured().initialize()
 
@@ -35,15 +35,15 @@ def plug(
     selected_rp: Mapping[str, str | Sequence[str]],
     flavor_extra_specs: Mapping[str, str],
 ) -> list[dict[str, str]]:
-    """Attach what the flavor asks for; one ``{"pci_id": <bdf>}`` per accelerator, or an error and nothing attached.
+    """Attach the accelerators that the flavor requests; returns one ``{"pci_id": <bdf>}`` per accelerator. On an
+    error, none is attached.
 
-    `instance_info` has ``uuid``, ``name``, ``project_id`` and ``image_id`` (of the VM). `selected_rp` is
-    ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. Nothing is modified.
-    The same call again gives the same answer.
+    `instance_info` has ``uuid``, ``name``, ``project_id`` and ``image_id`` (of the server). `selected_rp` is
+    ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. The arguments are not modified. A repeated call returns the same answer.
     """
     return configured().plug(instance_info, selected_rp, flavor_extra_specs)
 
 
 def unplug(instance_info: Mapping[str, object]) -> int:
-    """Release and clean all that the instance has; how many that were. 0 when it has nothing (any more)."""
+    """Release and clean all accelerators of the instance; returns their number, 0 if it has none."""
     return configured().unplug(instance_info)

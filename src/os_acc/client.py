@@ -1,4 +1,4 @@
-"""The three verbs as requests to the accelerator agent of this host."""
+"""The client of the accelerator agent of this host: `initialize`, `plug` and `unplug` as HTTP requests."""
 
 import os
 import threading
@@ -15,11 +15,11 @@ from os_acc.exception import BY_CODE, BadRequest, CyborgAgentUnavailable, OsAccE
 SOCKET_VARIABLE = "OS_ACC_SOCKET"
 DEFAULT_SOCKET = "/run/moorage/os_acc.sock"
 
-#: Longer than any programming we know of, shorter than a build is waited for.
+#: Longer than any known programming takes, shorter than compute waits for a build.
 CALL_TIMEOUT_S = 290.0
-#: How long an agent that does not answer is tried again by `initialize`.
+#: How long `initialize` retries while the agent does not answer.
 CONTACT_TIMEOUT_S = 10.0
-#: How long `initialize` waits for an agent that answers, but is still discovering or publishing.
+#: How long `initialize` waits for an agent that answers but is not ready.
 READY_TIMEOUT_S = 300.0
 
 _POLL_S = 5.0
@@ -27,7 +27,7 @@ _RETRY_PAUSE_S = 0.2
 
 
 class Client:
-    """Thread-safe. `transport` leads to `moorage.accelerator.host.agent_api`, over a socket or in process."""
+    """Thread-safe. `transport` connects to `moorage.accelerator.host.agent_api`, over a socket or in process."""
 
     def __init__(
         self,
@@ -76,22 +76,24 @@ class Client:
         return int(self._ask("POST", "/v1/unplug", body, _uuid_of(instance_info))["released"])
 
     def _ask(self, method: str, path: str, body: object, instance_uuid: str) -> Any:
-        """The decoded body of a 200; anything else is raised."""
+        """Returns the decoded body of a 200 answer; raises otherwise."""
         headers = {"accept": "application/json", "content-type": "application/json"}
         if request_id := outgoing_request_id():
             headers["x-openstack-request-id"] = request_id
         try:
             raw = None if body is None else orjson.dumps(_plain(body))
         except (TypeError, RecursionError) as error:
-            raise BadRequest(f"the parameters hold something that is no JSON: {error}", instance_uuid) from error
+            raise BadRequest(
+                f"the parameters contain a value that JSON cannot represent: {error}", instance_uuid
+            ) from error
         try:
             answer = self._transport.send(method, path, headers, raw)
         except Unavailable as error:
-            import httpx  # a twentieth of the time that a plane takes to start whose agent is in the same process
+            import httpx  # imported late: it takes a twentieth of the start of a plane with an in-process agent
 
             if isinstance(error.__cause__, httpx.ReadTimeout | httpx.WriteTimeout):
                 raise Timeout(
-                    f"the accelerator agent has not answered in time: {error.message}", instance_uuid
+                    f"the accelerator agent did not answer in time: {error.message}", instance_uuid
                 ) from error
             raise CyborgAgentUnavailable(f"the accelerator agent: {error.message}", instance_uuid) from error
         if answer.status != 200:
@@ -111,7 +113,7 @@ def _refusal(answer: ClientResponse, instance_uuid: str) -> OsAccException:
 
 
 def _plain(value: object) -> object:
-    """`value` as JSON knows it, whatever mappings and sequences it is made of; `value` itself stays as it is."""
+    """Copy `value` with plain dicts and lists, as JSON needs them. `value` is not modified."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
@@ -138,7 +140,7 @@ def configure(
     contact_timeout_s: float = CONTACT_TIMEOUT_S,
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> None:
-    """Where this process's agent is: at `socket_path`, or behind `transport` (the agent in this very process)."""
+    """Set the agent of this process: at `socket_path`, or behind `transport` (an agent in the same process)."""
     global _configured  # noqa: PLW0603 - the spec's three functions take no connection
     path = socket_path or os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET
     reach = transport or SocketTransport("http://localhost", timeout_s=call_timeout_s, unix_socket=path)
@@ -148,7 +150,7 @@ def configure(
 
 
 def configured() -> Client:
-    """The client that the module's functions use; by the environment or the default path where nobody said."""
+    """The client of the module's functions. Without `configure`, uses the environment variable or the default path."""
     if _configured is None:
         configure()
     with _lock:

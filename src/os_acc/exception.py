@@ -1,14 +1,14 @@
-"""All that os_acc raises. Each knows the instance (empty for `initialize`) and whether a repeat may help.
+"""The exceptions of os_acc. Each has the instance's uuid (empty for `initialize`) and whether a retry may help.
 
-`retryable` means: the same call may work later on this host. Whether another host would do is the scheduler's
-question; `NoCapacity` and `ConflictingBitstreams` are where it is worth asking.
+`retryable`: the same call may work later on this host. After `NoCapacity` and `ConflictingBitstreams`, it is also
+worth asking the scheduler for another host.
 """
 
 from typing import ClassVar
 
 
 class OsAccException(Exception):
-    """Base of all, and what an unexpected failure of the agent is."""
+    """Base class; also raised for an unexpected failure of the agent."""
 
     code: ClassVar[str] = "accelerator.error"
     retryable: ClassVar[bool] = False
@@ -30,14 +30,14 @@ class CyborgAgentUnavailable(OsAccException):
 
 
 class Timeout(OsAccException):
-    """No answer in time. The agent goes on: the same plug again gives its result."""
+    """No answer in time. The agent continues; a repeated plug returns its result."""
 
     code = "accelerator.timeout"
     retryable = True
 
 
 class BadRequest(OsAccException):
-    """The parameters cannot be right on this host."""
+    """The parameters are wrong for this host."""
 
     code = "accelerator.bad_request"
 
@@ -56,7 +56,7 @@ class AlreadyPlugged(OsAccException):
 
 
 class ConflictingBitstreams(OsAccException):
-    """A region would have to carry two bitstreams at once."""
+    """A region would need two bitstreams at once."""
 
     code = "accelerator.conflicting_bitstreams"
     retryable = True
@@ -75,32 +75,32 @@ class MultipleBitstreams(OsAccException):
 
 
 class ChecksumMismatch(OsAccException):
-    """The data is not what the image's record promises; nothing was programmed."""
+    """The data does not match the digest of the image; nothing was programmed."""
 
     code = "accelerator.checksum_mismatch"
 
 
 class SignatureMissing(OsAccException):
-    """A signature is demanded, and the image has none; nothing was programmed."""
+    """A signature is required, but the image has none; nothing was programmed."""
 
     code = "accelerator.signature_missing"
 
 
 class SignatureRejected(OsAccException):
-    """The image's signature does not hold, or cannot be verified here; nothing was programmed."""
+    """The image's signature is invalid or cannot be verified on this host; nothing was programmed."""
 
     code = "accelerator.signature_rejected"
 
 
 class ProgramFailed(OsAccException):
-    """The device could not be programmed or made ready."""
+    """The device could not be programmed or prepared."""
 
     code = "accelerator.program_failed"
     retryable = True
 
 
 class CleanFailed(OsAccException):
-    """Released, but quarantined: nobody gets the handle before an operator has looked."""
+    """Released, but quarantined: the handle is not given out until an operator releases it."""
 
     code = "accelerator.clean_failed"
 

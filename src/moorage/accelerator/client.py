@@ -70,10 +70,10 @@ class AttachHandle:
 
 @dataclass(frozen=True, slots=True)
 class NoBitstream:
-    """Why no region can be loaded with what is wanted."""
+    """The reason why no region can be loaded with the wanted bitstream or function."""
 
     message: str
-    is_ambiguous: bool  #: several images have it, which are named
+    is_ambiguous: bool  #: several images match; the message names them
 
 
 class AcceleratorClient(HostJobsClient):
@@ -92,7 +92,7 @@ class AcceleratorClient(HostJobsClient):
         return [_decode_request(row) for row in body["arqs"]]
 
     def handles(self, host: str) -> list[AttachHandle] | None:
-        """The attach handles of a host; None where the service is not ours, or does not tell us."""
+        """The attach handles of a host; None if the service is not ours or denies access."""
         answer = self._http.request_raw("GET", "/moorage/v1/handles", params={"host": host}, accept=(403, 404))
         if answer.status != 200:
             return None
@@ -102,12 +102,14 @@ class AcceleratorClient(HostJobsClient):
         ]
 
     def delete_requests_of(self, instance_uuid: str) -> None:
-        """As compute does when the server is deleted. Raises `Conflict` for those that were plugged with their server."""
+        """Delete an instance's requests, as compute does when it deletes the server. Raises `Conflict` for requests
+        reported by a host for a plugged server.
+        """
         self._http.request("DELETE", f"/v2/accelerator_requests?instance={quote(instance_uuid)}")
 
     def find_bitstream(self, wanted: ProgramRequest, project_id: str, traits: Iterable[str] = ()) -> NoBitstream | None:
-        """None: some region could be loaded with what is wanted, for `project_id`; else why not. The `traits` are required of
-        the region. For administrators. Raises `NotFound` where the service is not ours.
+        """Check whether some region with all `traits` could be loaded for `project_id`: None if so, otherwise the
+        reason. For administrators. Raises `NotFound` if the service is not ours.
         """
         params = [
             *_image_or_function(wanted).items(),
@@ -118,14 +120,15 @@ class AcceleratorClient(HostJobsClient):
         return None if refusal is None else NoBitstream(refusal["message"], is_ambiguous=refusal["is_ambiguous"])
 
     def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None:
-        """Have a deployable carry an image that `project_id` may use; the image's id. For administrators."""
+        """Load an image that `project_id` may use into a deployable; returns the image's id. For administrators."""
         return self._program(
             uuid, {"op": "replace", "value": [_image_or_function(wanted) | {"project_id": project_id}]}
         )
 
     def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None:
-        """Have a deployable that carries `only` carry nothing; what it carries then. After `wait_s` at the latest: its host
-        does it later, and before whatever it is told of the deployable next. For administrators.
+        """Load the blank into a deployable that carries `only`; returns the id of the image that it carries
+        afterwards. Waits up to `wait_s`; after that, the host still does it, before later jobs for the deployable. For
+        administrators.
         """
         return self._program(uuid, {"op": "remove", "value": [_image_or_function(only)], "wait_s": wait_s})
 
@@ -136,33 +139,35 @@ class AcceleratorClient(HostJobsClient):
         return carried
 
     def profiles(self) -> list[dict[str, Any]]:
-        """As they are on the wire: ``{"name", "groups": [{key: value}], ...}``."""
+        """Device profiles as on the wire: ``{"name", "groups": [{key: value}], ...}``."""
         found: list[dict[str, Any]] = self._http.get("/v2/device_profiles")["device_profiles"]
         return found
 
     def profile_groups(self, name: str) -> list[dict[str, str]] | None:
-        """The groups of a device profile, with the classes that hosts publish; None where there is no such profile."""
+        """The groups of a device profile, with the resource classes that hosts publish; None if there is no such
+        profile.
+        """
         found = self._http.get("/v2/device_profiles", params={"name": name})["device_profiles"]
         profile = next((row for row in found if row["name"] == name), None)
         return None if profile is None else [_with_published_classes(group) for group in profile["groups"]]
 
     def report_devices(self, host: str, devices: Iterable[DeviceReport]) -> None:
-        """The whole picture of `host`; agents only."""
+        """Report all devices of `host`. For agents."""
         body = {"devices": [to_builtins(device) for device in devices]}
         self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/devices", json=body)
 
     def report_attachments(self, host: str, attachments: Iterable[AttachmentReport]) -> None:
-        """All that is attached on `host`; agents only."""
+        """Report all attachments of `host`. For agents."""
         body = {"attachments": [to_builtins(attachment) for attachment in attachments]}
         self._http.request("PUT", f"/agent/v1/hosts/{quote(host)}/attachments", json=body)
 
     def report_history(self, host: str, records: Iterable[HistoryRecord]) -> None:
-        """What happened on `host`, in its order; what was told before counts once. Agents only."""
+        """Report history records of `host`, in order. Records that were reported before are ignored. For agents."""
         body = {"records": [to_builtins(record) for record in records]}
         self._http.request("POST", f"/agent/v1/hosts/{quote(host)}/history", json=body)
 
     def history(self, **wanted: str | int | None) -> dict[str, Any]:
-        """One page, ``{"records", "next"}``; `wanted` are the query's parameters. Administrators only."""
+        """One page of the history, ``{"records", "next"}``; `wanted`: query parameters. For administrators."""
         page: dict[str, Any] = self._http.get("/moorage/v1/history", params=wanted)
         return page
 
@@ -207,7 +212,9 @@ def _decode_request(row: Mapping[str, Any]) -> AcceleratorRequest:
 
 
 def _with_published_classes(group: Mapping[str, str]) -> dict[str, str]:
-    """Profiles may name Cyborg's classes: ``resources:FPGA`` is what hosts publish as ``CUSTOM_ACCELERATOR_FPGA``."""
+    """Replace Cyborg's classes, which profiles may use, by those that hosts publish: ``resources:FPGA`` by
+    ``CUSTOM_ACCELERATOR_FPGA``.
+    """
     return {_published_key(key): value for key, value in group.items()}
 
 

@@ -1,7 +1,8 @@
-"""The attributes of an image that are no properties of it: one table, for our own image service and for its clients.
+"""Base attributes of images, as opposed to additional properties: one table for our image service and its clients.
 
-Base attributes say what an image is: whose, for whom, which bytes. Only the Image API sets them, by its own rules and with
-the rights of whoever asks. What travels another way (the metadata of createImage, say) carries additional properties.
+Base attributes are, for example, the owner, the visibility and the digest. Only the Image API sets them, by its own
+rules and with the rights of the caller. Other ways, such as the metadata of createImage, may only set additional
+properties.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ import orjson
 
 from moorage.core.errors import Invalid
 
-#: Attributes that clients may set, by their name on the wire.
+#: Attributes that clients may set, by name on the wire.
 WRITABLE = frozenset(
     {
         "name", "visibility", "protected", "os_hidden", "owner", "container_format", "disk_format", "min_ram",
@@ -18,7 +19,7 @@ WRITABLE = frozenset(
     }
 )  # fmt: skip
 
-#: Attributes that we set; `id` may be chosen once, at the creation.
+#: Attributes that the service sets; clients may choose `id`, at creation only.
 READ_ONLY = frozenset(
     {
         "id", "status", "checksum", "os_hash_algo", "os_hash_value", "size", "virtual_size", "created_at", "updated_at",
@@ -28,20 +29,20 @@ READ_ONLY = frozenset(
 
 BASE = WRITABLE | READ_ONLY
 
-#: Names that Glance keeps for itself, beside the base attributes; and how others of them begin.
+#: Names that Glance reserves in addition to the base attributes, and the prefix of further reserved names.
 RESERVED = frozenset({"location", "deleted", "deleted_at"})
 RESERVED_PREFIX = "os_glance_"
 
 
 def is_reserved(name: str) -> bool:
-    """Whether no client may set it, also not as a property."""
+    """Whether the name is reserved: clients may not set it, not even as a property."""
     return name in RESERVED or name.startswith(RESERVED_PREFIX)
 
 
 def is_base(name: str) -> bool:
-    """Whether only the Image API's own rules say who sets it. Everything else is an additional property.
+    """Whether the name is that of a base attribute. All other names are additional properties.
 
-    Databases of image services may take names that differ in case for the same.
+    Ignores case, because databases of image services may not distinguish case in names.
     """
     lower = name.lower()
     return lower in BASE or is_reserved(lower)
@@ -51,30 +52,30 @@ def refuse_base(properties: Iterable[str], where: str) -> None:
     """Raises `Invalid` naming the base attributes among `properties`; `where` says what carried them."""
     if named := sorted(name for name in properties if is_base(name)):
         raise Invalid(
-            f"{where} must not set {', '.join(named)}: those are attributes of an image, not properties of it; set them "
-            "through the image service where it lets you",
+            f"{where} must not set {', '.join(named)}: those are base attributes, not properties; set them "
+            "through the image service if it allows that",
             code="images.base_attribute",
         )
 
 
-#: Properties that are the id of another image.
+#: Properties whose value is the id of another image.
 _IMAGE_IDS = ("kernel_id", "ramdisk_id")
-#: Properties that are JSON and may name other images in it.
+#: Properties in JSON that may name other images.
 _DISKS = ("block_device_mapping", "mappings")
-#: Each is looked up when a server is asked for.
+#: Each named image is looked up when a server is created.
 MAX_NAMED_IMAGES = 16
 
 
 def named_images(properties: Mapping[str, str]) -> dict[str, str]:
-    """{image id: the property that names it}: the other images that a server of this image would read.
+    """The other images that a server of this image would read: {image id: the property that names it}.
 
-    Raises `Invalid` for more than `MAX_NAMED_IMAGES`. What is no JSON names none: nothing reads it.
+    Raises `Invalid` for more than `MAX_NAMED_IMAGES`. Invalid JSON names no images, because no program can read it.
     """
     named = {properties[name]: name for name in _IMAGE_IDS if properties.get(name)}
     for name in _DISKS:
         named |= dict.fromkeys(_image_ids_in(properties.get(name, "")), name)
     if len(named) > MAX_NAMED_IMAGES:
-        raise Invalid(f"an image may name {MAX_NAMED_IMAGES} other images in its properties, not {len(named)}")
+        raise Invalid(f"an image may name at most {MAX_NAMED_IMAGES} other images in its properties, not {len(named)}")
     return named
 
 

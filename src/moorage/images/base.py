@@ -1,4 +1,4 @@
-"""What the rest of the house knows of images: a record, and a source that finds, describes and streams them."""
+"""The interface of images for other packages: a record, and a source that finds, describes and streams images."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -10,14 +10,14 @@ from moorage.core.errors import Conflict
 if TYPE_CHECKING:
     from moorage.images.views import ServiceView
 
-#: The only digest that is trusted; Glance's default, and what our own service computes.
+#: The only trusted digest; Glance's default, and the one that our own service computes.
 HASH_ALGO = "sha512"
 
 CHUNK_BYTES = 1 << 20
 
 
 class DigestMismatch(Conflict):
-    """The bytes are not those that the image's record promises. Nothing may be done with them."""
+    """The data does not match the digest or size in the image's record, and must not be used."""
 
     code = "images.digest_mismatch"
 
@@ -27,7 +27,7 @@ class ImageRecord:
     """One image as its source describes it.
 
     `properties` are the additional properties only (``accel:function_id``, ``region_uuid``, ``hw_disk_bus``);
-    `size_bytes`, `hash_algo` and `hash_value` are None until the data is there (status ``active``).
+    `size_bytes`, `hash_algo` and `hash_value` are None until the image has data (status ``active``).
     """
 
     id: str
@@ -40,17 +40,17 @@ class ImageRecord:
     hash_value: str | None
     properties: Mapping[str, str]
     tags: frozenset[str]
-    disk_format: str = ""  #: ``raw``, ``qcow2``, ``aki`` ...; empty where the record does not say
-    min_disk_gb: int = 0  #: what a server of it must have at least
+    disk_format: str = ""  #: ``raw``, ``qcow2``, ``aki`` ...; empty: unknown
+    min_disk_gb: int = 0  #: minimum disk of a server of the image
     min_ram_mb: int = 0
 
     @property
     def is_public(self) -> bool:
-        """Whether an operator published it. (Anybody can make a community image, so those count as their owner's.)"""
+        """Whether an operator published it. Community images do not count, because any project can create one."""
         return self.visibility == "public"
 
     def carries(self, properties: Mapping[str, str]) -> bool:
-        """Whether it has all of these additional properties; ``{"tag": "FPGA"}`` asks for a tag."""
+        """Whether it has all of these additional properties; ``{"tag": "FPGA"}`` matches a tag."""
         return all(
             value in self.tags if name == "tag" else self.properties.get(name) == value
             for name, value in properties.items()
@@ -58,18 +58,18 @@ class ImageRecord:
 
 
 class ImageSource(Protocol):
-    """Images for work that runs later, with a service's credentials: each call says whose view it has (`views`)."""
+    """A source of images for background work with a service's credentials. Each call names its view (`views`)."""
 
     def find(self, view: "ServiceView", properties: Mapping[str, str]) -> list[ImageRecord]:
-        """Active images that `view` lists and that carry all of `properties`, by creation. ``{"tag": "FPGA"}`` asks for
-        a tag. Raises `ValueError` for a base attribute among the properties.
+        """Active images that `view` lists and that have all of `properties`, by creation time. ``{"tag": "FPGA"}``
+        matches a tag. Raises `ValueError` for a base attribute among the properties.
         """
         ...
 
     def get(self, view: "ServiceView", image_id: str) -> ImageRecord | None:
-        """None where there is no such image, or `view` may not read it."""
+        """None if there is no such image, or `view` may not read it."""
         ...
 
     def open(self, view: "ServiceView", image_id: str) -> AbstractContextManager[Iterator[bytes]]:
-        """The data in chunks, not yet verified. Raises `NotFound` where `get` finds nothing, or there is no data."""
+        """The data in chunks, not verified. Raises `NotFound` if `get` would return None, or the image has no data."""
         ...

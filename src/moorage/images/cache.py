@@ -1,8 +1,8 @@
-"""Image data on this host, by digest: fetched once, verified while written and again at each use, bounded.
+"""A cache of image data on this host, by sha512: fetched once, verified while written and at each use, limited in
+size.
 
 On disk: ``<directory>/<sha512>`` complete files, ``<sha512>.part`` being written, ``locks/<first two digits>``. All
-of it belongs to one user (0700). Several threads and processes may share a directory: whoever fetches holds the lock
-of the digest's stripe, whoever uses a file holds a shared lock on it, and eviction takes only what nobody holds.
+of it belongs to one user (0700). Several threads and processes may share a directory: a fetch holds the lock of the digest's stripe, a reader holds a shared lock on its file, and only unlocked files are evicted.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """Verified data. `path` stays valid for as long as the context that gave this lasts."""
+    """Verified data. `path` is valid inside the context that returned it."""
 
     path: Path
     file: BinaryIO  #: open for reading, at its start
@@ -38,7 +38,7 @@ class CachedFile:
 
 
 class DigestCache:
-    """`max_bytes` bounds the complete files together; the least recently used leave first."""
+    """`max_bytes`: the limit for all complete files together; the least recently used are evicted first."""
 
     def __init__(self, directory: Path, *, max_bytes: int, clock: Clock) -> None:
         self._directory = directory
@@ -54,10 +54,11 @@ class DigestCache:
 
     @contextlib.contextmanager
     def open(self, image: ImageRecord, source: ImageSource, view: ServiceView) -> Iterator[CachedFile]:
-        """The data of `image`, fetched from `source` in `view` where it is not here yet; `view` has read the record.
+        """The data of `image`; fetched from `source` in `view` if it is not cached. `view` must be the one that read
+        the record.
 
-        Raises `Invalid` for an image without a sha512, `TooLarge` for one over the cache's bound, `DigestMismatch`
-        when the source's bytes are not what the record promises (nothing is kept then).
+        Raises `Invalid` for an image without a sha512, `TooLarge` for one above the cache's limit, and
+        `DigestMismatch` if the source's data does not match the record (nothing is kept then).
         """
         digest = _digest_of(image)
         file = self._verified(digest)
@@ -72,11 +73,11 @@ class DigestCache:
         return sum(size for _, size, _ in self._complete())
 
     def digests(self) -> list[str]:
-        """What is here, least recently used first."""
+        """Digests of the cached files, least recently used first."""
         return [name for _, _, name in self._complete()]
 
     def _verified(self, digest: str) -> BinaryIO | None:
-        """The file of `digest`, held and at its start; None where it is not here (or was damaged: it is removed)."""
+        """The locked file of `digest`, at its start; None if it is not cached, or was damaged and therefore removed."""
         try:
             file = os.fdopen(os.open(digest, _READ, dir_fd=self._dir), "rb")
         except FileNotFoundError:
@@ -90,18 +91,18 @@ class DigestCache:
         file.seek(0)
         moment = self._clock.now().timestamp()
         os.utime(file.fileno(), (moment, moment))
-        # Evicted between open and lock: our descriptor is good, but the path is gone.
+        # If the file was evicted between open and lock, the descriptor is valid, but the path is gone.
         if os.fstat(file.fileno()).st_nlink:
             return file
         file.close()
         return None
 
     def _fetch(self, digest: str, image: ImageRecord, source: ImageSource, view: ServiceView) -> BinaryIO:
-        """Under the stripe's lock: stream, verify, rename. The caller gets the file held."""
+        """Stream, verify and rename, under the stripe's lock. Returns the locked file."""
         limit = self._max_bytes if image.size_bytes is None else image.size_bytes
         if limit > self._max_bytes:
             raise TooLarge(
-                f"image {image.id} has {limit} bytes; this host's cache of images holds {self._max_bytes}",
+                f"image {image.id} has {limit} bytes, but this host's image cache holds only {self._max_bytes}",
                 code="images.cache_too_small",
             )
         self._make_room(image.size_bytes or 0)
@@ -119,7 +120,7 @@ class DigestCache:
             raise
         file = self._verified(digest)
         if file is None:
-            raise DigestMismatch(f"the data of image {image.id} changed on the disk of this host right after its fetch")
+            raise DigestMismatch(f"the data of image {image.id} changed on this host's disk right after it was fetched")
         self._make_room(0)
         return file
 
@@ -132,15 +133,15 @@ class DigestCache:
             for chunk in chunks:
                 written += len(chunk)
                 if written > limit:
-                    raise DigestMismatch(f"image {image.id} sends more than the {limit} bytes that it may have")
+                    raise DigestMismatch(f"image {image.id} sent more than the allowed {limit} bytes")
                 found.update(chunk)
                 out.write(chunk)
         if image.size_bytes is not None and written != image.size_bytes:
             raise DigestMismatch(f"image {image.id} sent {written} bytes instead of {image.size_bytes}")
         if found.hexdigest() != digest:
             raise DigestMismatch(
-                f"the data of image {image.id} has the {HASH_ALGO} {found.hexdigest()[:16]}..., its record says "
-                f"{digest[:16]}...: it was changed, or damaged on its way"
+                f"the data of image {image.id} has the {HASH_ALGO} {found.hexdigest()[:16]}..., but its record says "
+                f"{digest[:16]}...: it was changed, or damaged in transit"
             )
 
     def _make_room(self, needed: int) -> None:
@@ -160,7 +161,7 @@ class DigestCache:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(name, dir_fd=self._dir)
-        except BlockingIOError:  # somebody is reading it
+        except BlockingIOError:  # in use by a reader
             return False
         except FileNotFoundError:
             return True
@@ -192,8 +193,8 @@ def _digest_of(image: ImageRecord) -> str:
     digest = (image.hash_value or "").lower()
     if image.hash_algo != HASH_ALGO or not _DIGEST.match(digest):
         raise Invalid(
-            f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data, so nobody can tell whether it is "
-            f"whole; upload it again to an image service that computes it",
+            f"image {image.id} ({image.name}) has no {HASH_ALGO} of its data, so it cannot be verified; "
+            f"upload it again to an image service that computes it",
             code="images.no_digest",
         )
     return digest

@@ -2,17 +2,16 @@
 
 ::
 
-    <id>.json           the image, always whole (written beside and renamed)
-    <id>.data           its data, always whole
-    deleted/<id>        the id of an image that is gone; empty. It is never given away again
-    <upload id>.part    an upload under way; whoever writes it holds a lock on it, so a dead upload is recognised
-    locks/              an image changes only under the lock of its id's stripe
+    <id>.json           the image, always complete (written to another file, then renamed)
+    <id>.data           its data, always complete
+    deleted/<id>        an empty file per deleted image; its id is never used again
+    <upload id>.part    an upload in progress, locked by its writer; an unlocked file is a dead upload
+    locks/              an image is changed only under the lock of its id's stripe
 
-Ids are the same whatever their case; on the disk they are in lower case. An id that was used once stays taken: servers and
-leases remember images by their ids, and must not be handed somebody else's image under one. What was deleted therefore
-leaves its id behind; nothing removes these.
+Ids ignore case; on disk they are in lower case. An id is never reused: servers and leases refer to images by id, and
+must not get another project's image under an old id. So the ids of deleted images are kept forever.
 
-Several processes may share it. Not here: who may see or change what (`service`).
+Several processes may share the directory. Not here: permissions (`service`).
 """
 
 import contextlib
@@ -41,21 +40,22 @@ from moorage.images.views import ProjectView, ServiceView, lists, reads
 
 log = logging.getLogger(__name__)
 
-#: Glance's default bound for one image.
+#: Glance's default limit for the size of an image.
 MAX_IMAGE_BYTES = 1 << 40
 
-#: Ids become file names: nothing else is one.
+#: Ids become file names, so no other form is accepted.
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
-#: The lock under which an upload's file appears, so that nobody meets it before it is locked. No id begins so.
+#: The lock under which an upload's file is created, so that no process sees the file before it is locked. No id begins
+#: with it.
 _PARTS = "parts"
 
-#: The lock under which what a project has is counted, and more is begun. Who holds it may take the lock of an image.
+#: The lock under which quotas are checked and uploads begin. Its holder may also take the lock of an image.
 _ROOM = "room"
 
 
 class ImageDirectory:
-    """Also an `ImageSource`. The rest sees all images, whoever owns them: `service` says who may."""
+    """An `ImageSource`; its other methods access all images, and `service` checks permissions."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ImageDirectory:
         self._stripes = Stripes(directory / "locks")
         self._deleted = directory / "deleted"
         ensure_private_directory(self._deleted)
-        #: id -> (what changes when the file does, the image in it)
+        #: Cache of parsed files: id -> ((mtime, inode) of the file, image).
         self._read: dict[str, tuple[tuple[int, int], Image]] = {}
         self._tidy()
 
@@ -125,13 +125,13 @@ class ImageDirectory:
             self._read.pop(image_id, None)
             return None
         except (ValueError, KeyError):
-            log.exception("image file cannot be read; the image is left out", extra={"file": str(path)})
+            log.exception("image file cannot be read; the image is not listed", extra={"file": str(path)})
             return None
         self._read[image_id] = (mark, image)
         return image
 
     def create(self, image: Image) -> None:
-        """Raises `Conflict` where the id is taken, or was once; `TooLarge` where the project has all that it may have."""
+        """Raises `Conflict` if the id is or was in use, `TooLarge` if the project's quota is exhausted."""
         with self._stripes.hold(_ROOM), self._alone(image.id):
             self._room.check_count(image.owner, sum(one.owner == image.owner for one in self.images()))
             if self._json(image.id).exists() or self._tombstone(image.id).exists():
@@ -139,17 +139,21 @@ class ImageDirectory:
             self._write(image)
 
     def change(self, image_id: str, decide: Callable[[Image], Image]) -> Image:
-        """The image after `decide`, which sees it as it is now and may raise. Nobody else changes it meanwhile."""
+        """Replace the image by the result of `decide`, which gets the current image and may raise. Holds the image's
+        lock.
+        """
         with self._alone(image_id):
             changed = decide(self._existing(image_id))
             self._write(changed)
         return changed
 
     def remove(self, image_id: str, check: Callable[[Image], None]) -> None:
-        """`check` sees the image as it is now and may raise. An upload or download under way goes to its end."""
+        """Delete the image. `check` gets the current image and may raise. Uploads and downloads in progress run to
+        their end.
+        """
         with self._alone(image_id):
             check(self._existing(image_id))
-            # One step: there is no moment at which the image is gone and its id is free.
+            # One atomic rename: the image never disappears before its id is marked as used.
             self._json(image_id).rename(self._tombstone(image_id))
             sync_directory(self._deleted)
             sync_directory(self._directory)
@@ -159,7 +163,7 @@ class ImageDirectory:
     # -------------------------------------------------------------------------------------------------- data
 
     def data(self, image_id: str) -> BinaryIO:
-        """The data, open for reading. Raises `NotFound` where there is none (yet)."""
+        """The data, open for reading. Raises `NotFound` if there is none yet."""
         image = self.image(image_id)
         if image is not None and image.status in (ImageStatus.ACTIVE, ImageStatus.DEACTIVATED):
             with contextlib.suppress(FileNotFoundError):
@@ -174,22 +178,24 @@ class ImageDirectory:
         size_bytes: int | None,
         check: Callable[[Image], None] = lambda image: None,
     ) -> Image:
-        """The image with its data. Nobody sees any of it before all of it is on the disk.
+        """Store the data and return the active image. No data is visible before all of it is on disk.
 
-        `size_bytes`: how long it must be, where that is known. Raises `Invalid` for another length, `Conflict` where
-        there is data already or another upload under way, `TooLarge` where there is no room for it; the image can be
-        uploaded again after that.
+        `size_bytes`: the announced length, if known. Raises `Invalid` for another length, `Conflict` if there is data
+        already or another upload is in progress, `TooLarge` if there is no room. After an error, the upload can be
+        repeated.
         """
         bound = self._max_image_bytes if size_bytes is None else size_bytes
         if bound > self._max_image_bytes:
-            raise TooLarge(f"the data has {bound} bytes; an image here may have {self._max_image_bytes}")
+            raise TooLarge(f"the data has {bound} bytes, but an image may have at most {self._max_image_bytes}")
         upload_id = self._ids.uuid()
         part = self._directory / f"{upload_id}.part"
         with self._locked_part(part) as out:
             try:
                 with self._stripes.hold(_ROOM):
                     self.change(image_id, lambda image: self._begin(image, upload_id, check, size_bytes or 0))
-                    out.truncate(size_bytes or 0)  # counted from now on, though no block of it is there yet
+                    out.truncate(
+                        size_bytes or 0
+                    )  # counts against the quota from now on, although no block is written yet
                 size, md5, sha512 = self._stream(chunks, out, size_bytes)
                 return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
             except BaseException:
@@ -213,7 +219,7 @@ class ImageDirectory:
         return begin_upload(image, upload_id, self._clock.now())
 
     def _bytes_of(self, image: Image) -> int:
-        """Those that are there, or announced by an upload under way."""
+        """The bytes of the image, or those announced by an upload in progress."""
         if image.status == ImageStatus.SAVING:
             with contextlib.suppress(FileNotFoundError):
                 return (self._directory / f"{image.upload_id}.part").stat().st_size
@@ -226,13 +232,13 @@ class ImageDirectory:
         for chunk in chunks:
             written += len(chunk)
             if written > bound:
-                raise TooLarge(f"the data is longer than the {bound} bytes that were announced or are allowed")
+                raise TooLarge(f"the data exceeds the {bound} bytes that were announced or are allowed")
             md5.update(chunk)
             sha512.update(chunk)
             out.write(chunk)
         if size_bytes is not None and written != size_bytes:
             raise Invalid(
-                f"{written} bytes of data came instead of {size_bytes}: the upload broke off; repeat it",
+                f"received {written} bytes of data instead of {size_bytes}: the upload was interrupted; repeat it",
                 code="images.short_upload",
             )
         out.flush()
@@ -243,7 +249,7 @@ class ImageDirectory:
         def decide(image: Image) -> Image:
             if image.upload_id != upload_id:
                 raise Conflict(f"Image {image_id} was changed by another upload meanwhile", code="images.overtaken")
-            # The data first: an active image always has its data.
+            # Rename the data first: an active image always has its data.
             part.rename(self._data(image_id))
             sync_directory(self._directory)
             return finish_upload(image, size_bytes=size, md5=md5, sha512=sha512, now=self._clock.now())
@@ -251,7 +257,7 @@ class ImageDirectory:
         return self.change(image_id, decide)
 
     def _give_up(self, image_id: str, upload_id: str) -> None:
-        """Back to queued, if it is our upload that the image waits for."""
+        """Return the image to queued, if it still waits for this upload."""
         with contextlib.suppress(NotFound), self._alone(image_id):
             image = self._existing(image_id)
             if image.upload_id == upload_id:
@@ -260,8 +266,8 @@ class ImageDirectory:
     # ------------------------------------------------------------------------------------------------- files
 
     def _tidy(self) -> None:
-        """What killed processes left: dead uploads, images that wait for them, data whose image is gone; and what earlier
-        releases left: ids in upper case.
+        """Clean up after killed processes (dead uploads, images waiting for them, data without an image) and after
+        earlier releases (ids in upper case).
         """
         for path in self._directory.glob("*.json"):
             if _ID.match(path.stem) and path.stem != path.stem.lower():
@@ -282,14 +288,16 @@ class ImageDirectory:
                     data.unlink(missing_ok=True)
 
     def _lower(self, odd: str) -> None:
-        """Under the lock: the image is known by its id in lower case. Where that is another image, the older one has it."""
+        """Rename the image's files to its id in lower case, under its lock. If that is another image, the older one
+        gets the id.
+        """
         even = odd.lower()
         if self._tombstone(even).exists() or self._is_older(even, than=odd):
             self._set_aside(odd, even)
         elif self._json(even).exists():
             self._set_aside(even, even)
-        # Where the odd one was set aside, or another process was quicker, there is nothing left to rename.
-        for suffix in ("data", "json"):  # the image last: what it needs is there before it is
+        # There is nothing to rename if the image was set aside, or another process was faster.
+        for suffix in ("data", "json"):  # the image last, so that its data is present before it
             with contextlib.suppress(FileNotFoundError):
                 (self._directory / f"{odd}.{suffix}").rename(self._directory / f"{even}.{suffix}")
         sync_directory(self._directory)
@@ -299,7 +307,7 @@ class ImageDirectory:
             try:
                 return str(orjson.loads((self._directory / f"{name}.json").read_bytes())["created_at"])
             except (FileNotFoundError, ValueError, KeyError, TypeError):
-                return "never"  # after every time
+                return "never"  # sorts after every time
 
         return created(one) <= created(than) and created(one) != "never"
 
@@ -309,19 +317,19 @@ class ImageDirectory:
                 (self._directory / f"{name}.{suffix}").rename(self._directory / f"{name}.{suffix}.aside")
         sync_directory(self._directory)
         log.warning(
-            "two images had ids that differ in case only; the later one is set aside: look at its .aside files, and "
-            "upload what is wanted of it under another id",
+            "two images had ids that differ only in case; the later one was set aside: check its .aside files, and "
+            "upload the image under another id if it is needed",
             extra={"image": image_id, "file": str(self._directory / f"{name}.json.aside")},
         )
 
     def _alone(self, image_id: str) -> AbstractContextManager[None]:
-        """The lock under which the image changes. Raises `NotFound` for what is no id, and so no file name."""
+        """The lock for changes to the image. Raises `NotFound` for an invalid id, which must not become a file name."""
         if not _ID.match(image_id):
             raise _not_found(image_id)
         return self._stripes.hold(image_id)
 
     def _existing(self, image_id: str) -> Image:
-        """Under the lock, and past the memory of earlier reads: what is decided on must be what is there."""
+        """Read the image from disk, not from the cache: decisions under the lock need the current state."""
         try:
             return self._load(image_id)
         except FileNotFoundError:

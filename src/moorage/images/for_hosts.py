@@ -1,16 +1,18 @@
-"""Images for the agents of hosts, through the service that gives them their work: both sides of the wire.
+"""Images for the agents of hosts, through the service that gives them jobs: server side and client side.
 
 GET <service>/agent/v1/hosts/{host}/images?project=P&NAME=VALUE   ``{"images": [RECORD]}``: bitstreams by properties
 GET <service>/agent/v1/hosts/{host}/images/{id}?project=P         ``{"image": RECORD}``
 GET <service>/agent/v1/hosts/{host}/images/{id}/file?project=P    its data
-PUT compute/agent/v1/hosts/{host}/images/{id}/file                the disk that a job of the host orders an image of
-DELETE compute/agent/v1/hosts/{host}/images/{id}                  it could not be made
+PUT compute/agent/v1/hosts/{host}/images/{id}/file                upload the disk of which a job of the host orders an image
+DELETE compute/agent/v1/hosts/{host}/images/{id}                  the image could not be created
 
-A host has no credential that the image service knows. The service looks with its own, in the view of the project (`views`),
-and only where the host works for that project; then the host is shown the images that its servers and jobs name, what those
-boot by, and bitstreams. So a host that was taken over reads the images that it works with, and no others of its projects.
+A host has no credentials for the image service. The service reads with its own credentials, in the view of the project
+(`views`), and only if the host works for that project. The host then gets the images named by its servers and jobs,
+their kernels and ramdisks, and bitstreams. So a compromised host can read the images that it works with, but no other
+images of its projects.
 
-RECORD has the fields of `base.ImageRecord`. Not here: which images those are; each service knows its servers and jobs.
+RECORD has the fields of `base.ImageRecord`. Not here: the set of these images, because each service knows its own
+servers and jobs.
 """
 
 import json
@@ -30,32 +32,34 @@ from moorage.wire.http import Request, Response, Route
 
 S = TypeVar("S")
 
-#: Without it an image is no bitstream: what it was made for.
+#: The region type that an image was made for; an image without it is not a bitstream.
 REGION = "region_uuid"
 
-#: Properties of a disk's image that name what it boots by.
+#: Properties of a disk image that name its kernel and ramdisk.
 BOOT_IMAGE_PROPERTIES = ("kernel_id", "ramdisk_id")
 
-#: What the host knows of a disk, as JSON: ``{"disk_format", "properties"}``.
+#: The host's description of a disk, in JSON: ``{"disk_format", "properties"}``.
 DISK_HEADER = "x-moorage-disk"
 _BINARY = "application/octet-stream"
 
 
 class NamedImages(Protocol):
     def __call__(self, host: str, project_id: str) -> frozenset[str] | None:
-        """Images that servers of the project on this host, and its jobs for them, name. None: it has no such work."""
+        """Ids of the images named by the project's servers on this host and by its jobs for them. None: the host has
+        no work for the project.
+        """
         ...
 
 
 class HostImages:
-    """What a service shows its hosts. `source` None: no image service is configured."""
+    """The images that a service provides to its hosts. `source` None: no image service is configured."""
 
     def __init__(self, source: ImageSource | None, named: NamedImages) -> None:
         self._source = source
         self._named = named
 
     def find(self, host: str, project_id: str, properties: Mapping[str, str]) -> list[ImageRecord]:
-        """Bitstreams. Raises `Forbidden` where the host has no work of the project."""
+        """Bitstreams with these properties. Raises `Forbidden` if the host has no work for the project."""
         view, _ = self._view(host, project_id)
         try:
             found = self._images.find(view, properties)
@@ -64,7 +68,7 @@ class HostImages:
         return [image for image in found if REGION in image.properties]
 
     def get(self, host: str, project_id: str, image_id: str) -> ImageRecord:
-        """Raises `NotFound` for what is not for this host, `Forbidden` as `find`."""
+        """Raises `NotFound` if the image is not for this host, `Forbidden` as `find`."""
         view, named = self._view(host, project_id)
         image = self._images.get(view, image_id)
         if image is None or not (REGION in image.properties or image_id in named or self._boots(view, named, image_id)):
@@ -90,7 +94,7 @@ class HostImages:
             return PublicView(), frozenset()
         named = self._named(host, project_id)
         if named is None:
-            raise Forbidden(f"host {host} has no work of project {project_id} here", code="images.other_project")
+            raise Forbidden(f"host {host} has no work for project {project_id} here", code="images.other_project")
         return ProjectView(project_id), named
 
     def _boots(self, view: ServiceView, named: frozenset[str], image_id: str) -> bool:
@@ -99,7 +103,7 @@ class HostImages:
 
 
 def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[S]]:
-    """The three that read."""
+    """The routes that read images: list, show and download."""
 
     def index(request: Request[S], host: str) -> Response:
         properties = {name: value for name, value in request.query.pairs if name != "project"}
@@ -137,9 +141,9 @@ def _close_after(chunks: Iterator[bytes], opened: ExitStack) -> Iterator[bytes]:
 
 
 class HostImageSource:
-    """An `ImageSource` of the agent of `host`: it asks each of `services`, until one of them has work of the project.
+    """The `ImageSource` of a host's agent. It asks each of `services` until one has work for the project.
 
-    If none has (os_acc was called for a server that neither knows), it asks for public bitstreams.
+    If none has (because os_acc was called for a server that they do not know), it asks for public bitstreams.
     """
 
     def __init__(self, host: str, services: Sequence[ServiceClient]) -> None:
@@ -174,14 +178,16 @@ class HostImageSource:
             yield chunks
 
     def _asked(self, view: ServiceView) -> Iterator[tuple[ServiceClient, str]]:
-        """(service, project id) in the order in which they are asked; without a project a service shows public bitstreams."""
+        """The (service, project id) pairs to ask, in order; with an empty project, a service returns public
+        bitstreams.
+        """
         if project_id := _project_of(view):
             yield from ((http, project_id) for http in self._services)
         yield from ((http, "") for http in self._services)
 
 
 class DiskImageUploads:
-    """Images of disks that jobs of `host` order. `http` leads to the compute service."""
+    """Uploads images of disks that jobs of `host` order. `http` connects to the compute service."""
 
     def __init__(self, host: str, http: ServiceClient) -> None:
         self._path = f"/agent/v1/hosts/{quote(host, safe='')}/images"
@@ -196,19 +202,19 @@ class DiskImageUploads:
         size_bytes: int,
         chunks: Iterator[bytes],
     ) -> None:
-        """The data of an image that was ordered, and what the host knows of the disk."""
+        """Upload the data of an ordered image, with the host's description of the disk."""
         disk = json.dumps({"disk_format": disk_format, "properties": dict(properties)})
         headers = {"content-length": str(size_bytes), DISK_HEADER: disk}
         self._http.upload("PUT", f"{self._path}/{quote(image_id, safe='')}/file", chunks, _BINARY, headers)
 
     def withdraw(self, image_id: str) -> None:
-        """It could not be made. One that is not there is fine."""
+        """Report that the image could not be created. Ignores a missing image."""
         self._http.request_raw("DELETE", f"{self._path}/{quote(image_id, safe='')}", accept=(404,))
 
 
 @contextmanager
 def _suppress_refusals() -> Iterator[None]:
-    """Goes on behind it where a service has nothing of the kind for this host."""
+    """Suppress the errors of a service that has no such image for this host."""
     try:
         yield
     except NotFound:

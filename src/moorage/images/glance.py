@@ -1,7 +1,7 @@
-"""Images from an image service over the Image API v2: a real Glance, or our own. Each request has somebody's view.
+"""Images from an image service over the Image API v2: Glance or our own. Each request has a view.
 
-The service's credentials may see every image, so what a view of a project or of the public asks for is in the query, and
-the answer is held against the view again: a service that ignores a filter shows nobody what is not theirs.
+The service's credentials may see every image. So the query contains the filters of the view, and each answer is
+checked against the view again; an image service that ignores a filter discloses no images of other projects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,21 +15,21 @@ from moorage.images.base import ImageRecord
 from moorage.images.views import CallerView, OwnerView, ProjectView, PublicView, ServiceView, View, lists, reads
 from moorage.wire.client import ServiceClient
 
-#: Names in the query of a list that are no properties, beside the base attributes.
+#: Query parameters of a list that are not properties, in addition to the base attributes.
 _QUERY_WORDS = frozenset({"limit", "marker", "sort", "sort_key", "sort_dir", "member_status", "size_min", "size_max"})
 
 
 class GlanceImages:
-    """An `ImageSource`. `http` leads to the endpoint of the catalogue, without ``/v2``."""
+    """An `ImageSource`. `http` uses the catalogue's image endpoint, without ``/v2``."""
 
     def __init__(self, http: ServiceClient, *, page_size: int = 100) -> None:
         self._http = http
         self._page_size = page_size
 
     def find(self, view: View, properties: Mapping[str, str], *, status: str = "active") -> list[ImageRecord]:
-        """`status`: one, or ``in:`` several. Raises `ValueError` for what is no additional property."""
+        """`status`: one status, or ``in:a,b``. Raises `ValueError` for names that are not additional properties."""
         if wrong := sorted(name for name in properties if name != "tag" and (is_base(name) or name in _QUERY_WORDS)):
-            raise ValueError(f"images are searched by additional properties, not by {', '.join(wrong)}")
+            raise ValueError(f"images can only be searched by additional properties, not by {', '.join(wrong)}")
         http = self.http(view)
         found: dict[str, ImageRecord] = {}
         created: dict[str, str] = {}
@@ -40,17 +40,17 @@ class GlanceImages:
                 if record.carries(properties) and (isinstance(view, CallerView) or lists(view, record)):
                     found[record.id] = record
                     created[record.id] = str(row.get("created_at") or "")
-        # Each of the lists is in order already, and to the second: a stable sort keeps what they say.
+        # Each list is in order already, with times in seconds; the stable sort keeps that order.
         return sorted(found.values(), key=lambda record: created[record.id])
 
     def get(self, view: View, image_id: str) -> ImageRecord | None:
-        """None where there is no such image, or `view` may not read it."""
+        """None if there is no such image, or `view` may not read it."""
         try:
             record = record_from_document(self.http(view).get(image_path(image_id)))
         except NotFound:
             return None
         except RemoteError as error:
-            if error.status == 403:  # nor may they know why
+            if error.status == 403:  # not readable with these credentials
                 return None
             raise
         return record if isinstance(view, CallerView) or self._may_read(view, record) else None
@@ -69,7 +69,7 @@ class GlanceImages:
             yield chunks
 
     def http(self, view: View) -> ServiceClient:
-        """The way to the service with the credentials of `view`. What a service's view may do is the caller's to check."""
+        """A client with the credentials of `view`. For service views, the caller must check what the view permits."""
         return self._http.on_behalf_of(view.credentials) if isinstance(view, CallerView) else self._http
 
     def _may_read(self, view: ServiceView, record: ImageRecord) -> bool:
@@ -79,20 +79,20 @@ class GlanceImages:
         return bool(may)
 
     def _is_member(self, image_id: str, project_id: str) -> bool:
-        """Whether the image is shared with the project, whatever it said to that: by its id it may use it."""
+        """Whether the image is shared with the project. Acceptance does not matter for use by id."""
         try:
             rows = self._http.get(f"{image_path(image_id)}/members")["members"]
         except NotFound:
             return False
         except RemoteError as error:
-            if error.status == 403:  # private after all
+            if error.status == 403:  # not shared
                 return False
             raise
         return any(row["member_id"] == project_id for row in rows)
 
 
 def _scopes(view: View) -> list[list[tuple[str, str]]]:
-    """What the query says of each list that `view` is made of."""
+    """The query filters of each list that makes up `view`."""
     match view:
         case CallerView():
             return [[]]
@@ -109,7 +109,7 @@ def _view_label(view: ServiceView) -> str:
 
 
 def record_from_document(document: Mapping[str, Any]) -> ImageRecord:
-    """From the API's document of one image."""
+    """Build the record from the API's document of one image."""
     return ImageRecord(
         id=document["id"],
         name=document.get("name") or "",
@@ -128,7 +128,7 @@ def record_from_document(document: Mapping[str, Any]) -> ImageRecord:
 
 
 def image_path(image_id: str) -> str:
-    """Raises `NotFound` for what would lead to something else than an image: quoting leaves dots as they are."""
+    """Raises `NotFound` for ids that would lead to another resource: quoting does not change dots."""
     if image_id in ("", ".", ".."):
         raise NotFound(f"there is no image {image_id!r}")
     return f"/v2/images/{quote(image_id, safe='')}"

@@ -1,4 +1,4 @@
-"""Decode, ask the service, encode: in Glance's shapes."""
+"""Handlers of the Image API: each decodes a request, calls the service and encodes the answer, in Glance's shapes."""
 
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -20,12 +20,12 @@ _MAX_PATCH_BYTES = 1 << 20
 _BINARY = "application/octet-stream"
 
 
-#: Glance's versions of the API differ in what we have not (stores, import, caches), so they can all be named.
+#: Glance's API versions differ only in features that we do not have (stores, import, caches), so all can be listed.
 _VERSIONS = (17, 15, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
 
 
 def show_versions(request: Request[ImageService]) -> Response:
-    """300 at the root, as Glance."""
+    """Status 300 at the root, as in Glance."""
     return Response(300, _versions_document(request.base_url))
 
 
@@ -42,7 +42,7 @@ def show_images_schema(request: Request[ImageService]) -> Response:
 
 
 def list_import_methods(request: Request[ImageService]) -> Response:
-    """None: data comes with ``PUT /v2/images/{id}/file`` only."""
+    """There are none: data is uploaded only with ``PUT /v2/images/{id}/file``."""
     methods = {"description": "Import methods available.", "type": "array", "value": []}
     return Response(body={"import-methods": methods})
 
@@ -83,13 +83,13 @@ def show_image(request: Request[ImageService], image_id: str) -> Response:
 
 
 def update_image(request: Request[ImageService], image_id: str) -> Response:
-    """The kernel reads ``application/json`` only, so the patch comes as a stream."""
+    """`moorage.wire` decodes only ``application/json``, so the patch is read from the stream."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != document.PATCH_MEDIA_TYPE:
         raise UnsupportedMedia(f"Image PATCH expects Content-Type one of: {document.PATCH_MEDIA_TYPE}")
     raw = request.stream.read(_MAX_PATCH_BYTES + 1)
     if len(raw) > _MAX_PATCH_BYTES:
-        raise TooLarge(f"a patch has {_MAX_PATCH_BYTES} bytes at most")
+        raise TooLarge(f"a patch may have at most {_MAX_PATCH_BYTES} bytes")
     operations = document.decode_patch(decode_json(raw))
     image = request.service.change(
         request.caller, image_id, operations, lambda wanted: IMAGE.validate(wanted, schema_error_text), request.allowed
@@ -139,7 +139,7 @@ def download_data(request: Request[ImageService], image_id: str) -> Response:
     try:
         image, file = request.service.data(request.caller, image_id)
     except NotFound as error:
-        if error.error_code == "images.no_data":  # Glance: the image is there, and it is empty
+        if error.error_code == "images.no_data":  # as Glance: the image exists but has no data
             return Response(204)
         raise
     headers = {"content-length": str(image.size_bytes), "content-md5": str(image.md5)}
@@ -147,10 +147,10 @@ def download_data(request: Request[ImageService], image_id: str) -> Response:
 
 
 def _announced_size_bytes(request: Request[ImageService]) -> int:
-    """How long the data must be.
+    """The announced length of the data.
 
-    An upload that announces no length is refused: servers differ in whether they report the death of its sender, and
-    where one takes it for the end of the data, half an image would become active.
+    An upload without an announced length is refused. Some servers do not report that the sender has died; the data
+    would then seem complete, and half an image would become active.
     """
     for name in ("x-openstack-image-size", "content-length"):
         text = request.headers.get(name)
@@ -159,14 +159,14 @@ def _announced_size_bytes(request: Request[ImageService]) -> int:
                 raise Invalid(f"the header {name} must hold a number of bytes, not {text!r}")
             return int(text)
     raise Invalid(
-        "send Content-Length or X-OpenStack-Image-Size with the data, since without either nobody can tell a broken "
-        "upload from a whole one (openstack image create: give the data with --file, not through a pipe)",
+        "send Content-Length or X-OpenStack-Image-Size with the data; without either, a broken upload cannot be "
+        "distinguished from a complete one (openstack image create: give the data with --file, not through a pipe)",
         code="images.no_length",
     )
 
 
 class _Chunks:
-    """The file from its start to its end; closed with the answer, also with one that is broken off."""
+    """The file's data in chunks. The file is closed with the answer, also if the answer is interrupted."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -193,7 +193,7 @@ def add_member(request: Request[ImageService], image_id: str) -> Response:
 def show_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
     image, projects = request.service.members(request.caller, image_id)
     if member_id not in projects:
-        raise NotFound(f"Project {member_id} is no member of image {image_id}.")
+        raise NotFound(f"Project {member_id} is not a member of image {image_id}.")
     return Response(body=member_document(image, member_id))
 
 

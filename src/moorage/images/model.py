@@ -1,4 +1,4 @@
-"""An image as our own service keeps it: what the Image API v2 shows of one, and how its status may change."""
+"""Images of our own service: their attributes, members and status transitions."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -18,13 +18,13 @@ class ImageStatus(StrEnum):
 
 
 class Visibility(StrEnum):
-    PUBLIC = "public"  #: everybody lists and uses it
-    COMMUNITY = "community"  #: everybody may use it, who knows of it
-    SHARED = "shared"  #: as private, but for its members
+    PUBLIC = "public"  #: listed for and usable by all projects
+    COMMUNITY = "community"  #: usable by all projects that know its id
+    SHARED = "shared"  #: as private, plus its members
     PRIVATE = "private"
 
 
-#: An upload that breaks leaves the image queued, so that it can be repeated.
+#: A failed upload returns the image to queued, so that it can be repeated.
 TRANSITIONS = states.transition_table(
     "Image status",
     {
@@ -37,7 +37,7 @@ TRANSITIONS = states.transition_table(
 
 
 class MemberStatus(StrEnum):
-    """What a project says to an image that is shared with it: it may be used in any case, and is listed when accepted."""
+    """A project's answer to an image shared with it. The image is usable in any case, and listed when accepted."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -55,7 +55,9 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`size_bytes`, `md5` and `sha512` are None until the data is there. `upload_id` names the upload under way."""
+    """`size_bytes`, `md5` and `sha512` are None until the data is there. `upload_id` is that of the upload in
+    progress.
+    """
 
     id: str
     created_at: datetime
@@ -97,7 +99,7 @@ class Image:
 
 
 def begin_upload(image: Image, upload_id: str, now: datetime) -> Image:
-    """Raises `Conflict` where the data is there or somebody else is uploading it."""
+    """Raises `Conflict` if there is data already, or another upload is in progress."""
     status = TRANSITIONS.check_transition(image.status, ImageStatus.SAVING)
     return dataclasses.replace(image, status=status, upload_id=upload_id, updated_at=now)
 

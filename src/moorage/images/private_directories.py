@@ -1,4 +1,4 @@
-"""Directories of our own on a disk: private to one user, and locked between threads and processes."""
+"""Private directories on disk: accessible to one user only, with locks between threads and processes."""
 
 import contextlib
 import fcntl
@@ -11,11 +11,11 @@ from moorage.core.errors import StartError
 
 
 def ensure_private_directory(path: Path) -> None:
-    """Made 0700 where it is not there. Raises `StartError` where others could read or write it."""
+    """Create the directory with mode 0700 if it is missing. Raises `StartError` if others can read or write it."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
-        raise StartError(f"{path} is not a directory; images need one of their own there")
+        raise StartError(f"{path} is not a directory; images need a directory of their own there")
     if status.st_uid != os.geteuid() or status.st_mode & 0o077:
         raise StartError(
             f"{path} (mode {stat.S_IMODE(status.st_mode):04o}, uid {status.st_uid}) can be read or written by "
@@ -26,8 +26,8 @@ def ensure_private_directory(path: Path) -> None:
 class Stripes:
     """Locks by name, between the threads and the processes that share `directory`.
 
-    Names that begin with the same two characters share a lock, so their number is bounded. Nobody may hold two, unless all take them in
-    one order.
+    Names that begin with the same two characters share a lock, so the number of locks is bounded. A thread may hold
+    two locks only if all callers take them in the same order.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -36,9 +36,9 @@ class Stripes:
 
     @contextlib.contextmanager
     def hold(self, name: str, *, wait: bool = True) -> Iterator[None]:
-        """Raises `BlockingIOError` where somebody else holds it and `wait` is false."""
+        """Raises `BlockingIOError` if `wait` is false and the lock is held elsewhere."""
         if not name[:2].isalnum():
-            raise ValueError(f"{name!r} names no lock")
+            raise ValueError(f"{name!r} is not a valid lock name")
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = os.open(self._directory / name[:2].lower(), flags, 0o600)
         try:
@@ -49,7 +49,7 @@ class Stripes:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds a lock on the file. False where there is none."""
+    """Whether a lock on the file is held. False if the file does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""Which images a list shows, in which order, from where on. Pure.
+"""Lists of images: filters, order, pages and visibility. Pure.
 
-Source: Image API v2 reference, "List images"; answers to odd values measured on Glance 33.
+Source: Image API v2 reference, "List images"; answers to invalid values measured on Glance 33.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +18,10 @@ MAX_LIMIT = 1000
 
 _SORT_KEYS = ("name", "status", "container_format", "disk_format", "size", "id", "created_at", "updated_at")
 
-#: Query names that say how to list, not what.
+#: Query parameters that are not filters by attribute.
 _NOT_FILTERS = {"limit", "marker", "sort", "sort_key", "sort_dir", "visibility", "tag", "member_status", "os_hidden"}
 
-#: Base attributes that may be asked for, as text.
+#: Base attributes that can be filtered by, as strings.
 _TEXTS: Mapping[str, Callable[[Image], str | None]] = {
     "id": lambda image: image.id,
     "name": lambda image: image.name,
@@ -37,7 +37,7 @@ _TEXTS: Mapping[str, Callable[[Image], str | None]] = {
     "size": lambda image: None if image.size_bytes is None else str(image.size_bytes),
 }
 
-#: These take ``in:a,b`` too.
+#: Attributes that also accept ``in:a,b``.
 _LISTABLE = {"id", "name", "status", "container_format", "disk_format"}
 
 _COMPARISONS: Mapping[str, Callable[[datetime, datetime], bool]] = {
@@ -54,7 +54,7 @@ Test = Callable[[Image], bool]
 
 @dataclass(frozen=True)
 class ImageListRequest:
-    """One list request, understood. `order` is applied from the last to the first: ``[(key, descending)]``."""
+    """A decoded list request. `order` is applied from the last key to the first: ``[(key, descending)]``."""
 
     tests: Sequence[Test]
     order: Sequence[tuple[str, bool]]
@@ -64,7 +64,7 @@ class ImageListRequest:
 
 
 def decode_listing(pairs: Sequence[tuple[str, str]]) -> ImageListRequest:
-    """Raises `Invalid` in Glance's words."""
+    """Raises `Invalid` with Glance's messages."""
     last = dict(pairs)
     visibility = last.get("visibility")
     if visibility is not None and visibility not in {*Visibility, "all"}:
@@ -78,7 +78,7 @@ def decode_listing(pairs: Sequence[tuple[str, str]]) -> ImageListRequest:
 
 
 def list_page(images: Iterable[Image], listing: ImageListRequest, caller: Caller) -> tuple[list[Image], bool]:
-    """(one page, whether there are more). Raises `Invalid` for a marker that the caller cannot see."""
+    """Returns (one page, whether there are more). Raises `Invalid` for a marker that the caller may not see."""
     seen = [image for image in images if listed_for(image, listing.visibility, caller) or image.id == listing.marker]
     rows = sorted(seen, key=lambda image: image.id, reverse=True)
     for key, descending in reversed(listing.order):
@@ -93,7 +93,7 @@ def list_page(images: Iterable[Image], listing: ImageListRequest, caller: Caller
 
 
 def may_see(image: Image, caller: Caller) -> bool:
-    """Whether the caller may know of it at all, by its id."""
+    """Whether the caller may read the image by its id."""
     return (
         image.visibility in (Visibility.PUBLIC, Visibility.COMMUNITY)
         or caller.is_admin
@@ -108,7 +108,9 @@ def is_member(image: Image, caller: Caller) -> bool:
 
 
 def listed_for(image: Image, visibility: str | None, caller: Caller) -> bool:
-    """Others' community images are listed only when somebody asks for them, shared ones when they were accepted."""
+    """Whether a list includes the image. Community images of other projects are listed only on request, shared ones
+    only after acceptance.
+    """
     if not may_see(image, caller):
         return False
     if is_member(image, caller) and image.members[caller.project_id].status is not MemberStatus.ACCEPTED:
@@ -159,7 +161,7 @@ def _time_test(name: str, value: str) -> Test:
 
 
 def _order(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, bool]]:
-    """From ``sort=name:asc,size`` or from ``sort_key=``/``sort_dir=``, which come in pairs; newest first without."""
+    """From ``sort=name:asc,size`` or from ``sort_key=``/``sort_dir=``, which come in pairs; default: newest first."""
     last = dict(pairs)
     keys = [value for name, value in pairs if name == "sort_key"]
     directions = [value for name, value in pairs if name == "sort_dir"]
@@ -181,7 +183,7 @@ def _order(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, bool]]:
     if len(directions) != len(keys):
         directions = (directions or ["desc"]) * len(keys)
     order: dict[str, bool] = {}
-    for key, direction in zip(keys, directions, strict=True):  # the second time that it is named a key decides nothing
+    for key, direction in zip(keys, directions, strict=True):  # only the first occurrence of a key counts
         order.setdefault(key, direction == "desc")
     order.setdefault("created_at", True)
     return list(order.items())

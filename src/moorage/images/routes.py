@@ -1,6 +1,6 @@
-"""The part of the Image API v2 that clients and bitstream uploads need, and who may use it.
+"""The part of the Image API v2 that clients and bitstream uploads need: its route table and policy rules.
 
-Not here: import, tasks, stores, caches, locations, metadata definitions.
+Not supported: import, tasks, stores, caches, locations, metadata definitions.
 """
 
 import html
@@ -15,7 +15,9 @@ from moorage.wire.http import Response, Route
 
 
 def glance_error(problem: Problem) -> Response:
-    """JSON for who asks for it by name, else a small page: clients print the text of either (measured on openstacksdk)."""
+    """JSON if the client accepts JSON explicitly, otherwise a small HTML page. Clients print the text of either
+    (measured on openstacksdk).
+    """
     code = f"{problem.status} {problem.title}"
     if "application/json" in problem.accept:
         return Response(problem.status, {"message": problem.message, "code": code, "title": problem.title})
@@ -60,7 +62,7 @@ API: ServiceApi[ImageService] = ServiceApi(
     ),
 )
 
-#: Glance's defaults (secure RBAC). Whose image it is, is the service's question.
+#: Glance's defaults (secure RBAC). The service checks the owner of an image.
 RULES = RuleTable(
     {
         "add_image": member,

@@ -1,4 +1,7 @@
-"""What images must look like; also served at ``/v2/schemas``."""
+"""JSON schemas of images and members; also served at ``/v2/schemas``.
+
+Source: Image API v2 reference, "Image schemas" and "Sharing".
+"""
 
 from typing import Any
 
@@ -19,14 +22,14 @@ def _read_only(ours: bool) -> dict[str, Any]:
 
 
 _PROPERTIES: dict[str, Any] = {
-    "id": {"type": "string", "pattern": _UUID, "description": "Chosen by who creates the image, or by us"},
-    "name": _text("Name for people; need not be the only one of its kind", 255),
+    "id": {"type": "string", "pattern": _UUID, "description": "Chosen by the creator of the image, or by the service"},
+    "name": _text("Name for display; need not be unique", 255),
     "status": {"type": "string", "readOnly": True, "enum": ["queued", "saving", "active", "deactivated"]},
     "visibility": {"type": "string", "enum": ["community", "public", "private", "shared"]},
     "protected": {"type": "boolean", "description": "Whether it cannot be deleted"},
     "os_hidden": {"type": "boolean", "description": "Whether lists leave it out"},
     "checksum": _text("MD5 of the data", 32, ours=True),
-    "os_hash_algo": _text("What os_hash_value was made with", 64, ours=True),
+    "os_hash_algo": _text("Algorithm of os_hash_value", 64, ours=True),
     "os_hash_value": _text("Digest of the data, hexadecimal", 128, ours=True),
     "owner": _text("Id of a project", 255),
     "size": {"type": ["null", "integer"], "readOnly": True, "description": "Bytes of the data"},
@@ -43,7 +46,7 @@ _PROPERTIES: dict[str, Any] = {
     "schema": {"type": "string", "readOnly": True},
 }
 
-#: Glance bounds names to 255 characters and values to what a TEXT column holds.
+#: Glance limits names to 255 characters and values to the size of a TEXT column.
 _DOCUMENT: dict[str, Any] = {
     "name": "image",
     "type": "object",
@@ -77,7 +80,7 @@ IMAGES_DOCUMENT: dict[str, Any] = {
 
 
 def schema_error_text(error: Any) -> str:
-    """A ``jsonschema.ValidationError`` as Glance begins it."""
+    """The message of a ``jsonschema.ValidationError``, beginning as Glance's."""
     place = "/".join(str(step) for step in error.absolute_path)
     return f"Provided object does not match schema 'image': {error.message}" + (f" (at {place})" if place else "")
 

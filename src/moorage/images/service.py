@@ -1,4 +1,4 @@
-"""The use cases behind the Image API v2: what a project may see, change, fill and fetch."""
+"""Use cases of the Image API v2, with the permissions of projects on images."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +13,10 @@ from moorage.images.directory import ImageDirectory
 from moorage.images.model import TRANSITIONS, Image, ImageStatus, Member, MemberStatus, Visibility
 from moorage.images.query import ImageListRequest
 
-#: Asks the policy; True for a rule that allows the caller.
+#: Whether the policy allows the caller a rule.
 Allowed = Callable[[str], bool]
 
-#: Holds a document against the schema; raises `Invalid`.
+#: Checks a document against the schema; raises `Invalid`.
 Check = Callable[[Mapping[str, Any]], None]
 
 
@@ -27,7 +27,9 @@ class ImageService:
         self._ids = ids
 
     def create(self, caller: Caller, wanted: Mapping[str, Any], allowed: Allowed) -> Image:
-        """`wanted` follows the schema. Raises `Forbidden` for what is not the caller's to set, `Conflict` for a taken id."""
+        """`wanted` matches the schema. Raises `Forbidden` for attributes that the caller may not set, `Conflict` for
+        an id in use.
+        """
         document.refuse_read_only(wanted)
         now = self._clock.now()
         settings = document.image_arguments(wanted)
@@ -78,7 +80,7 @@ class ImageService:
 
     def add_tag(self, caller: Caller, image_id: str, tag: str) -> None:
         if len(tag) > 255:
-            raise Invalid("a tag has 255 characters at most")
+            raise Invalid("a tag may have at most 255 characters")
         self._directory.change(image_id, lambda image: self._with_tags(image, caller, image.tags | {tag}))
 
     def remove_tag(self, caller: Caller, image_id: str, tag: str) -> None:
@@ -135,7 +137,7 @@ class ImageService:
         self._directory.change(image_id, decide)
 
     def members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
-        """(the image, its members in order). A member sees itself alone."""
+        """Returns (the image, its members in order). A member sees only itself."""
         image = _check_shared(self.get(caller, image_id))
         sees_all = caller.is_admin or caller.is_service or image.owner == caller.project_id
         return image, sorted(image.members if sees_all else {caller.project_id} & image.members.keys())
@@ -152,12 +154,12 @@ class ImageService:
         return self._directory.change(image_id, decide)
 
     def answer_sharing(self, caller: Caller, image_id: str, project_id: str, status: MemberStatus) -> Image:
-        """What the member says to it, which its owner cannot say."""
+        """Accept or reject a shared image. Only the member may do so, not the owner."""
 
         def decide(image: Image) -> Image:
             member = _member(_check_visible(image, image_id, caller), project_id)
             if not caller.is_admin and caller.project_id != project_id:
-                raise Forbidden("Only the member itself says whether it accepts the image.")
+                raise Forbidden("Only the member itself may accept or reject the image.")
             changed = dataclasses.replace(member, status=status, updated_at=self._clock.now())
             return dataclasses.replace(image, members={**image.members, project_id: changed})
 
@@ -178,7 +180,7 @@ class ImageService:
 
 
 def _check_visible(image: Image | None, image_id: str, caller: Caller) -> Image:
-    """What the caller may not see does not exist."""
+    """Raises `NotFound` for an image that the caller may not see."""
     if image is None or not query.may_see(image, caller):
         raise NotFound(f"No image found with ID {image_id}", code="images.not_found")
     return image
@@ -198,7 +200,7 @@ def _check_shared(image: Image) -> Image:
 
 def _member(image: Image, project_id: str) -> Member:
     if project_id not in image.members:
-        raise NotFound(f"Project {project_id} is no member of image {image.id}.")
+        raise NotFound(f"Project {project_id} is not a member of image {image.id}.")
     return image.members[project_id]
 
 

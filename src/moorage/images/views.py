@@ -1,17 +1,18 @@
-"""Whose view of the images a search, a read or a write has. Every one of them names a view; there is none that sees all.
+"""Views: on whose behalf images are searched, read or written. Each call names a view, and no view sees all images.
 
 | view | credentials | lists | reads by id | writes |
 |---|---|---|---|---|
 | `CallerView` | the caller's own | what the Image API lists for the caller | the same | makes images, with the caller's rights |
-| `ProjectView` | the service's | the project's own images and public ones | those, community ones and images shared with it | - |
+| `ProjectView` | the service's | the project's own images and public ones | those, community images and images shared with it | - |
 | `OwnerView` | the service's | the project's own images | those | those, and new private ones of the project |
 | `PublicView` | the service's | public images | those | - |
 
-A request in progress has a `CallerView`. Work that runs later (builds, moves, backups, snapshots, bitstreams) has one of
-the others: the service may see every image, so the query names the project, and the answer is held against it again.
-A community image is usable by everybody who knows its id, and anybody can make one: no search finds it for another project.
+A request in progress has a `CallerView`. Background work (builds, moves, backups, snapshots, bitstreams) has one of
+the other views: the service's credentials may see every image, so the query names the project, and the answer is
+checked against the view again. A community image is usable by any project that knows its id, and any project can
+create one; so no search finds it for another project.
 
-Not here: the requests (`glance`), and what attributes may be written (`document`).
+Not here: HTTP requests (`glance`), and the attributes that may be written (`document`).
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ from moorage.images.base import ImageRecord
 
 @dataclass(frozen=True, slots=True)
 class CallerView:
-    """Of the user whose request is being served; `credentials` are the headers that the user sent. Not to be kept."""
+    """The view of the user whose request is served; `credentials` are the user's headers. Do not store it."""
 
     credentials: Mapping[str, str] = field(repr=False)
 
@@ -35,7 +36,7 @@ class CallerView:
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """All that a project may use. Raises `Invalid` without a project."""
+    """The images that a project may use. Raises `Invalid` without a project."""
 
     project_id: str
 
@@ -45,7 +46,7 @@ class ProjectView:
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """What a project owns, to read and to write. Raises `Invalid` without a project."""
+    """The images that a project owns, to read and to write. Raises `Invalid` without a project."""
 
     project_id: str
 
@@ -55,10 +56,10 @@ class OwnerView:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What an operator has published."""
+    """The images published by operators."""
 
 
-#: Views of work that runs later, with the service's credentials.
+#: Views of background work with the service's credentials.
 ServiceView = ProjectView | OwnerView | PublicView
 
 View = CallerView | ServiceView
@@ -76,7 +77,9 @@ def lists(view: ServiceView, image: ImageRecord) -> bool:
 
 
 def reads(view: ServiceView, image: ImageRecord) -> bool | None:
-    """Whether `view` may read the image by its id. None: if the project is a member of it, which its record does not say."""
+    """Whether `view` may read the image by its id. None: only if the project is a member, which the record does not
+    contain.
+    """
     if lists(view, image):
         return True
     if not isinstance(view, ProjectView):
@@ -88,4 +91,4 @@ def reads(view: ServiceView, image: ImageRecord) -> bool | None:
 
 def _check_project(project_id: str) -> None:
     if not project_id:
-        raise Invalid("images are looked up for a project, and no project is named", code="images.no_project")
+        raise Invalid("images can only be looked up for a project, but none is named", code="images.no_project")

@@ -1,7 +1,7 @@
-"""The network service over its public API (Networking API v2.0, as Neutron speaks it): networks, subnets, floating IPs.
+"""A client of the network service (Neutron, Networking API v2.0): networks, subnets, ports and floating IPs.
 
-Only what reservations of floating IPs need. Needs the credentials of an administrator: floating IPs are made in other
-projects, with addresses that are named.
+It has only what reservations of floating IPs need. It needs an administrator's credentials, because it creates
+floating IPs with given addresses in other projects.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from moorage.core.errors import Conflict, NotFound, RemoteError
 from moorage.wire.client import ServiceClient
 
-#: So many addresses are asked for in one request: a URL has no room for any number of them.
+#: Maximum addresses per request: the length of a URL is limited.
 _MAX_ADDRESSES_PER_REQUEST = 50
 
 
@@ -20,22 +20,22 @@ _MAX_ADDRESSES_PER_REQUEST = 50
 class Network:
     id: str
     name: str
-    is_external: bool  #: floating IPs may come from it
+    is_external: bool  #: it can provide floating IPs
 
 
 @dataclass(frozen=True, slots=True)
 class Subnet:
-    """`cidr`, `gateway` and the ends of `pools`, both included, are texts as Neutron writes addresses."""
+    """`cidr`, `gateway` and the ends of `pools` (inclusive) are strings in Neutron's notation."""
 
     id: str
     cidr: str
     gateway: str | None
-    pools: Sequence[tuple[str, str]]  #: (first, last): what Neutron gives out by itself
+    pools: Sequence[tuple[str, str]]  #: (first, last) addresses that Neutron allocates from
 
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Who has an address: `owner` is what it is for, ``network:floatingip`` say."""
+    """The user of an address. `owner` is Neutron's device owner, such as ``network:floatingip``."""
 
     id: str
     project_id: str
@@ -48,7 +48,7 @@ class FloatingIp:
     network_id: str
     address: str
     project_id: str
-    port_id: str | None  #: where it is bound to
+    port_id: str | None  #: the port that it is associated with
     description: str
     tags: frozenset[str]
 
@@ -56,14 +56,14 @@ class FloatingIp:
 class NetworkClient:
     """`http` leads to the network endpoint of the catalogue, without ``/v2.0``.
 
-    Raises `RemoteError` for what Neutron refuses, `Unavailable` where it does not answer.
+    Raises `RemoteError` if Neutron refuses a request, `Unavailable` if it does not answer.
     """
 
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
     def network(self, network_id: str) -> Network | None:
-        """None where there is no such network."""
+        """None if there is no such network."""
         if network_id in ("", ".", ".."):  # quoting leaves dots as they are
             return None
         try:
@@ -84,7 +84,7 @@ class NetworkClient:
         ]
 
     def ports_at(self, network_id: str, address: str) -> list[Port]:
-        """Whoever has the address now: servers, routers, floating IPs."""
+        """The ports that use the address now: of servers, routers or floating IPs."""
         asked = [("network_id", network_id), ("fixed_ips", f"ip_address={address}")]
         return [
             Port(row["id"], row.get("project_id") or "", row.get("device_owner") or "")
@@ -92,7 +92,7 @@ class NetworkClient:
         ]
 
     def floating_ips(self, network_id: str, addresses: Collection[str]) -> list[FloatingIp]:
-        """Those that have one of these addresses, of any project."""
+        """The floating IPs with one of these addresses, in any project."""
         found, wanted = list[FloatingIp](), sorted(addresses)
         for first in range(0, len(wanted), _MAX_ADDRESSES_PER_REQUEST):
             some = wanted[first : first + _MAX_ADDRESSES_PER_REQUEST]
@@ -106,9 +106,10 @@ class NetworkClient:
     def create_floating_ip(
         self, network_id: str, subnet_id: str, address: str, *, project_id: str, description: str
     ) -> FloatingIp:
-        """Raises `Conflict` where the address is in use, or the project's quota in Neutron is used up.
+        """Raises `Conflict` if the address is in use or the project's Neutron quota is exhausted.
 
-        Not repeated: the answer may have been lost, and who asks again looks first what is there.
+        The request is not repeated: the answer may have been lost, so callers look for the floating IP before they try
+        again.
         """
         wanted = {
             "floating_network_id": network_id,
@@ -126,16 +127,16 @@ class NetworkClient:
         return _floating_ip(made["floatingip"])
 
     def set_tags(self, floating_ip_id: str, tags: Collection[str]) -> None:
-        """Instead of those that it has. One that is gone is refused, by Neutron 29 with a 500."""
+        """Replace all tags. Raises `RemoteError` if the floating IP is gone; Neutron 29 answers 500."""
         self._http.request("PUT", f"/v2.0/floatingips/{floating_ip_id}/tags", json={"tags": sorted(tags)})
 
     def unbind(self, floating_ip_id: str) -> None:
-        """From its port. One that is gone is fine."""
+        """Dissociate it from its port. Ignores a floating IP that is gone."""
         path = f"/v2.0/floatingips/{floating_ip_id}"
         self._http.request_raw("PUT", path, json={"floatingip": {"port_id": None}}, accept=(404,))
 
     def delete_floating_ip(self, floating_ip_id: str) -> None:
-        """One that is gone is fine."""
+        """Ignores a floating IP that is gone."""
         self._http.request_raw("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
 
     def _rows(self, resource: str, asked: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:

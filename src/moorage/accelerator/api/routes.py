@@ -1,7 +1,7 @@
-"""The Accelerator API v2 as a route table, its rules, and the peer's shape of errors.
+"""The Accelerator API v2: its route table, its policy rules, and Cyborg's shape of errors.
 
-Public paths are below the mount (``/accelerator``); ``/agent/v1`` is for the hosts' agents and not the peer's,
-nor is ``/moorage/v1``: history and handles for operators, and requests in pages.
+Paths are below the mount (``/accelerator``). Two prefixes are not part of Cyborg's API: ``/agent/v1`` for the agents
+of hosts, and ``/moorage/v1`` for the history, handles, bitstreams and pages of requests.
 """
 
 import json
@@ -23,12 +23,12 @@ Routes = tuple[Route[AcceleratorService], ...]
 
 AGENT_RULE = "moorage:agent"
 
-#: Whose servers had which device is nobody's business but the operator's.
+#: The history names the servers of all projects, so only operators may read it.
 HISTORY_RULE = "moorage:history"
 
 _operator_or_service = has_role("manager", "service")
 
-#: The peer's rule names and, for reading and writing, its new defaults.
+#: Cyborg's rule names, with its new defaults for reading and writing.
 RULES = RuleTable(
     {
         "cyborg:device:get_all": _operator_or_service,
@@ -58,7 +58,7 @@ RULES = RuleTable(
 
 
 def error_shape(problem: Problem) -> Response:
-    """JSON within JSON, as the peer sends it and openstacksdk reads it."""
+    """JSON in a JSON string, as Cyborg sends it and openstacksdk reads it."""
     fault = {
         "faultcode": "Client" if problem.status < 500 else "Server",
         "faultstring": problem.message,
@@ -68,7 +68,9 @@ def error_shape(problem: Problem) -> Response:
 
 
 def legacy_error_shape(problem: Problem) -> Response:
-    """As `error_shape`, with the peer's 500 where it does not look at what users send: its Tempest plugin wants it."""
+    """As `error_shape`, but with a 500 where Cyborg does not check the request: Cyborg's Tempest plugin expects
+    that.
+    """
     return error_shape(replace(problem, status=500) if problem.code == UNCHECKED else problem)
 
 

@@ -1,9 +1,9 @@
-"""What a request body must look like before it is decoded."""
+"""JSON schemas of request bodies, checked before a body is decoded."""
 
 from moorage.accelerator.model.errors import UNCHECKED
 from moorage.wire.body import Schema
 
-#: The peer's form: a list of exactly one profile.
+#: Cyborg's form: a list of exactly one profile.
 CREATE_DEVICE_PROFILE = Schema(
     {
         "type": "array",
@@ -127,7 +127,7 @@ _ATTRIBUTE = {
         "value": {"type": "string", "minLength": 1, "maxLength": 255},
     },
 }
-#: The peer's form, or what openstacksdk makes of it: ``{"attribute": {...}}``.
+#: Cyborg's form, or openstacksdk's: ``{"attribute": {...}}``.
 CREATE_ATTRIBUTE = Schema(
     {
         "type": "object",

@@ -1,7 +1,7 @@
-"""The contract between the attach engine and whatever talks to devices: seven verbs, all repeatable.
+"""The contract between the attach engine and the drivers of devices: seven verbs, all repeatable.
 
-A driver keeps no record of who holds what: that is the checkpoint's. It may be called from several threads, though
-never for one handle, and never for programming one region, from two at once.
+A driver does not record who holds a handle; the checkpoint does. Drivers are called from several threads, but never
+for the same handle at once, nor to program the same region at once.
 """
 
 from collections.abc import Sequence
@@ -13,56 +13,56 @@ from moorage.core.errors import MoorageError
 
 
 class DriverError(MoorageError):
-    """The device, or its vendor's tool, said no."""
+    """The device or its vendor's tool refused the operation."""
 
     code = "accelerator.driver"
 
 
 class DeviceGone(DriverError):
-    """The device was here and is no more."""
+    """The device was present before and has vanished."""
 
     code = "accelerator.device_gone"
 
 
 @dataclass(frozen=True, slots=True)
 class RegionContent:
-    """What a region carries now. `bitstream` None while idle: blank. Unknown: it was left half-programmed."""
+    """The content of a region. `bitstream` None while idle: blank. State unknown: programming was interrupted."""
 
     state: RegionState
     bitstream: Bitstream | None = None
 
 
 class AcceleratorDriver(Protocol):
-    """Any verb may raise `DriverError`, and does for a handle or deployable that is not this driver's (`DeviceGone` where
-    its device has vanished): nothing else.
+    """Any verb may raise `DriverError` and nothing else. It must do so for a handle or deployable that the driver does
+    not have (`DeviceGone` if its device has vanished).
     """
 
     name: str
 
     def discover(self) -> Sequence[Device]:
-        """All devices that are there now, under the same addresses each time. Reads only."""
+        """Returns all devices present now, under stable addresses. Only reads."""
         ...
 
     def identify(self, deployable: str) -> RegionContent: ...
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
-        """Load verified `data`, or the vendor's blank where both are None. Raises `DriverError`: then the region is
-        what `identify` says.
+        """Load verified `data`, or the vendor's blank if both are None. After a `DriverError`, `identify` reports the
+        region's content.
         """
         ...
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
-        """Make it attachable: bind it to the pass-through driver, or make the mediated device that it is."""
+        """Make the handle attachable: bind it to the pass-through driver, or create the mediated device."""
         ...
 
     def release(self, handle: str) -> None:
-        """Undo `prepare`; the handle still holds what its instance left there."""
+        """Undo `prepare`. The handle still contains the data of its instance."""
         ...
 
     def clean(self, handle: str) -> None:
-        """Reset the handle until nothing of its last user is left, and look whether that is so."""
+        """Reset the handle so that no data of its last user is left, and verify that."""
         ...
 
     def health(self, pci_id: str) -> Health:
-        """Of the card at `pci_id`."""
+        """The health of the card at `pci_id`."""
         ...

@@ -1,4 +1,4 @@
-"""Which of a host's PCI devices are given out, and how: what an operator writes, as a JSON list.
+"""Device specs: the operator's JSON list of the PCI devices that a host gives out, and in which form.
 
 ::
 
@@ -8,7 +8,7 @@
         {"address": "0000:17:00.*", "type": "HPTS", "reset": "none"},
     ]
 
-A device is taken by the first spec that matches it.
+The first matching spec applies to a device.
 """
 
 import fnmatch
@@ -25,7 +25,7 @@ from moorage.core.errors import StartError
 from moorage.core.ids import is_uuid
 from moorage.core.names import is_custom
 
-#: The kernel's driver for devices that a guest gets.
+#: The kernel's driver for devices that are passed through to a guest.
 VFIO = "vfio-pci"
 
 _ID = re.compile(r"[0-9a-f]{4}\Z")
@@ -34,14 +34,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}\Z")
 
 class Functions(StrEnum):
     WHOLE = "whole"
-    VIRTUAL = "virtual"  #: those of the device's virtual functions that are there
-    ANY = "any"  #: its virtual functions where there are some, else the whole
-    MDEV = "mdev"  #: mediated devices of one type, made as they are given out
+    VIRTUAL = "virtual"  #: the existing virtual functions of the device
+    ANY = "any"  #: the virtual functions if there are any, otherwise the whole device
+    MDEV = "mdev"  #: mediated devices of one type, created when they are given out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpec:
-    """Which devices are meant, and what they are. Empty texts match everything; at least one must not be."""
+    """Matches devices, and says how to give them out. Empty fields match everything; at least one must be set."""
 
     vendor: str = ""
     product: str = ""
@@ -49,12 +49,12 @@ class DeviceSpec:
     kind: str = ""  #: the first digits of the PCI class: ``03`` for displays, ``1200`` for processing accelerators
     type: str = str(DeviceType.PCI)
     functions: str = str(Functions.WHOLE)
-    mdev_type: str = ""  #: with ``mdev``: which of the types that the kernel's driver offers
+    mdev_type: str = ""  #: with ``mdev``: one of the types that the kernel's driver offers
     traits: tuple[str, ...] = ()
-    reset: str = "kernel"  #: ``none``: nothing of a tenant stays in it
-    bind: str = VFIO  #: ``none``: whoever attaches it sees to its driver, as libvirt does
-    region_type: str = ""  #: of an FPGA that does not tell its own: UUID of what bitstreams are made for
-    blank: str = ""  #: file of the bitstream that an FPGA carries when it is to carry nothing
+    reset: str = "kernel"  #: ``none``: no data of a tenant stays in the device
+    bind: str = VFIO  #: ``none``: the attaching hypervisor binds the driver itself, as libvirt does
+    region_type: str = ""  #: UUID of the region type, for an FPGA that does not report one
+    blank: str = ""  #: file of the FPGA's blank bitstream
     overlay: str = ""  #: `fpga_manager`: the device-tree overlay that loads the bitstream, in the firmware directory
 
     def matches(self, function: PciFunction) -> bool:
@@ -66,14 +66,14 @@ class DeviceSpec:
         )
 
     def uses_virtual_functions(self, function: PciFunction) -> bool:
-        """Whether the virtual functions of `function` are what is given out."""
+        """Whether `function` is given out by its virtual functions."""
         if self.functions == Functions.ANY:
             return bool(function.virtual_functions)
         return self.functions == Functions.VIRTUAL
 
 
 def parse_specs(text: str, where: str) -> tuple[DeviceSpec, ...]:
-    """Raises `StartError` naming `where`, the spec and the remedy."""
+    """Raises `StartError` that names `where`, the spec and the correction."""
     if not text.strip():
         return ()
     try:
@@ -92,29 +92,29 @@ def find_spec(function: PciFunction, specs: Sequence[DeviceSpec]) -> DeviceSpec 
 
 def _find_mistake(spec: DeviceSpec) -> str:
     if not (spec.vendor or spec.product or spec.address or spec.kind):
-        return "it names neither vendor nor product, address or kind; it would give out the whole machine"
+        return "it has no vendor, product, address or kind, so it would match every device of the host"
     for name in ("vendor", "product"):
         if (value := getattr(spec, name)) and not _ID.match(value):
-            return f"{name} is {value!r}; write four hexadecimal digits in lower case, as lspci -n shows them"
+            return f"{name} is {value!r}; write four lower-case hexadecimal digits, as lspci -n shows"
     if not re.fullmatch("[0-9a-f]{0,6}", spec.kind):
-        return f"kind is {spec.kind!r}; write the first of the six hexadecimal digits of the PCI class"
+        return f"kind is {spec.kind!r}; write the first hexadecimal digits of the six-digit PCI class"
     choices: dict[str, Sequence[str]] = {"type": tuple(DeviceType), "functions": tuple(Functions)}
     choices |= {"reset": ("kernel", "none"), "bind": (VFIO, "none")}
     for name, allowed in choices.items():
         if getattr(spec, name) not in allowed:
-            return f"{name} is {getattr(spec, name)!r}; it takes {', '.join(allowed)}"
+            return f"{name} is {getattr(spec, name)!r}; use one of {', '.join(allowed)}"
     bad = [trait for trait in spec.traits if not is_custom(trait)]
-    return f"trait {bad[0]!r} must be CUSTOM_ and then A-Z, 0-9 and _ only" if bad else _find_mistake_in_details(spec)
+    return f"trait {bad[0]!r} must be CUSTOM_ followed by A-Z, 0-9 and _" if bad else _find_mistake_in_details(spec)
 
 
 def _find_mistake_in_details(spec: DeviceSpec) -> str:
     if (spec.functions == Functions.MDEV) != bool(spec.mdev_type):
-        return 'functions "mdev" and an mdev_type go together'
+        return 'functions "mdev" requires an mdev_type, and the reverse'
     for name in ("mdev_type", "overlay"):
         if (value := getattr(spec, name)) and not _NAME.match(value):
-            return f"{name} is {value!r}; it takes letters, digits, - _ and . only, 40 at most"
+            return f"{name} is {value!r}; only letters, digits, - _ and . are allowed, 40 at most"
     if spec.region_type and not is_uuid(spec.region_type):
         return f"region_type is {spec.region_type!r}; it must be a UUID"
     if spec.blank and not spec.blank.startswith("/"):
-        return f"blank is {spec.blank!r}; write the whole path of a file"
+        return f"blank is {spec.blank!r}; write an absolute path"
     return ""

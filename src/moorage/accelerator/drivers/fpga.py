@@ -1,8 +1,11 @@
-"""What the drivers of FPGAs have in common: cards with regions that are programmed, and a verified way to do it.
+"""The common part of FPGA drivers: cards with programmable regions, and verified programming.
 
-A driver tells which regions a card has, what a region shows now, and how it is loaded; the order of the steps is here:
-look at the data, at its head and at the region it is made for; write down that it is being loaded; load; look whether
-the region shows what it should; write that down. A region whose loading did not come to its end is unknown.
+A driver discovers the regions of a card, reads the id that a region shows, and loads a file. The order of steps is
+here: check the data, its header and its region type; note that loading begins; load; check the id that the region
+shows; note the result. If the last note is missing, the region's content is unknown.
+
+An FPGA shows at most the id of its function, not the image it came from. So `RegionNotes` keeps on disk what this host
+loaded, together with the id that the card showed right afterwards; the note is valid while the card shows that id.
 """
 
 import hashlib
@@ -28,13 +31,13 @@ from moorage.accelerator.model.naming import canonical_id, same_id
 from moorage.core.errors import StartError
 from moorage.durable import write_durably
 
-#: No FPGA of today takes more.
+#: Larger than any bitstream of today's FPGAs.
 MAX_BITSTREAM_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class FpgaRegion:
-    """Of the card at `address`. `number` counts from 1."""
+    """A region of the card at `address`. `number` counts from 1."""
 
     address: str
     number: int
@@ -50,9 +53,9 @@ class FpgaRegion:
 class RegionNote:
     region_type: str
     handles: tuple[str, ...] = ()
-    seen: str = ""  #: what the card last showed; once something was loaded: right after that
-    bitstream: Bitstream | None = None  #: loaded by us
-    blank: bool = False  #: the blank was loaded by us
+    seen: str = ""  #: the id that the card showed last, or right after something was loaded
+    bitstream: Bitstream | None = None  #: loaded by this host
+    blank: bool = False  #: the blank was loaded by this host
     loading: bool = False
 
 
@@ -71,7 +74,7 @@ class RegionNotes:
         return self._read().regions.get(deployable)
 
     def change_note(self, deployable: str, change: Callable[[RegionNote | None], RegionNote]) -> None:
-        """Durable when it returns; one that changes nothing is not written."""
+        """Durable on return. A change without effect is not written."""
         with self._lock:
             notes = self._read()
             before = notes.regions.get(deployable)
@@ -86,13 +89,13 @@ class RegionNotes:
             return _RegionNotes()
         except msgspec.MsgspecError as error:
             raise StartError(
-                f"{self._path} cannot be read: {error}; it says what FPGAs carry: restore it, or remove it and program "
-                "them anew"
+                f"{self._path} cannot be read: {error}; it records the contents of FPGAs: restore it, or remove it and program "
+                "them again"
             ) from error
 
 
 class FpgaDriver(PciDriver):
-    """`directory` keeps notes of what was loaded, and bitstreams while they are loaded."""
+    """`directory` holds the notes of loaded bitstreams, and bitstreams while they are loaded."""
 
     suffix = ".bin"  #: of bitstream files
 
@@ -103,17 +106,17 @@ class FpgaDriver(PciDriver):
 
     @abstractmethod
     def _discover_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
-        """What the card shows; nothing for one that is no FPGA of this driver's, or is in a guest's hands."""
+        """The regions that the card shows; none if it is not an FPGA of this driver, or a guest has it."""
 
     @abstractmethod
     def _loaded_id(self, region: FpgaRegion) -> str:
-        """What tells what `region` carries (an id, as a rule); empty where it shows nothing now."""
+        """The text, usually an id, by which `region` shows its content; empty if it shows nothing now."""
 
     @abstractmethod
     def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None: ...
 
     def _read_header(self, path: Path) -> BitstreamHeader | None:
-        """None where the format has none: then what it is made for is known by the image's properties only."""
+        """None if the file format has no header; then only the image's properties give the region type."""
         return None
 
     def identify(self, deployable: str) -> RegionContent:
@@ -123,7 +126,7 @@ class FpgaDriver(PciDriver):
         card, spec = self._card_of(deployable)
         region = next((one for one in self._current_regions(card, spec) if one.name == deployable), None)
         if region is None:
-            raise DeviceGone(f"{card.address} has no region {deployable} any more")
+            raise DeviceGone(f"{card.address} no longer has region {deployable}")
         shown = self._loaded_id(region)
         if note is not None and note.seen and shown in ("", note.seen):
             shown = note.seen
@@ -135,22 +138,22 @@ class FpgaDriver(PciDriver):
         card, spec = self._card_of(deployable)
         region = next((one for one in self._discover_regions(card, spec) if one.name == deployable), None)
         if region is None:
-            raise DriverError(f"{deployable} cannot be programmed: its card does not show it now")
+            raise DriverError(f"{deployable} cannot be programmed: its card does not show the region now")
         with self._bitstream_file(region, spec, bitstream, data) as path:
             head = self._read_header(path)
             if head is not None and head.region_type and not same_id(head.region_type, region.region_type):
                 raise DriverError(
-                    f"the image is made for region type {head.region_type}, {deployable} is {region.region_type}"
+                    f"the image is made for region type {head.region_type}, but {deployable} has type {region.region_type}"
                 )
             self._notes.change_note(deployable, lambda note: replace(_note_of(region, "", None), loading=True))
             self._load_file(region, path, head)
             shown = self._loaded_id(region)
             if head is not None and not same_id(shown, head.shown):
-                raise DriverError(f"{deployable} shows {shown or 'nothing'} after programming and not {head.shown}")
+                raise DriverError(f"{deployable} shows {shown or 'nothing'} after programming instead of {head.shown}")
         self._notes.change_note(deployable, lambda note: _note_of(region, shown, bitstream))
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
-        """A card that a guest has as a whole shows nothing: what it shows now is remembered first."""
+        """First note what the card shows now: while a guest has the whole card, it shows nothing."""
         function, spec = self._find_function(handle)
         card = self._card_behind(function)
         for region in self._discover_regions(card, spec) if VFIO not in (function.driver, card.driver) else ():
@@ -163,17 +166,19 @@ class FpgaDriver(PciDriver):
         self, region: FpgaRegion, spec: DeviceSpec, bitstream: Bitstream | None, data: BinaryIO | None
     ) -> AbstractContextManager[Path]:
         if bitstream is not None:
-            # Named by the region: nothing of the name is the image's, and a region has one at most.
+            # The name comes from the region, never from the image, so a region has at most one file.
             path = self._directory / "staging" / f"{region.name.replace(':', '-')}{self.suffix}"
             return staged_bitstream(path, bitstream, data)
         if not spec.blank:
-            raise DriverError("no blank bitstream is named in the card's spec (blank), so it cannot be emptied")
+            raise DriverError(
+                "the card's device spec names no blank bitstream (blank), so the region cannot be blanked"
+            )
         if not (blank := Path(spec.blank)).is_file():
-            raise DriverError(f"the blank bitstream {spec.blank} is not there")
+            raise DriverError(f"the blank bitstream {spec.blank} does not exist")
         return nullcontext(blank)
 
     def _foreign_bitstream(self, shown: str) -> Bitstream | None:
-        """What the card had from the start, or what somebody else has loaded: its data is known to nobody."""
+        """Factory content, or content loaded by another program: its data is not known."""
         return Bitstream(digest="", functions=(Function(canonical_id(shown)),)) if shown else None
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
@@ -185,7 +190,7 @@ class FpgaDriver(PciDriver):
         return replace(device, deployables=parts, shell_id=regions[0].region_type)
 
     def _current_regions(self, card: PciFunction, spec: DeviceSpec) -> Sequence[FpgaRegion]:
-        """What the card shows, or, while a guest has the whole of it, what it last showed."""
+        """The regions that the card shows; while a guest has the whole card, those that it showed last."""
         return self._remembered(card) if card.driver == VFIO else self._discover_regions(card, spec)
 
     def _remembered(self, card: PciFunction) -> Sequence[FpgaRegion]:
@@ -198,10 +203,10 @@ class FpgaDriver(PciDriver):
         address = deployable.rpartition("_R")[0]
         function = self._sysfs.pci_function(address)
         if function is None:
-            raise DeviceGone(f"there is no PCI device {address} on this host any more")
+            raise DeviceGone(f"PCI device {address} is no longer on this host")
         spec = find_spec(function, self._specs)
         if spec is None:
-            raise DriverError(f"no device spec of this host names {address} any more")
+            raise DriverError(f"no device spec of this host matches {address} any more")
         return function, spec
 
 
@@ -210,7 +215,9 @@ def _note_of(region: FpgaRegion, shown: str, bitstream: Bitstream | None) -> Reg
 
 
 def _note_with_shown_id(note: RegionNote | None, region: FpgaRegion, shown: str) -> RegionNote:
-    """`note` with what `region` shows; what we have loaded is forgotten where it shows something else."""
+    """Update `note` with the id that `region` shows. If the id changed, the loaded bitstream is dropped from
+    the note.
+    """
     if note is None or (shown and shown != note.seen and not note.loading):
         return RegionNote(region.region_type, region.handles, shown)
     return replace(note, region_type=region.region_type, handles=region.handles)
@@ -218,9 +225,9 @@ def _note_with_shown_id(note: RegionNote | None, region: FpgaRegion, shown: str)
 
 @contextmanager
 def staged_bitstream(path: Path, bitstream: Bitstream, data: BinaryIO | None) -> Iterator[Path]:
-    """`data` in `path` for as long as the body runs. What a kill leaves there, the next one for it takes away.
+    """Write `data` to `path` while the body runs. A file left behind by a kill is removed by the next call.
 
-    Looked at while it is copied: data that is not what `bitstream` promises is a `DriverError`.
+    Raises `DriverError` if the copied data does not match the digest of `bitstream`.
     """
     if data is None:
         raise DriverError(f"there is no data of image {bitstream.image_id or '(unnamed)'} to program with")
@@ -241,7 +248,7 @@ def _copy_verified(data: BinaryIO, file: BinaryIO, bitstream: Bitstream) -> None
         size += len(chunk)
         if size > MAX_BITSTREAM_BYTES:
             raise DriverError(
-                f"image {bitstream.image_id} has more than {MAX_BITSTREAM_BYTES} bytes; no FPGA takes that"
+                f"image {bitstream.image_id} has more than {MAX_BITSTREAM_BYTES} bytes, the limit for bitstreams"
             )
         digest.update(chunk)
         file.write(chunk)

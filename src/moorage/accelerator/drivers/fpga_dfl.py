@@ -1,12 +1,12 @@
 """FPGAs of the kernel's Device Feature List: a management engine (FME), and a port for each region.
 
-Regions are seen in sysfs and loaded by the FME's device node; no vendor's software is needed::
+Regions appear in sysfs and are loaded through the FME's device node; no vendor software is needed::
 
     <PCI device>/fpga_region/region0/dfl-fme.0/ports_num
-    <PCI device>/fpga_region/region0/dfl-fme.0/dfl-fme-region.1/fpga_region/region1/compat_id    the type of its regions
-    <PCI device>/fpga_region/region0/dfl-port.0/{id,afu_id}                                what a region carries
+    <PCI device>/fpga_region/region0/dfl-fme.0/dfl-fme-region.1/fpga_region/region1/compat_id    the region type
+    <PCI device>/fpga_region/region0/dfl-port.0/{id,afu_id}                                the region's content
 
-With virtual functions, port n is that of the nth; else the card itself is the handle of its first region.
+With virtual functions, port n belongs to the nth one; otherwise the card itself is the handle of its first region.
 Source: the kernel's fpga/dfl.rst, ABI/testing/sysfs-platform-dfl-{fme,port}, include/uapi/linux/fpga-dfl.h.
 """
 
@@ -32,12 +32,14 @@ _PORT_PR = 0xB680
 #: struct dfl_fpga_fme_port_pr: argsz, flags, port_id, buffer_size, buffer_address.
 _PORT_PR_ARGUMENT = struct.Struct("=IIIIQ")
 
-#: (node of the FME, port, file, where its bits begin)
+#: (node of the FME, port, file, offset of the data)
 Reconfigure = Callable[[Path, int, Path, int], None]
 
 
 def load_port(node: Path, port: int, file: Path, offset: int) -> None:
-    """The kernel copies the bits from our memory: the file is mapped there, not read. Returns once they are loaded."""
+    """Load `file` into a port. The kernel copies the data from our memory, so the file is mapped. Returns once it is
+    loaded.
+    """
     try:
         with file.open("rb") as bits, mmap.mmap(bits.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             view = np.frombuffer(mapped, dtype=np.uint8, offset=offset)
@@ -78,7 +80,7 @@ class FpgaDflDriver(FpgaDriver):
             return ()
         ports = self._sysfs.read_text(engine / "ports_num") or "0"
         if not ports.isdecimal():
-            raise DriverError(f"{engine}/ports_num is {ports!r}; it should be a number")
+            raise DriverError(f"{engine}/ports_num is {ports!r}, which is not a number")
         region_type = self._region_type(engine) or spec.region_type
         return [
             FpgaRegion(card.address, port + 1, region_type, self._handles_of(card, spec, port))
@@ -86,7 +88,7 @@ class FpgaDflDriver(FpgaDriver):
         ]
 
     def _loaded_id(self, region: FpgaRegion) -> str:
-        """A port that was given to a virtual function is seen there, while a driver of the host has that."""
+        """A port assigned to a virtual function appears there, as long as a driver of the host has the function."""
         for address in (region.address, *region.handles):
             for port in self._sysfs.paths_below(address, "fpga_region/region*/dfl-port.*"):
                 is_it = address != region.address or self._sysfs.read_text(port / "id") == str(region.number - 1)
@@ -100,14 +102,14 @@ class FpgaDflDriver(FpgaDriver):
     def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         engine = self._engine(region.address)
         if engine is None:
-            raise DriverError(f"{region.address} shows no management engine now")
+            raise DriverError(f"{region.address} currently shows no management engine")
         self._reconfigure(self._dev / engine.name, region.number - 1, path, head.offset if head else 0)
 
     def _engine(self, address: str) -> Path | None:
         return next(iter(self._sysfs.paths_below(address, "fpga_region/region*/dfl-fme.*")), None)
 
     def _region_type(self, engine: Path) -> str:
-        """All regions of a card have one type: its static part decides."""
+        """All regions of a card have one type, given by its static part."""
         found: Iterator[str | None] = (
             self._sysfs.read_text(path)
             for path in sorted(engine.glob("dfl-fme-region.*/fpga_region/region*/compat_id"))

@@ -1,15 +1,15 @@
 """FPGAs of the kernel's FPGA manager class: the whole card is one region, loaded through the firmware loader.
 
-The kernel's own class has no file to load by; two ways exist, and which one a card has is seen:
+The mainline kernel has no file for loading; there are two ways, and the driver detects which one a card supports:
 
 * ``/sys/class/fpga_manager/fpga0/firmware``: the name of a file in the firmware directory is written there (vendors'
   kernels);
 * a device-tree overlay (``overlay`` in the card's spec) that names ``moorage/<address>.bin`` as its firmware: it is
   applied anew below ``/sys/kernel/config/device-tree/overlays``.
 
-The class tells no id of what is loaded. What is looked at afterwards is that the manager says ``operating``, that it
-has no fault in its ``status``, and that the overlay is applied; what was loaded before a restart of the host is not
-taken for granted.
+The class does not report the id of its content. After loading, the driver checks that the manager is ``operating``,
+that its ``status`` has no fault, and that the overlay is applied. After a restart of the host, the content counts as
+unknown.
 Source: the kernel's ABI/testing/sysfs-class-fpga-manager, sysfs-class-fpga-region; fpga/fpga-region.rst.
 """
 
@@ -26,12 +26,12 @@ from moorage.accelerator.model.devices import Bitstream, DeviceType
 from moorage.accelerator.model.naming import canonical_id
 from moorage.core.ids import is_uuid
 
-#: Below the firmware directory: nothing but what this driver puts there.
+#: A subdirectory of the firmware directory, used by this driver only.
 FIRMWARE = "moorage"
 
 
 class FpgaManagerDriver(FpgaDriver):
-    """`boot_id` is a file that another start of the host has another content of."""
+    """`boot_id`: a file whose content changes with each start of the host."""
 
     name = "fpga_manager"
     default_specs = (DeviceSpec(kind="1200", type=str(DeviceType.FPGA)),)
@@ -63,14 +63,14 @@ class FpgaManagerDriver(FpgaDriver):
         return f"{state} since boot {self._sysfs.read_text(self._boot_id)}" if state else ""
 
     def _foreign_bitstream(self, shown: str) -> Bitstream | None:
-        return None  # what is shown tells no function
+        return None  # the text shown by the manager names no function
 
     def _load_file(self, region: FpgaRegion, path: Path, head: BitstreamHeader | None) -> None:
         manager = self._manager(region.address)
         function = self._sysfs.pci_function(region.address)
         spec = find_spec(function, self._specs) if function else None
         if manager is None or spec is None:
-            raise DriverError(f"{region.address} shows no FPGA manager now")
+            raise DriverError(f"{region.address} currently shows no FPGA manager")
         file = self._firmware / f"{region.address}{self.suffix}"
         try:
             self._firmware.mkdir(mode=0o755, parents=True, exist_ok=True)
@@ -84,24 +84,24 @@ class FpgaManagerDriver(FpgaDriver):
                 self._sysfs.write_text(manager / "firmware", f"{FIRMWARE}/{file.name}\n")
             else:
                 raise DriverError(
-                    f"{manager} has no file to load by; name the device-tree overlay that does in the card's spec (overlay)"
+                    f"{manager} has no file for loading; set the device-tree overlay in the card's device spec (overlay)"
                 )
             self._check(manager)
         finally:
             file.unlink(missing_ok=True)
 
     def _apply(self, overlay: str, region: FpgaRegion) -> None:
-        """What was applied before is taken away first: else the kernel loads nothing."""
+        """Remove the overlay that was applied before; otherwise the kernel loads nothing."""
         place = self._overlays / f"moorage-{region.address.replace(':', '-')}"
         try:
             if place.exists():
                 place.rmdir()
             place.mkdir()
         except OSError as error:
-            raise DriverError(f"{place} cannot be made: {error.strerror}; is configfs mounted?") from error
+            raise DriverError(f"{place} cannot be created: {error.strerror}; is configfs mounted?") from error
         self._sysfs.write_text(place / "path", overlay)
         if (status := self._sysfs.read_text(place / "status")) != "applied":
-            raise DriverError(f"the overlay {overlay} is {status or 'of no status'} after it was applied")
+            raise DriverError(f"the overlay {overlay} is {status or 'without status'} after it was applied")
 
     def _check(self, manager: Path) -> None:
         state, status = self._sysfs.read_text(manager / "state"), self._sysfs.read_text(manager / "status")
@@ -109,6 +109,6 @@ class FpgaManagerDriver(FpgaDriver):
             raise DriverError(f"{manager.name} is {state!r} after programming, its status is {status!r}")
 
     def _manager(self, address: str) -> Path | None:
-        """The one whose device is the card or a part of it; one of a DFL's management engine is `fpga_dfl`'s."""
+        """The FPGA manager of the card or a part of it. Managers of a DFL management engine belong to `fpga_dfl`."""
         found = self._sysfs.paths_below(address, "**/fpga_manager/fpga*")
         return next((path for path in found if "dfl-fme" not in str(path)), None)

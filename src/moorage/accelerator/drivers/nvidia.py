@@ -1,10 +1,14 @@
-"""NVIDIA's GPUs: whole cards, and vGPUs (mediated devices of a type that the operator chooses for a card).
+"""NVIDIA GPUs: whole cards, and vGPUs (mediated devices of a type that the operator chooses for a card).
 
-Found by what the kernel shows; what the cards say of themselves comes from NVML where it is there (`nvml`), and is
-for people, but for one thing: a card in MIG mode is not given out whole. Somebody has parted it for programs of this
-host, and the reset between two guests would take the parts from under them. The parts themselves have no PCI function,
-so no guest can be given one; MIG-backed vGPUs are mediated devices, and given out as such.
-A card in shares has one resource provider with as many units of VGPU as the type has room for.
+Cards are discovered through the kernel. Details for display come from NVML, if it is installed: the library comes with
+NVIDIA's driver, and its Python bindings are the extra ``nvidia`` of this package. NVML is opened for each query and
+closed again, because an open library keeps a card from being bound to another driver.
+
+A card in MIG mode is not given out whole: it is partitioned for programs of this host, and the reset between two
+guests would destroy the partitions. Partitions have no PCI function, so guests cannot get them; MIG-backed vGPUs are
+mediated devices and are given out as such. A card with vGPUs has one resource provider, with as many units of VGPU as
+the type allows.
+
 Not here: vGPUs of drivers that write ``nvidia/current_vgpu_type`` instead of mediated devices.
 Source: NVIDIA's MIG user guide (virtualization), NVML's reference (``nvmlDeviceGetMigMode``).
 """
@@ -26,7 +30,7 @@ VENDOR = "10de"
 
 
 IN_MIG_MODE = (
-    "it is in MIG mode: its parts are for programs of this host; nvidia-smi -mig 0 and a reset make it whole again"
+    "it is in MIG mode, partitioned for programs of this host; run nvidia-smi -mig 0 and reset it to give it out whole"
 )
 
 
@@ -38,8 +42,8 @@ class NvidiaCard:
     name: str  #: ``NVIDIA H200``
     memory_mb: int
     uuid: str  #: ``GPU-...``
-    mig: str  #: ``on``, ``off``, either with `PENDING`; empty: the card has no such mode
-    mig_instances: int = 0  #: parts that somebody has made of it, for programs on this host
+    mig: str  #: ``on``, ``off``, either with `PENDING`; empty: the card has no MIG mode
+    mig_instances: int = 0  #: number of its partitions
 
     def details(self) -> tuple[tuple[str, str], ...]:
         found = (("name", self.name), ("memory_mb", str(self.memory_mb)), ("uuid", self.uuid), ("mig", self.mig))
@@ -49,7 +53,7 @@ class NvidiaCard:
 
     @property
     def in_mig_mode(self) -> bool:
-        """Or about to be: whoever gets the card next is given it so."""
+        """Whether the card is in MIG mode now, or will be after its next reset."""
         return self.mig not in ("", "off")
 
 
@@ -59,10 +63,10 @@ def _installed_cards() -> Mapping[str, NvidiaCard]:
 
 
 class NvidiaDriver(PciDriver):
-    """`nvml_cards` tells by PCI address what NVML knows now."""
+    """`cards` returns NVML's data on the cards, by PCI address."""
 
     name = "nvidia"
-    #: Displays (0300) and 3D controllers (0302); a card's audio and USB functions are none.
+    #: Displays (0300) and 3D controllers (0302); not its audio and USB functions.
     default_specs = tuple(DeviceSpec(vendor=VENDOR, kind=kind, type=str(DeviceType.GPU)) for kind in ("0300", "0302"))
 
     def __init__(
@@ -73,9 +77,9 @@ class NvidiaDriver(PciDriver):
     ) -> None:
         super().__init__(specs, sysfs)
         self._cards_now = cards
-        #: As last told by a card: one that a guest has is silent.
+        #: Last data of each card: NVML does not see a card that a guest has.
         self._told: dict[str, NvidiaCard] = {}
-        #: By card the MIG mode that was complained of.
+        #: The MIG mode that was last logged, by card.
         self._complaints: dict[str, str] = {}
 
     def discover(self) -> Sequence[Device]:
@@ -90,7 +94,7 @@ class NvidiaDriver(PciDriver):
         device = replace(
             device, model=card.name.removeprefix("NVIDIA ").strip(), details=device.details + card.details()
         )
-        # What it said before a guest got it is old.
+        # While a guest has the card, its data is old.
         is_whole = device.deployables[0].handles == (function.address,) and function.driver != VFIO
         if not (is_whole and card.in_mig_mode):
             self._complaints.pop(function.address, None)
@@ -103,7 +107,7 @@ class NvidiaDriver(PciDriver):
 
 
 def nvml_bindings() -> Any:
-    """The module, which has no types; None where it is not installed."""
+    """The untyped module `pynvml`; None if it is not installed."""
     try:
         import pynvml
     except ImportError:
@@ -112,7 +116,9 @@ def nvml_bindings() -> Any:
 
 
 def nvml_cards(nvml: Any) -> Mapping[str, NvidiaCard]:
-    """By PCI address, those that NVIDIA's driver has; none where it is not loaded. `nvml`: what `nvml_bindings` gave."""
+    """Cards bound to NVIDIA's driver, by PCI address; empty if the driver is not loaded. `nvml`: the module from
+    `nvml_bindings`.
+    """
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
@@ -136,7 +142,7 @@ def _nvml_card(nvml: Any, handle: Any) -> NvidiaCard:
 
 
 def _mig_mode(nvml: Any, handle: Any) -> str:
-    """NVML tells the mode, and the one that comes with the next reset."""
+    """The current MIG mode, and the mode after the next reset if it differs."""
     try:
         now, then = nvml.nvmlDeviceGetMigMode(handle)
     except nvml.NVMLError:  # not supported
@@ -145,22 +151,22 @@ def _mig_mode(nvml: Any, handle: Any) -> str:
 
 
 def _count_mig_instances(nvml: Any, handle: Any) -> int:
-    """They have no PCI address: NVML numbers them, with gaps."""
+    """MIG instances have no PCI address; NVML numbers them, with gaps."""
     found = 0
     for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
         try:
             nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-        except nvml.NVMLError:  # none of this number
+        except nvml.NVMLError:  # no instance with this number
             continue
         found += 1
     return found
 
 
 def _pci_address(pci: Any) -> str:
-    """NVML writes eight digits of the domain; the kernel four."""
+    """NVML writes the domain with eight digits, the kernel with four."""
     return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
 
 
 def _decoded_text(value: str | bytes) -> str:
-    """Older bindings answer in bytes."""
+    """Older bindings return bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

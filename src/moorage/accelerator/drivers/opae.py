@@ -1,7 +1,8 @@
-"""Intel's FPGA cards by the tools of the Open Programmable Acceleration Engine: `fpgainfo` tells, `fpgaconf` loads.
+"""Intel's FPGA cards through the tools of the Open Programmable Acceleration Engine: `fpgainfo` reads, `fpgaconf`
+loads.
 
-For hosts whose kernel driver is not the one that `fpga_dfl` reads. A card has one region, and the handle is the first of
-its virtual functions, or the card.
+For hosts without the kernel driver that `fpga_dfl` uses. A card has one region; its handle is the first virtual
+function, or the card.
 Source: the manual pages of both tools.
 """
 
@@ -21,7 +22,7 @@ from moorage.core.ids import is_uuid
 PATH = "/usr/bin:/usr/local/bin"
 _CARD = ("--segment", "{segment}", "--bus", "{bus}", "--device", "{device}", "--function", "{function}")
 
-#: A look takes a second; loading a large bitstream some ten.
+#: Reading takes about a second, loading a large bitstream about ten.
 LOOK_TIMEOUT_S = 30.0
 LOAD_TIMEOUT_S = 180.0
 
@@ -59,7 +60,7 @@ class OpaeDriver(FpgaDriver):
         return [FpgaRegion(card.address, 1, region_type, handles)]
 
     def _loaded_id(self, region: FpgaRegion) -> str:
-        """Its port is the virtual function's where it has one; nothing is seen there while a guest has it."""
+        """The port belongs to the virtual function, if there is one, and cannot be read while a guest has it."""
         function = self._sysfs.pci_function(region.handles[0])
         if function is None or function.driver == VFIO:
             return ""
@@ -73,10 +74,12 @@ class OpaeDriver(FpgaDriver):
 
 
 def _uuid_named(name: str, tool: VendorTool, form: str, bdf: str) -> str:
-    """From lines such as ``Accelerator Id                   : 9aeffe5f-8457-0612-c000-c9660d824272``."""
+    """Parse the UUID from a line such as ``Accelerator Id                   : 9aeffe5f-8457-0612-c000-c9660d824272``."""
     printed = tool.run(form, bdf=bdf)
     found = {match["name"].lower(): match["value"] for line in printed.splitlines() if (match := _LINE.match(line))}
     identity = canonical_id(found.get(name.lower(), ""))
     if not is_uuid(identity):
-        raise ToolOutputInvalid(f"{tool.name} {form} of {bdf} tells no {name!r}; it began with {printed[:100]!r}")
+        raise ToolOutputInvalid(
+            f"{tool.name} {form} of {bdf} printed no {name!r}; its output begins with {printed[:100]!r}"
+        )
     return identity

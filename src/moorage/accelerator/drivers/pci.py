@@ -1,9 +1,11 @@
-"""Any PCI device that an operator names: given whole, by its virtual functions or in mediated shares; never programmed.
+"""Any PCI device that an operator's specs match: given out whole, by virtual functions, or as mediated devices.
 
-Between two tenants a function is reset by the kernel; one that the kernel cannot reset is quarantined, unless its
-spec says that there is nothing to clean (``"reset": "none"``). The drivers for kinds of cards are this one with more
-knowledge of the card: `_device` is what they refine.
-Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``) and driver-api/vfio.
+Between two tenants, the kernel resets a function. If it cannot, the function is quarantined, unless its spec says that
+there is nothing to clean (``"reset": "none"``). Drivers for particular cards are subclasses that refine `_device`.
+
+Mediated devices are shares of a card that its kernel driver creates and removes on request. A parent is a directory of
+``/sys/class/mdev_bus``: one for each card, or virtual function, whose driver can create them.
+Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``), ABI/testing/sysfs-bus-vfio-mdev, driver-api/vfio, driver-api/vfio-mediated-device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,12 +27,12 @@ from moorage.accelerator.model.devices import (
 )
 from moorage.core.names import custom_name
 
-#: By PCI vendor id, the word in traits; others are called by their id.
+#: Vendor names in traits, by PCI vendor id. Other vendors appear by id.
 VENDORS = {"8086": "intel", "10de": "nvidia", "10ee": "xilinx", "1002": "amd", "1bd4": "inspur", "19e5": "huawei"}
 
 
 class PciDriver:
-    """`specs` say which devices are given out; none: those that `default_specs` names."""
+    """`specs` match the devices to give out; empty: use `default_specs`."""
 
     name = "pci"
     default_specs: tuple[DeviceSpec, ...] = ()
@@ -41,7 +43,7 @@ class PciDriver:
         self._mediated = MediatedDevices(self._sysfs)
 
     def discover(self) -> Sequence[Device]:
-        """Virtual functions whose card is given out by them are no devices of their own."""
+        """Virtual functions that are handles of their card are not listed as devices."""
         found = (self._device(function, spec) for function, spec in self._matching_cards())
         return [device for device in found if device is not None]
 
@@ -50,7 +52,7 @@ class PciDriver:
         return RegionContent(RegionState.IDLE)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
-        raise DriverError(f"{deployable} cannot be programmed: it is given out as it is")
+        raise DriverError(f"{deployable} cannot be programmed: it has no region")
 
     def prepare(self, handle: str, instance_uuid: str) -> None:
         if (mdev := mdev_of(handle)) is not None:
@@ -63,8 +65,8 @@ class PciDriver:
         self._bind(function, VFIO)
         if (now := self._find_function(handle)[0].driver) != VFIO:
             raise DriverError(
-                f"{handle} is bound to {now or 'no driver'} and not to {VFIO}; is the module vfio_pci loaded, "
-                "and the IOMMU on?"
+                f"{handle} is bound to {now or 'no driver'} instead of {VFIO}; is the module vfio_pci loaded, "
+                "and the IOMMU enabled?"
             )
 
     def release(self, handle: str) -> None:
@@ -77,21 +79,21 @@ class PciDriver:
             return
         self._bind(function, "")
         if self._find_function(handle)[0].driver == VFIO:
-            raise DriverError(f"{handle} is still bound to {VFIO}: something of its guest may hold it")
+            raise DriverError(f"{handle} is still bound to {VFIO}: its guest may still use it")
 
     def clean(self, handle: str) -> None:
-        """A share is gone with its guest's data once it is removed: that it is, is what is looked at."""
+        """A removed mediated device is gone with its guest's data; verify that it was removed."""
         if (mdev := mdev_of(handle)) is not None:
             self._check_mdev(mdev)
             if self._mediated.exists(mdev.parent, mdev.uuid):
-                raise DriverError(f"the mediated device {mdev.uuid} on {mdev.parent} is still there")
+                raise DriverError(f"the mediated device {mdev.uuid} on {mdev.parent} still exists")
             return
         _, spec = self._find_function(handle)
         if spec.reset == "none":
             return
         if not self._sysfs.has_attribute(handle, "reset"):
             raise DriverError(
-                f"the kernel cannot reset {handle}; where nothing of a tenant can stay in it, say so in its spec: "
+                f"the kernel cannot reset {handle}; if no data of a tenant can stay in it, set in its device spec: "
                 '"reset": "none"'
             )
         self._sysfs.write_attribute(handle, "reset", "1")
@@ -102,7 +104,7 @@ class PciDriver:
         return self._config_space_health(pci_id)
 
     def _config_space_health(self, pci_id: str) -> Health:
-        """A card that has fallen off its bus reads as all ones."""
+        """The configuration space of a card that fell off its bus reads as all ones."""
         function = self._sysfs.pci_function(pci_id)
         if function is None:
             return Health.GONE
@@ -110,7 +112,7 @@ class PciDriver:
         return Health.FAILED if config == b"\xff" * len(config) else Health.OK
 
     def _bind(self, function: PciFunction, driver: str) -> None:
-        """To `driver`; empty: to the one that the kernel would choose."""
+        """Bind to `driver`; empty: to the kernel's choice."""
         self._sysfs.write_attribute(function.address, "driver_override", f"{driver}\n")
         if function.driver is not None:
             self._sysfs.unbind(function.address, function.driver)
@@ -132,27 +134,30 @@ class PciDriver:
         return spec is not None and (spec.uses_virtual_functions(card) or spec.functions == Functions.MDEV)
 
     def _find_function(self, handle: str) -> tuple[PciFunction, DeviceSpec]:
-        """With the spec of its card."""
+        """The function of `handle`, with the spec of its card."""
         function = self._sysfs.pci_function(handle)
         if function is None:
-            raise DeviceGone(f"there is no PCI device {handle} on this host any more")
+            raise DeviceGone(f"PCI device {handle} is no longer on this host")
         spec = find_spec(self._card_behind(function), self._specs)
         if spec is None:
-            raise DriverError(f"no device spec of this host names {handle} any more")
+            raise DriverError(f"no device spec of this host matches {handle} any more")
         return function, spec
 
     def _card_behind(self, function: PciFunction) -> PciFunction:
-        """The card that a handle is of, which is the one that specs name: often the handle itself."""
+        """The card that a handle belongs to, which specs match: often the handle itself."""
         card = self._sysfs.pci_function(function.physical_function) if function.physical_function else None
         return card if card is not None and self._is_split(card) else function
 
     def _check_mdev(self, mdev: Mdev) -> None:
         if self._find_function(mdev.parent)[1].mdev_type != mdev.type:
-            raise DriverError(f"no device spec of this host gives out shares of type {mdev.type} of {mdev.parent}")
+            raise DriverError(
+                f"no device spec of this host gives out mediated devices of type {mdev.type} on {mdev.parent}"
+            )
 
     def _attach_handles(self, function: PciFunction, spec: DeviceSpec) -> tuple[str, ...]:
         if spec.functions == Functions.MDEV:
-            # Newer cards offer their shares on their virtual functions, one each, older ones on themselves.
+            # Newer cards offer one mediated device on each virtual function, older cards offer them on the card
+            # itself.
             parents = function.virtual_functions or (function.address,)
             return tuple(
                 str(mdev) for parent in parents for mdev in self._mediated.available_mdevs(parent, spec.mdev_type)
@@ -182,9 +187,10 @@ class MediatedDevices:
         self._parents = sysfs.root / "class" / "mdev_bus"
 
     def available_mdevs(self, parent: str, kind: str) -> Iterator[Mdev]:
-        """All of `kind` that `parent` can have and that are ours to give: those made by us, and room for more.
+        """The mediated devices of `kind` on `parent` that we may give out: those created by us, plus the free
+        capacity.
 
-        What others have made is theirs. A parent that offers no such type, now, has none.
+        Devices created by other programs are left to them. A parent that does not offer the type now has none.
         """
         directory = self._type(parent, kind)
         room = self._sysfs.read_text(directory / "available_instances")
@@ -203,12 +209,12 @@ class MediatedDevices:
                 yield share
 
     def create(self, parent: str, kind: str, uuid: str) -> None:
-        """One that is there already is left as it is: it is ours, by its uuid."""
+        """Does nothing if it exists: the uuid shows that it is ours."""
         if self.exists(parent, uuid):
             return
         self._sysfs.write_text(self._type(parent, kind) / "create", uuid)
         if not self.exists(parent, uuid):
-            raise DriverError(f"the kernel was told to make the mediated device {uuid} on {parent} and it is not there")
+            raise DriverError(f"the kernel did not create the mediated device {uuid} on {parent}")
 
     def remove(self, parent: str, uuid: str) -> None:
         if self.exists(parent, uuid):

@@ -1,7 +1,7 @@
-"""Intel QuickAssist: cards by their virtual functions (or whole), and whether a card is up.
+"""Intel QuickAssist cards: given out by virtual functions (or whole), with a check whether the card is up.
 
-How many virtual functions a card has is the operator's to set (``sriov_numvfs``); what is there is given out.
-Source: the kernel's ABI/testing/sysfs-driver-qat; the ids are those that its drivers claim.
+The operator sets the number of virtual functions (``sriov_numvfs``); all existing ones are given out.
+Source: the kernel's ABI/testing/sysfs-driver-qat, and the ids that its drivers claim.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from moorage.accelerator.drivers.sysfs import PciFunction
 from moorage.accelerator.model.devices import Device, DeviceType, Health
 from moorage.core.names import custom_name
 
-#: By the id of a card, what it is called. Its virtual functions have ids of their own.
+#: Model names by product id of the card. Virtual functions have ids of their own.
 MODELS = {
     "0435": "DH895XCC",
     "37c8": "C62x",
@@ -35,7 +35,7 @@ class QatDriver(PciDriver):
     )
 
     def health(self, pci_id: str) -> Health:
-        """A card that somebody has put down serves nobody, and neither do its functions."""
+        """A card that was brought down does not work, and neither do its functions."""
         answers = super().health(pci_id)
         down = self._sysfs.read_attribute(pci_id, "qat/state") == "down"
         return Health.FAILED if answers is Health.OK and down else answers

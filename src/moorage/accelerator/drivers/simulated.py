@@ -1,8 +1,8 @@
-"""Devices that exist as a file: regions that can be programmed, handles that get dirty, faults on order.
+"""Simulated devices in a file: regions that can be programmed, handles that get dirty, and injected faults.
 
-``<directory>/devices.json`` is what the hardware would remember: it outlives the process, and a process killed
-while programming leaves its region half-programmed there (a power cut may take its last steps). ``<directory>/control.json``, read at each call, orders
-latencies and faults (`FaultControl`); both files may be written by a person or a test while the agent runs::
+``<directory>/devices.json`` is the state of the hardware. It outlives the process: a process killed while programming
+leaves its region half-programmed (a power cut may lose the last steps). ``<directory>/control.json`` sets latencies
+and faults (`FaultControl`) and is read at each call. A person or a test may write both files while the agent runs::
 
     {
         "latency_s": {"program": 5.0},
@@ -33,15 +33,15 @@ DEFAULT_LATENCY_S: Mapping[str, float] = {"program": 0.5}
 
 
 class FaultKind(StrEnum):
-    FAILS = "fails"  #: the verb says no and changes nothing
-    DIES = "dies"  #: program: stops half-way and leaves the region so
-    VANISHES = "vanishes"  #: discover: the card is not there, and every other verb fails on it
+    FAILS = "fails"  #: the verb raises and changes nothing
+    DIES = "dies"  #: program: stops half-way; the region stays half-programmed
+    VANISHES = "vanishes"  #: discover: the card is missing, and every other verb fails on it
     SICK = "sick"  #: health: the card has failed
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedFault:
-    """`at` is a deployable, a handle or a card as the verb names it, or ``*``; `times` 0 is always."""
+    """`at`: the verb's deployable, handle or card, or ``*``. `times`: how often the fault occurs; 0: always."""
 
     verb: str
     kind: FaultKind
@@ -65,18 +65,18 @@ class _Handle:
 class _State:
     regions: Mapping[str, RegionContent] = field(default_factory=dict)
     handles: Mapping[str, _Handle] = field(default_factory=dict)
-    #: How often each fault of the control file has struck, by the file's time and the fault's JSON.
+    #: Occurrences of each fault in the control file, by the file's time and the fault's JSON.
     struck: Mapping[str, int] = field(default_factory=dict)
 
 
 class SimulatedAccelerators:
-    """`devices` as described, their state in `directory`; time passes on `clock`."""
+    """Simulates `devices`, with their state in `directory`; latencies pass on `clock`."""
 
     def __init__(self, devices: Sequence[Device], directory: Path, clock: Clock, *, name: str = "simulated") -> None:
         self.name = name
         self._devices = tuple(replace(device, driver=name) for device in devices)
         self._deployables = {part.name: part for device in devices for part in device.deployables}
-        #: The card of each card, deployable and handle.
+        #: The card's address, by card, deployable and handle.
         self._cards = {
             name: device.pci_id
             for device in devices
@@ -102,7 +102,7 @@ class SimulatedAccelerators:
             return RegionContent(RegionState.IDLE, self._deployables[deployable].bitstream)
         if region is None:
             raise DriverError(f"there is no {deployable} on this host")
-        # The hardware itself cannot tell "still going on" from "left half-way".
+        # Hardware cannot distinguish programming in progress from interrupted programming.
         return region if region.state is RegionState.IDLE else RegionContent(RegionState.UNKNOWN)
 
     def program(self, deployable: str, bitstream: Bitstream | None, data: BinaryIO | None) -> None:
@@ -139,7 +139,7 @@ class SimulatedAccelerators:
         return Health.FAILED if self._is_struck("health", pci_id, FaultKind.SICK) else Health.OK
 
     def is_dirty(self, pci_id: str) -> bool:
-        """Whether a guest could find something of the last one: for rehearsals and tests."""
+        """Whether a guest could find data of the previous one. For rehearsals and tests."""
         return self._read().handles.get(pci_id, _Handle()).dirty
 
     def order(self, control: FaultControl) -> None:
@@ -153,7 +153,7 @@ class SimulatedAccelerators:
 
     def _fail_if_ordered(self, verb: str, at: str, kind: FaultKind) -> None:
         if at and self._is_struck("discover", self._card_of(at), FaultKind.VANISHES):
-            raise DriverError(f"{verb} of {at} failed: its card is not there any more")
+            raise DriverError(f"{verb} of {at} failed: its card has vanished")
         if self._is_struck(verb, at, kind):
             raise DriverError(f"{verb} of {at or 'the host'} failed, as ordered by {self._control_path.name}")
 
@@ -166,7 +166,7 @@ class SimulatedAccelerators:
     def _count_strike(self, fault: SimulatedFault) -> bool:
         if fault.times == 0:
             return True
-        # Written anew, even with the same words, the control file counts from the start.
+        # Counting starts again when the control file is rewritten, even with the same content.
         written = str(self._control_path.stat().st_mtime_ns)
         key = f"{written} {msgspec.json.encode(fault).decode()}"
         with self._lock:
@@ -216,12 +216,12 @@ def _decode_file(path: Path, kind: type[T]) -> T | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise StartError(f"{path} cannot be read: {error}; mend it or remove it") from error
+        raise StartError(f"{path} cannot be read: {error}; correct or remove it") from error
 
 
 def _check_digest(deployable: str, bitstream: Bitstream, data: BinaryIO | None) -> None:
     if data is None:
-        raise DriverError(f"no data to program {deployable} with")
+        raise DriverError(f"there is no data to program {deployable} with")
     found = hashlib.sha512()
     while chunk := data.read(1 << 20):
         found.update(chunk)
@@ -241,6 +241,11 @@ REGION_TYPE_CARD_1 = "69528db6-eb31-577a-8c36-68f9faa081f6"
 
 
 def default_simulated_host() -> tuple[Device, ...]:
+    """Two FPGA cards and four GPUs on two NUMA nodes, at addresses that a real host could have.
+
+    Card 0 has two regions, one of them with two PCI functions. Card 1 has no partial reconfiguration: it is one region,
+    and its only function is the card itself. The UUIDs of region types are constants, because images are made for them.
+    """
     return (
         Device(
             pci_id="0000:3b:00.0",
@@ -277,7 +282,7 @@ def default_simulated_host() -> tuple[Device, ...]:
 
 
 def simulated_host_with_every_device_type() -> tuple[Device, ...]:
-    """The built-in host with a time card, a GPU in four shares, and a QuickAssist card with two virtual functions."""
+    """The default host plus a time card, a GPU with four vGPUs, and a QuickAssist card with two virtual functions."""
     shares = tuple(str(Mdev("0000:b1:00.0", "nvidia-592", slot)) for slot in range(4))
     return (
         *default_simulated_host(),

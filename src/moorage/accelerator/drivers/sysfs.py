@@ -1,7 +1,6 @@
-"""The kernel's picture of PCI devices, below a root that a test may put elsewhere.
+"""PCI devices in the kernel's sysfs, below a root that tests may replace.
 
-Source: the kernel's documentation, ABI/testing/sysfs-bus-pci. Errors of reading and writing are `DriverError`s that name
-the file; what is not there is None.
+Source: the kernel's documentation, ABI/testing/sysfs-bus-pci. Read and write errors are `DriverError`s that name the file; a missing file reads as None.
 """
 
 import os
@@ -17,16 +16,16 @@ PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]\Z")
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """One directory of ``/sys/bus/pci/devices``. Numbers as the kernel writes them, without ``0x``."""
+    """A directory of ``/sys/bus/pci/devices``. Numbers are in the kernel's notation, without ``0x``."""
 
     address: str
     vendor: str
     product: str
     kind: str  #: the class, six digits
-    numa_node: int  #: -1: the machine does not say
+    numa_node: int  #: -1: unknown
     driver: str | None
-    physical_function: str | None  #: of a virtual one
-    virtual_functions: tuple[str, ...]  #: of a physical one, in the order of their numbers
+    physical_function: str | None  #: the parent, for a virtual function
+    virtual_functions: tuple[str, ...]  #: for a physical function, in the order of their numbers
     iommu_group: str | None
 
 
@@ -38,7 +37,7 @@ class Sysfs:
         self._probe = root / "bus" / "pci" / "drivers_probe"
 
     def pci_functions(self) -> Iterator[PciFunction]:
-        """All of the machine, by address. One that goes away meanwhile is left out."""
+        """All PCI functions of the host, by address. A function that vanishes meanwhile is left out."""
         try:
             addresses = sorted(path.name for path in self._devices.iterdir() if PCI_ADDRESS.match(path.name))
         except FileNotFoundError:
@@ -69,7 +68,7 @@ class Sysfs:
         return self.read_text(self._devices / address / name)
 
     def config_space(self, address: str) -> bytes:
-        """The first words of the configuration space: vendor, product, command, status."""
+        """The first 8 bytes of the configuration space: vendor, product, command, status."""
         path = self._devices / address / "config"
         try:
             with path.open("rb") as file:
@@ -87,19 +86,19 @@ class Sysfs:
         self.write_text(self._drivers / driver / "unbind", address)
 
     def probe(self, address: str) -> None:
-        """Let the kernel choose a driver, or take the one of ``driver_override``."""
+        """Let the kernel bind its choice of driver, or the one in ``driver_override``."""
         self.write_text(self._probe, address)
 
     def paths_below(self, address: str, pattern: str) -> list[Path]:
-        """What matches below the device, by name. Links are not followed: they lead to other devices."""
+        """Paths below the device that match, sorted. Links are not followed, because they lead to other devices."""
         return sorted((self._devices / address).resolve().glob(pattern))
 
     def read_first(self, address: str, pattern: str) -> str | None:
-        """Of the first file that matches `below` and can be read."""
+        """The text of the first non-empty file that matches `pattern` below the device."""
         return next((text for path in self.paths_below(address, pattern) if (text := self.read_text(path))), None)
 
     def read_text(self, path: Path) -> str | None:
-        """What the kernel shows there, without white space around it."""
+        """The file's content, stripped of white space."""
         try:
             return path.read_text().strip()
         except (FileNotFoundError, NotADirectoryError):
@@ -108,7 +107,9 @@ class Sysfs:
             raise DriverError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
 
     def write_text(self, path: Path, value: str) -> None:
-        """An attribute that is not there is not made: then the kernel does not know it."""
+        """Write an existing attribute. A missing file is not created, because the kernel does not have the
+        attribute.
+        """
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             with os.fdopen(descriptor, "w") as file:

@@ -1,8 +1,9 @@
-"""A vendor's program, run without a shell: only in the forms that are listed, with values that were looked at.
+"""Runs a vendor's program without a shell: only in listed forms, and only with checked values.
 
-A form is a sequence of words; ``{bdf}``, ``{bus}``, ``{device}``, ``{function}``, ``{segment}``, ``{file}`` and ``{output}`` stand
-for a PCI address, its parts, an existing file and one that is to be written. There is no other way to pass a word. A run has an end (`timeout_s`), its
-output a bound, and the program's children die with it.
+A form is a sequence of arguments. ``{bdf}``, ``{bus}``, ``{device}``, ``{function}`` and ``{segment}`` stand for a PCI
+address and its parts, ``{file}`` for an existing file, and ``{output}`` for a file to be written. No other arguments
+can be passed. A run has a time limit (`timeout_s`) and a limit on its output, and the program's children are killed
+with it.
 """
 
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 from moorage.accelerator.drivers.base import DriverError
 from moorage.accelerator.model.devices import pci_parts
 
-#: More than any of these programs has to say.
+#: More than any of these programs prints.
 MAX_OUTPUT_BYTES = 1 << 20
 
 _FILE = re.compile(r"/[A-Za-z0-9_./-]+\Z")
@@ -27,32 +28,32 @@ _LANGUAGE = {"LC_ALL": "C.UTF-8"}
 
 
 class ToolMissing(DriverError):
-    """It is not installed, or not where the configuration says."""
+    """The program is not installed in the configured directories."""
 
     code = "accelerator.tool_missing"
 
 
 class ToolTimeout(DriverError):
-    """It took longer than it may."""
+    """The program exceeded its time limit."""
 
     code = "accelerator.tool_timeout"
 
 
 class ToolFailed(DriverError):
-    """It ended with another exit code than 0."""
+    """The program's exit code was not 0."""
 
     code = "accelerator.tool_failed"
 
 
 class ToolOutputInvalid(DriverError):
-    """What it printed is not what it should have."""
+    """The program's output does not have the expected form."""
 
     code = "accelerator.tool_answer"
 
 
 @dataclass(frozen=True, slots=True)
 class VendorTool:
-    """`path` is where to look for it, as ``PATH`` is written."""
+    """`path`: the directories to search, in the form of ``PATH``."""
 
     name: str
     forms: Mapping[str, Sequence[str]]
@@ -60,7 +61,7 @@ class VendorTool:
     timeout_s: float
 
     def run(self, form: str, *, bdf: str = "", file: Path | None = None, output: Path | None = None) -> str:
-        """What it printed. Raises one of the errors above, or `Invalid` for what is no PCI address."""
+        """Returns the program's output. Raises one of the errors above, or `Invalid` for a bad PCI address."""
         words = self._arguments(form, bdf, {"file": file, "output": output})
         program = shutil.which(self.name, path=self.path)
         if program is None:
@@ -96,12 +97,12 @@ class VendorTool:
             if path is None:
                 continue
             if not _FILE.match(str(path)) or path.is_file() != (name == "file"):
-                raise DriverError(f"{str(path)!r} cannot be handed to {self.name} as its {name}")
+                raise DriverError(f"{str(path)!r} cannot be passed to {self.name} as its {name}")
             values[name] = str(path)
         return [word.format(**values) for word in self.forms[form]]
 
     def _read_output(self, process: "subprocess.Popen[bytes]", ends_at: float) -> tuple[bytes, bytes]:
-        """Both outputs, until both are closed."""
+        """Read stdout and stderr until both are closed."""
         pipes = [pipe.fileno() for pipe in (process.stdout, process.stderr) if pipe is not None]
         found = {pipe: bytearray() for pipe in pipes}
         with selectors.DefaultSelector() as selector:
@@ -116,12 +117,12 @@ class VendorTool:
                         selector.unregister(key.fd)
                     found[key.fd] += chunk
                 if sum(map(len, found.values())) > MAX_OUTPUT_BYTES:
-                    raise ToolOutputInvalid(f"{self.name} prints more than {MAX_OUTPUT_BYTES} bytes and was ended")
+                    raise ToolOutputInvalid(f"{self.name} printed more than {MAX_OUTPUT_BYTES} bytes and was killed")
         out, err = (bytes(found[pipe]) for pipe in pipes)
         return out, err
 
     def _await_end(self, process: "subprocess.Popen[bytes]", ends_at: float) -> None:
-        """One may close its outputs and go on."""
+        """Wait for the exit: a program may close its outputs and keep running."""
         descriptor = os.pidfd_open(process.pid)
         try:
             with selectors.DefaultSelector() as selector:  # select() takes no number above 1023
@@ -132,12 +133,12 @@ class VendorTool:
             os.close(descriptor)
 
     def _timeout_error(self) -> ToolTimeout:
-        return ToolTimeout(f"{self.name} did not end within {self.timeout_s:g} s and was ended")
+        return ToolTimeout(f"{self.name} did not end within {self.timeout_s:g} s and was killed")
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Its whole group: one that has ended by itself may have left children. Before it is waited for: until then its
-    number is nobody else's.
+    """Kill the whole process group, because an ended program may have left children. Must run before `wait`: only
+    until then is the process id certain not to be reused.
     """
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -147,4 +148,4 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 def _last_line(text: bytes) -> str:
     lines = text.decode(errors="replace").split("\n")
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "no output")

@@ -1,8 +1,8 @@
-"""AMD's (Xilinx's) Alveo cards by the tools of the Xilinx Runtime: `xbmgmt` and `xbutil`.
+"""AMD's (Xilinx's) Alveo cards through the tools of the Xilinx Runtime: `xbmgmt` and `xbutil`.
 
-A card has two PCI functions: .0 manages it and stays with the host, .1 is for the user and is the handle. `xbutil`
-loads an .xclbin by the user function while the host has it, that is before it is handed over; the shell that it must
-fit is the type of the card's one region. The tools write their reports, as JSON, into a file that they are given.
+A card has two PCI functions: .0 manages it and stays with the host, .1 is the user function and the handle. `xbutil`
+loads an .xclbin through the user function while the host has it, before it is attached. The card has one region, whose
+type is the shell that the .xclbin must fit. The tools write JSON reports to a given file.
 Source: XRT's pages on xbmgmt and xbutil, and its report writers for the names in the JSON.
 """
 
@@ -95,12 +95,12 @@ class XrtDriver(FpgaDriver):
         region_type = canonical_id(shells[0]) if len(shells) == 1 else ""
         if not is_uuid(region_type):
             raise ToolOutputInvalid(
-                f"xbmgmt tells {shells or 'no'} shells of {card.address}; it should tell the UUID of one"
+                f"xbmgmt reported {shells or 'no'} shells of {card.address}; expected the UUID of exactly one"
             )
         return [FpgaRegion(card.address, 1, region_type, (user,))]
 
     def _loaded_id(self, region: FpgaRegion) -> str:
-        """An all-zero UUID is how the tool says that nothing is loaded."""
+        """The tool reports an all-zero UUID if nothing is loaded."""
         user = self._sysfs.pci_function(region.handles[0])
         if user is None or user.driver == VFIO:
             return ""

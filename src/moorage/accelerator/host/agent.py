@@ -1,7 +1,7 @@
-"""The accelerator agent of one host: discovers, is grafted onto the host's provider tree, serves `os_acc`, reports.
+"""The accelerator agent of one host: it discovers devices, serves `os_acc` and jobs, and reports to the service.
 
-It starts by discovery and recovery; it is ready once what it found has been published. Later rounds discover
-again: the same devices change nothing. Not here: publishing (the host's resource tracker does it).
+It starts with discovery and recovery, and is ready once the providers of its devices are published. Later rounds
+discover again; unchanged devices change nothing. Not here: publishing, which the host's resource tracker does.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -39,7 +39,7 @@ from moorage.images.base import ImageSource
 from moorage.images.cache import DigestCache
 from moorage.telemetry import tracing
 
-#: How often the central service is told everything again, changed or not.
+#: How often everything is reported to the central service, changed or not.
 REPORT_INTERVAL = timedelta(seconds=30)
 MAX_RECORDS_PER_REPORT = 200
 
@@ -49,11 +49,12 @@ def _ignore() -> None:
 
 
 class AcceleratorAgent:
-    """`directory` keeps the checkpoint. `changed` is called when traits or inventories are not what the host's resource
-    tracker has last seen, `to_report` when the central service is to be told, `recorded` when it is to be told no more than
-    the history: they wake the tracker, this agent's own task and `HistoryReportTask`, and must not block.
+    """`directory` holds the checkpoint. Three callbacks wake other tasks and must not block: `changed` when traits or
+    inventories differ from those that the resource tracker saw last; `to_report` when a full report to the central
+    service is due; `recorded` when only the history must be reported.
 
-    A task (`moorage.jobs.background_tasks.Task`): each run reports to the central service, where one is given.
+    The agent is also a `moorage.jobs.background_tasks.Task`: each run reports to the central service, if `reports` is
+    given.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class AcceleratorAgent:
         self._offer_changed = changed
         self._report_wanted = to_report
         self._history_recorded = recorded
-        #: Of what the resource tracker has last seen.
+        #: The offer that the resource tracker saw last.
         self._offered: object = None
         self._started = False
         self._ready = threading.Event()
@@ -105,7 +106,9 @@ class AcceleratorAgent:
         return self._checkpoint.state
 
     def start(self) -> None:
-        """Discover, and finish or undo what the last run left half-done. Serve nothing before it returns."""
+        """Discover devices, and finish or undo what the last run left half-done. Serve no request before this
+        returns.
+        """
         with self._discovering:
             if self._started:
                 return
@@ -113,16 +116,16 @@ class AcceleratorAgent:
             self._engine.recover()
             self._started = True
         if not self.attach_state.devices:
-            self._ready.set()  # nothing to publish: nobody needs to wait
+            self._ready.set()  # nothing to publish, so nothing to wait for
 
     def close(self) -> None:
-        """Nothing is asked of this agent any more: another process may be the agent of this host."""
+        """Release the checkpoint. Call nothing afterwards; another process may become the agent of this host."""
         self._checkpoint.close()
 
     # ---------------------------------------------------------- what the host's resource tracker calls
 
     def nodes(self) -> Sequence[DeployableNode]:
-        """Discover again; a provider per deployable, below its NUMA node."""
+        """Discover again; returns one provider node per deployable, each below its NUMA node."""
         self.start()
         with self._discovering:
             before = self.attach_state.regions.keys()
@@ -143,7 +146,7 @@ class AcceleratorAgent:
         )
 
     def published(self, uuids: Mapping[str, str]) -> None:
-        """All nodes are in Placement, with their traits, under these uuids (by provider name)."""
+        """Called once all nodes and their traits are in Placement. `uuids` is by provider name."""
         prefix = f"{self._host}_"
         known = {part.name for device in self.attach_state.devices for part in device.deployables}
         rp_uuids = {
@@ -153,7 +156,7 @@ class AcceleratorAgent:
         self._checkpoint.step(partial(h.with_providers, rp_uuids=rp_uuids))
         self._ready.set()
         if rp_uuids != before:
-            self._report_wanted()  # whoever binds by a provider learns of it by the next report
+            self._report_wanted()  # requests are bound by provider, so the service must know the new uuids
 
     def _discover_devices(self) -> None:
         held = self.attach_state
@@ -163,7 +166,7 @@ class AcceleratorAgent:
     # ----------------------------------------------------------------------------- what os_acc calls
 
     def wait_ready(self, timeout_s: float) -> bool:
-        """Whether all devices are discovered and their traits published, at the latest after `timeout_s`."""
+        """Wait up to `timeout_s`; returns whether all devices are discovered and their traits published."""
         return self._ready.wait(timeout_s)
 
     def plug(self, instance_info: object, selected_rp: object, extra_specs: object) -> list[dict[str, str]]:
@@ -179,7 +182,7 @@ class AcceleratorAgent:
             return self._engine.unplug(instance_uuid, instance_name_of(instance_info))
 
     def bind_requests(self, order: object) -> dict[str, str]:
-        """By accelerator request the address of its handle; the same order again has the same answer."""
+        """Returns handle addresses by accelerator request. The same order again has the same answer."""
         wanted = decode_job_document(order, BindOrder)
         selected = {group: [provider] for group, provider in wanted.providers.items()}
         info = {"uuid": wanted.instance_uuid, "project_id": wanted.project_id, "user_id": wanted.user_id}
@@ -190,7 +193,7 @@ class AcceleratorAgent:
         return handles_by_request(wanted, self.attach_state.attachments[request.instance_uuid])
 
     def unbind_instance(self, instance_uuid: str) -> dict[str, dict[str, str]]:
-        """As `unplug`; the states of the handles of each deployable that was involved."""
+        """As `unplug`; returns the handle states of each deployable that was involved."""
         self._check_started()
         attachment = self.attach_state.attachments.get(instance_uuid)
         with self._announcing_changes(is_job=True):
@@ -198,7 +201,7 @@ class AcceleratorAgent:
         return self.handle_states(handle.pci_id for handle in attachment.handles) if attachment else {}
 
     def handle_states(self, pci_ids: Iterable[str]) -> dict[str, dict[str, str]]:
-        """By deployable that has any of these, all its handles and how they are."""
+        """States of all handles of each deployable that has one of `pci_ids`: {deployable: {handle: state}}."""
         wanted, states = set(pci_ids), self.attach_state.states()
         return {
             part.name: {handle: str(states.get(handle, HandleState.FREE)) for handle in part.handles}
@@ -209,8 +212,8 @@ class AcceleratorAgent:
 
     @contextmanager
     def _announcing_changes(self, *, is_job: bool = False) -> Iterator[None]:
-        """Whoever must know of what is done in it is woken. `is_job`: the central service learns of it by the report of
-        the job, unless that fails; it need not be told everything.
+        """If the body changes the attach state, wake the tasks that need to know. With `is_job`, the job's own report
+        tells the central service, so only the history is reported separately (unless the body fails).
         """
         before, is_told = self.attach_state, False
         try:
@@ -221,7 +224,7 @@ class AcceleratorAgent:
                 self._announce_changes(is_told=is_told)
 
     def _announce_changes(self, *, is_told: bool = False) -> None:
-        # What is plugged changes nothing in Placement; what cannot be given out again does.
+        # Attaching a handle changes nothing in Placement; a handle that cannot be given out again does.
         if h.offered_state(self.attach_state) != self._offered:
             self._offer_changed()
         if is_told:
@@ -230,7 +233,9 @@ class AcceleratorAgent:
             self._report_wanted()
 
     def program_region(self, order: object) -> str | None:
-        """Have a region carry an image, whoever asks for it later, or nothing; the id of what it carries then."""
+        """Load an image or the blank into a region, for an operator. Returns the id of the image loaded afterwards, if
+        any.
+        """
         told = decode_job_document(order, ProgramOrder)
         self._check_started()
         unit, by = self._registry.deployable(told.deployable), Requester("", told.project_id, told.user_id)
@@ -241,7 +246,7 @@ class AcceleratorAgent:
         return chosen.image.id
 
     def apply_operator_wishes(self, wishes: object) -> None:
-        """Instead of what was wished before."""
+        """Replaces all earlier wishes."""
         wanted = decode_job_document(wishes, h.OperatorWishes)
         before = self.attach_state.wishes
         if self._checkpoint.step(partial(h.with_operator_wishes, wishes=wanted)).wishes != before:
@@ -259,30 +264,30 @@ class AcceleratorAgent:
     # ------------------------------------------------------------------------------------- reporting
 
     def run_once(self) -> datetime | None:
-        """Tell the central service the whole picture, and what it does not know yet of how it came about.
+        """Report all attachments and devices to the central service, then the history that it does not have yet.
 
-        Harmless to repeat: a record that was taken, but by an answer that got lost, is taken once all the same.
+        Harmless to repeat: the service stores each history record once, even if an earlier answer was lost.
         """
         if self._reports is None:
             return None
         held = self.attach_state
-        # First what users look for as soon as their server is active.
+        # Attachments first: users look for them as soon as their server is active.
         self._reports.report_attachments(self._host, attachment_reports(held))
         self._reports.report_devices(self._host, device_reports(held, self._names))
         self.report_history()
         return self._clock.now() + self._report_every
 
     def report_history(self) -> None:
-        """What the central service does not know of it."""
+        """Report the history records that the central service does not have yet."""
         while self._reports is not None and (records := self.attach_state.journal.pending[:MAX_RECORDS_PER_REPORT]):
             self._reports.report_history(self._host, records)
             self._checkpoint.step(partial(h.drop_reported_records, upto=records[-1].sequence))
 
 
 class HistoryReportTask:
-    """A task: tells the history what jobs have changed. Nobody waits for that, so it is told for many of them at once."""
+    """Reports the history of changes made by jobs. Nothing waits for these records, so they are reported in batches."""
 
-    #: Until then their records are in the checkpoint, which every step writes.
+    #: Until they are reported, records stay in the checkpoint and make every write of it larger.
     min_pause_s = 0.2
 
     def __init__(self, agent: AcceleratorAgent) -> None:
@@ -294,5 +299,5 @@ class HistoryReportTask:
 
 
 def device_history_topic(host: str) -> str:
-    """What to wake when there are records to be told."""
+    """The wake-up topic for new history records."""
     return f"device history of {host}"

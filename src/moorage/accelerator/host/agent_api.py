@@ -1,13 +1,14 @@
-"""The small HTTP API of a host's accelerator agent, which `os_acc` speaks.
+"""The HTTP API of a host's accelerator agent, spoken by `os_acc` over a Unix socket that only this user can open.
 
 ::
 
-    GET  /v1/ready?wait_s=5      200 {"ready": true, "host": "compute-1"}, at the latest after the wait
+    GET  /v1/ready?wait_s=5      200 {"ready": true, "host": "compute-1"}, after `wait_s` at most
     POST /v1/plug                {"instance_info", "selected_rp", "flavor_extra_specs"} -> {"devices": [{"pci_id"}]}
     POST /v1/unplug              {"instance_info"} -> {"released": 1}
-    POST /v1/handles/{pci_id}/release     204: a quarantined handle is clean again
+    POST /v1/handles/{pci_id}/release     204: a quarantined handle was cleaned and is free
 
-It is served on `moorage.accelerator.host.agent_api` alone; who may ask, and what an error is: `moorage.wire.unix_socket_api`.
+Permissions and errors are those of `moorage.wire.unix_socket_api`. There are only a few local callers at a time: the
+standard library's server is enough, and needs no process of its own.
 """
 
 import contextlib
@@ -28,11 +29,11 @@ from moorage.wire.body import Schema
 from moorage.wire.http import Request, Response, Route
 from moorage.wire.unix_socket_api import build_unix_socket_app, unix_socket_api
 
-#: An answer to GET /v1/ready takes no longer than this, however long the caller wants to wait.
+#: Upper bound for `wait_s` of GET /v1/ready.
 MAX_WAIT_S = 30.0
 
 
-#: The kernel's bound on the path of a socket, less the ending used while it is being made.
+#: The kernel's limit for a socket's path, minus the suffix used while the socket is created.
 _MAX_PATH_BYTES = 104
 
 
@@ -41,7 +42,7 @@ def wait_ready(request: Request[AcceleratorAgent]) -> Response:
     try:
         wait_s = min(max(float(text), 0.0), MAX_WAIT_S)
     except ValueError as error:
-        raise Invalid(f"wait_s is {text!r}; it takes seconds") from error
+        raise Invalid(f"wait_s is {text!r}; give a number of seconds") from error
     return Response(body={"ready": request.service.wait_ready(wait_s), "host": request.service.host})
 
 
@@ -93,7 +94,7 @@ def is_socket_path_too_long(path: Path) -> bool:
 
 
 class SocketServer:
-    """Serves `app` at `path` from `start` to `stop`, a thread per request."""
+    """Serves `app` on the socket `path` between `start` and `stop`, with one thread per request."""
 
     def __init__(self, app: WsgiApp, path: Path) -> None:
         self._app = app
@@ -101,13 +102,13 @@ class SocketServer:
         self._server: _UnixServer | None = None
 
     def start(self) -> None:
-        """Listens once this returns. A socket that an earlier process left behind is replaced."""
+        """Returns when the socket is listening. Replaces a socket that an earlier process left behind."""
         if is_socket_path_too_long(self.path):
             raise StartError(
                 f"{self.path} is too long for a socket ({_MAX_PATH_BYTES} bytes); choose a shorter directory"
             )
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Bound beside and renamed: at its own name the socket never had another mode.
+        # Bind under another name, then rename: the socket never exists at `path` with a wider mode.
         part = self.path.with_name(self.path.name + ".n")
         part.unlink(missing_ok=True)
         self._server = _UnixServer(str(part), _RequestHandler)  # type: ignore[arg-type]  # typeshed knows only addresses of AF_INET

@@ -1,8 +1,8 @@
-"""The engine behind `os_acc`: plug, unplug, and what a start finds half-done.
+"""The engine behind `os_acc`: plug, unplug, and recovery after a crash.
 
-Every step is in the checkpoint before the device is touched, so a kill at any moment leaves something that
-`recover` finishes or undoes. A failure undoes everything that was claimed before the caller hears of it.
-A handle is never free while it is dirty; one that cannot be cleaned is quarantined.
+Each step is in the checkpoint before the device is touched, so a kill at any moment leaves a state that `recover` can
+finish or undo. When a plug fails, everything it claimed is given back before the caller gets the error. A handle is
+never free while it is dirty; a handle that cannot be cleaned is quarantined.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -66,12 +66,14 @@ class AttachEngine:
             )
             try:
                 return self._hand_over(held.attachments[request.instance_uuid], placed, chosen)
-            except Exception as error:  # raised again; whatever it is, what was claimed must be given back
+            except Exception as error:  # raised again; any failure must give back the claimed handles
                 self._roll_back(request.instance_uuid, str(error))
                 raise
 
     def unplug(self, instance_uuid: str, instance_name: str = "") -> int:
-        """How many handles were released; 0 for an instance that has none. `CleanFailed` names the quarantined."""
+        """Returns the number of handles released; 0 if the instance has none. `CleanFailed` names the quarantined
+        handles.
+        """
         with self._instances.held(instance_uuid):
             if instance_uuid not in self._checkpoint.state.attachments:
                 return 0
@@ -80,17 +82,17 @@ class AttachEngine:
             return released
 
     def release_quarantined(self, pci_id: str) -> None:
-        """An operator's order: clean it again, and give it out if that works. Raises `CleanFailed`."""
+        """Clean a quarantined handle again, by an operator's order; it is free if that works. Raises `CleanFailed`."""
         record = self._checkpoint.state.handles.get(pci_id)
         if record is None or record.state is not HandleState.QUARANTINED:
             raise BadRequest(f"{pci_id} is not quarantined on this host")
         self._checkpoint.step(partial(h.leave_quarantine, pci_id=pci_id))
         failures = self._clean_or_quarantine(pci_id, record.deployable)
         if failures:
-            raise CleanFailed(f"still quarantined, cleaning failed again: {failures[0]}")
+            raise CleanFailed(f"the handle stays quarantined; cleaning it failed again: {failures[0]}")
 
     def recover(self) -> None:
-        """Before anybody is served: regions first, then whoever was half-way in or out."""
+        """Run before any request is served: repair regions first, then finish or undo interrupted plugs and unplugs."""
         held = self._checkpoint.state
         for deployable in held.regions:
             self._programmer.recover_region(deployable)
@@ -98,16 +100,17 @@ class AttachEngine:
             if attachment.step is AttachStep.ATTACHED:
                 self._prepare_again(attachment)
             else:
-                log.info("undoing what was left half-done", extra={"instance": attachment.instance_uuid})
+                log.info("undoing an interrupted plug or unplug", extra={"instance": attachment.instance_uuid})
                 self._roll_back(attachment.instance_uuid, "it was cut short")
         for pci_id, record in self._checkpoint.state.handles.items():
             if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
                 self._clean_or_quarantine(pci_id, record.deployable)
 
     def _prepare_again(self, attachment: Attachment) -> None:
-        """A restart of the host has undone what was bound or made for a guest (R51); where it has not, nothing is done.
+        """Prepare the handles of an attachment again: a restart of the host undid driver bindings and mediated devices
+        (R51). Drivers do nothing where a handle is still prepared.
 
-        A handle that cannot be had again stays its instance's: its guest will not start, and says why.
+        A handle that cannot be prepared stays with its instance: the guest does not start, and reports why.
         """
         for handle in attachment.handles:
             try:
@@ -122,7 +125,7 @@ class AttachEngine:
         attachment = self._checkpoint.state.attachments.get(request.instance_uuid)
         if attachment is None:
             return []
-        if attachment.step is not AttachStep.ATTACHED:  # its undoing could not be written down: try again first
+        if attachment.step is not AttachStep.ATTACHED:  # an earlier roll-back could not be recorded: repeat it
             self._release(request.instance_uuid)
             return []
         if attachment.request_digest != request.digest:
@@ -132,7 +135,7 @@ class AttachEngine:
         return _pci_ids(attachment)
 
     def _selected_deployables(self, group: ProfileGroup, request: PlugRequest) -> list[tuple[ManagedDeployable, str]]:
-        """For each type of accelerator in `group`, the deployable that was selected for it (R19, R22)."""
+        """For each accelerator type in `group`, the deployable selected for it, with its provider uuid (R19, R22)."""
         by_rp = {rp: deployable for deployable, rp in self._checkpoint.state.rp_uuids.items()}
         selected = request.providers_of(group.suffix)
         units = [(self._registry.deployable(by_rp[rp]), rp) for rp in selected if rp in by_rp]
@@ -141,8 +144,8 @@ class AttachEngine:
             fitting = [(unit, rp) for unit, rp in units if unit.device.type == kind]
             if len(fitting) != 1:
                 raise BadRequest(
-                    f"{group.label} asks for {kind}; of the selected resource providers {', '.join(selected)} "
-                    f"{len(fitting)} are such a device of this host, it must be one"
+                    f"{group.label} requests {kind}; of the selected resource providers {', '.join(selected)} "
+                    f"{len(fitting)} are devices of this type on this host, and it must be exactly one"
                 )
             device = fitting[0][0].device
             if device.health in (Health.FAILED, Health.GONE):
@@ -155,7 +158,7 @@ class AttachEngine:
     def _find_bitstreams(
         self, placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]], project_id: str
     ) -> dict[str, ChosenBitstream]:
-        """The bitstream of each region that is to be programmed: looked up before anything is claimed."""
+        """The bitstream for each region to be programmed, by deployable. Runs before anything is claimed."""
         chosen: dict[str, ChosenBitstream] = {}
         for group, unit, _ in placed:
             name = unit.deployable.name
@@ -166,8 +169,8 @@ class AttachEngine:
             )
             if name in chosen and chosen[name].bitstream.digest != found.bitstream.digest:
                 raise ConflictingBitstreams(
-                    f"two groups ask for region {name}, one with image {chosen[name].image.id}, the other with "
-                    f"{found.image.id}; a region carries one"
+                    f"two groups request region {name}, one with image {chosen[name].image.id}, the other with "
+                    f"{found.image.id}; a region can carry only one image"
                 )
             chosen[name] = found
         return chosen
@@ -180,7 +183,9 @@ class AttachEngine:
         placed: Sequence[tuple[ProfileGroup, ManagedDeployable, str]],
         chosen: Mapping[str, ChosenBitstream],
     ) -> AttachState:
-        """Where nothing is to be programmed first, the handles are touched next: one step, and one wait for the disk."""
+        """Claim the handles. If nothing has to be programmed, also begin to prepare them: one step needs only one disk
+        write.
+        """
         after = h.claim_handles(held, new, demands)
         if chosen:
             return after
@@ -205,7 +210,7 @@ class AttachEngine:
             try:
                 self._registry.deployable(handle.deployable).driver.prepare(handle.pci_id, uuid)
             except DriverError as error:
-                raise PrepareFailed(f"{handle.pci_id} cannot be made ready: {error.message}") from error
+                raise PrepareFailed(f"{handle.pci_id} cannot be prepared: {error.message}") from error
         self._checkpoint.step(partial(h.mark_attached, instance_uuid=uuid))
         pci_ids = _pci_ids(attachment)
         log.info("plugged", extra={"instance": uuid, "instance_name": attachment.instance_name, "pci_ids": pci_ids})
@@ -214,19 +219,21 @@ class AttachEngine:
     # ------------------------------------------------------------------------------------ releasing
 
     def _roll_back(self, instance_uuid: str, reason: str) -> None:
-        """Undo a plug; what cannot be cleaned is quarantined and logged, the caller has an error already."""
+        """Undo a plug. Failures are only logged, because the caller already gets an error; unclean handles are
+        quarantined.
+        """
         try:
             self._release(instance_uuid, reason)
         except (MoorageError, OSError):
             log.exception("a failed plug could not be undone completely", extra={"instance": instance_uuid})
 
     def _release(self, instance_uuid: str, reason: str = "") -> int:
-        """`reason`: why, where it was not asked for."""
+        """`reason`: why the handles are released without a request to do so."""
         handles = self._checkpoint.state.attachments[instance_uuid].handles
         held = self._checkpoint.step(partial(h.begin_release, instance_uuid=instance_uuid), reason)
         failures: list[str] = []
         if instance_uuid in held.attachments:
-            # A release that a crash cut short: some handles were done before.
+            # A crash may have interrupted an earlier release that finished some of the handles.
             left = [
                 one
                 for one in handles
@@ -240,14 +247,17 @@ class AttachEngine:
         return len(handles)
 
     def _clean_or_quarantine(self, pci_id: str, deployable: str) -> list[str]:
-        """What went wrong, if anything."""
+        """Returns failures; empty on success."""
         return self._clean_handles([ClaimedHandle(pci_id, deployable, rp_uuid="")], lambda held: held)
 
     def _clean_handles(
         self, handles: Sequence[ClaimedHandle], at_last: Callable[[AttachState], AttachState]
     ) -> list[str]:
-        """What went wrong with which of them: all together released, then cleaned, then free or quarantined. A crash in
-        between leaves them dirty or ``cleaning``, and all of it is done again. `at_last` is part of the last step.
+        """Release all `handles`, then clean them, then mark each free or quarantined. Returns ``<handle> (<reason>)``
+        per failure.
+
+        A crash in between leaves handles dirty or ``cleaning``, and everything is repeated. `at_last` is applied in
+        the same step that frees the handles.
         """
         failures: dict[str, str] = {}
         for handle in handles:
@@ -299,7 +309,7 @@ def _pci_ids(attachment: Attachment) -> list[str]:
 
 
 def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeployable) -> None:
-    """R26: a pre-programmed function was scheduled for; the region may have been programmed since."""
+    """R26: the scheduler relied on a pre-programmed function; check that the region still carries it."""
     if group.wanted or not unit.deployable.programmable:
         return
     loaded = held.region(unit.deployable.name).bitstream
@@ -310,5 +320,5 @@ def _check_functions(held: AttachState, group: ProfileGroup, unit: ManagedDeploy
         if not any(same_id(trait.id, function.id or function.name) for function in carried):
             names = ", ".join(sorted(function_trait(unit.device.vendor, one) for one in carried)) or "no function"
             raise ConflictingBitstreams(
-                f"{group.label} relies on function {trait.id}, but region {unit.deployable.name} carries {names} now"
+                f"{group.label} needs function {trait.id}, but region {unit.deployable.name} now carries {names}"
             )

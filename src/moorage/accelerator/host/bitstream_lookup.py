@@ -1,6 +1,7 @@
-"""Looking for the image of a bitstream: one search for hosts, which load it, and for the service, which only says whether there is one.
+"""Finds the image of a bitstream: for hosts, which load it, and for the service, which only reports whether one
+exists.
 
-Which of the images found fits is decided in `bitstream`.
+Which of the images fits is decided in `model.bitstream`.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -11,11 +12,11 @@ from moorage.images.base import HASH_ALGO, ImageRecord, ImageSource
 
 
 def find_image(images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:
-    """The one image for `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
+    """Returns the one image that fits `target`. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`."""
     image = _find_by_id(images, wanted, target) if wanted.bitstream_id else _search(images, wanted, target)
     if image.hash_algo != HASH_ALGO or not image.hash_value:
         raise ChecksumMismatch(
-            f"image {image.id} ({image.name}) carries no {HASH_ALGO} of its data; nothing unverified is programmed"
+            f"image {image.id} ({image.name}) has no {HASH_ALGO} of its data, so it cannot be verified and is not programmed"
         )
     return image
 

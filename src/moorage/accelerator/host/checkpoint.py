@@ -1,9 +1,9 @@
-"""What is plugged where, on disk: one file per host, JSON in two places that are written in turn.
+"""The attach state of a host on disk: one file, with two slots of JSON that are written in turn.
 
-A write is durable before it counts (`moorage.durable.DurableDocument`). So after a kill at any moment what is read is
-either the old or the new document, never half of one. What the contents mean is `attach_state`.
-What changes hands in a step stands in the journal of the same document.
-A lock beside it keeps a second process away: two agents over one file would hand out the same devices.
+A write is durable before it counts (`moorage.durable.DurableDocument`): after a kill at any moment, a reader finds the
+old or the new document, never half of one. The same document holds the journal of the device history. A lock file
+keeps a second process away, because two agents on one file would hand out the same devices. What the contents mean:
+`model.attach_state`.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -23,7 +23,7 @@ from moorage.core.errors import StartError
 from moorage.durable import DurableDocument
 
 VERSION = 2
-#: Version 1 was the document alone, without places.
+#: Version 1 was a plain document without slots.
 _READABLE = (b"1", b"2")
 
 
@@ -35,9 +35,9 @@ class _Document:
 
 
 class Checkpoint:
-    """The holdings of `host`. Steps are taken one at a time; readers see the last step taken.
+    """The attach state of `host`. Steps run one at a time; readers see the result of the last one.
 
-    `clock` dates the records of the journal.
+    `clock` gives the times of history records.
     """
 
     def __init__(self, path: Path, host: str, clock: Clock | None = None) -> None:
@@ -51,7 +51,7 @@ class Checkpoint:
         self._attach_state = self._read()
 
     def close(self) -> None:
-        """Let another process have it. A process that dies lets go by that."""
+        """Release the lock. The lock of a process that dies is released by the kernel."""
         self._document.close()
         self._process_lock.close()
 
@@ -60,9 +60,9 @@ class Checkpoint:
         return self._attach_state
 
     def step(self, change: Callable[[AttachState], AttachState], reason: str = "") -> AttachState:
-        """Apply `change` (pure; it may raise, then nothing happened) and return once the result is on disk.
+        """Apply `change` and return once the result is on disk. `change` is pure; if it raises, nothing has changed.
 
-        `reason` is for the history of devices: why something failed, or was undone.
+        `reason` is recorded in the device history: why something failed or was undone.
         """
         with self._lock:
             after = change(self._attach_state)
@@ -81,18 +81,18 @@ class Checkpoint:
             version = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])["version"]
             if bytes(version) not in _READABLE:
                 raise StartError(
-                    f"{self._path} is of version {bytes(version).decode()}, this program writes version {VERSION}; "
-                    "run the version that wrote it, unplug everything, then start this one"
+                    f"{self._path} has version {bytes(version).decode()}, but this program writes version {VERSION}; "
+                    "run the program that wrote it, unplug everything, then start this one"
                 )
             document = msgspec.json.decode(raw, type=_Document)
         except (msgspec.MsgspecError, KeyError) as error:
             raise StartError(
-                f"{self._path} cannot be read ({error}); it says which devices are in use, so nothing is guessed: "
-                "restore it, or remove it once no instance on this host has an accelerator"
+                f"{self._path} cannot be read ({error}). It records which devices are in use, which cannot be guessed: "
+                "restore the file, or remove it once no instance on this host has an accelerator"
             ) from error
         if document.host != self._host:
             raise StartError(
-                f"{self._path} belongs to host {document.host}, this is {self._host}; use another directory"
+                f"{self._path} belongs to host {document.host}, but this is {self._host}; use another directory"
             )
         return document.holdings
 
@@ -101,14 +101,14 @@ class Checkpoint:
 
 
 def _locked_for_this_process(path: Path) -> IO[bytes]:
-    # lockf, not flock: a plane that is stopped and built again in one process must not meet its own old lock.
+    # lockf, not flock: a plane that is stopped and rebuilt in one process must not block on its own old lock.
     file = path.with_suffix(".lock").open("ab")
     try:
         fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         raise StartError(
-            f"another process works with {path}; two would hand out the same devices: stop it, or give this one "
+            f"another process uses {path}, and two would hand out the same devices; stop the other one, or use "
             "another directory"
         ) from error
     return file

@@ -1,4 +1,4 @@
-"""All devices of one host, whatever their drivers: found together, looked up by deployable."""
+"""All devices of one host, across its drivers: discovered together, looked up by deployable."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ManagedDeployable:
-    """A deployable with its card and whoever talks to it."""
+    """A deployable with its card and its driver."""
 
     driver: AcceleratorDriver
     device: Device
@@ -29,10 +29,11 @@ class DeviceRegistry:
         self._deployables: dict[str, ManagedDeployable] = {}
 
     def discover(self, known: Iterable[Device], in_use: frozenset[str]) -> tuple[Device, ...]:
-        """What is there now, by address, each region with what it carries.
+        """Returns the devices present now, by address, with the content of each region.
 
-        A driver that fails marks only its own devices unknown. A device that is gone is dropped, unless a handle of
-        it is in `in_use`: then it stays, as gone, so that its provider is not offered and its release is not lost.
+        If a driver fails, its devices are marked unknown; other drivers are unaffected. A device that has vanished is
+        dropped, unless one of its handles is in `in_use`. Then it stays with health ``gone``, so that its units are
+        not offered but its handles can still be released.
         """
         last = {device.pci_id: device for device in known}
         found: dict[str, Device] = {}
@@ -64,18 +65,18 @@ class DeviceRegistry:
 
     def deployable(self, deployable: str) -> ManagedDeployable:
         if deployable not in self._deployables:
-            raise BadRequest(f"this host has no {deployable}")
+            raise BadRequest(f"this host has no deployable {deployable}")
         return self._deployables[deployable]
 
     def identify(self, deployable: str) -> RegionContent:
-        """Unknown also where the driver cannot tell."""
+        """The region's content; state unknown if the driver fails."""
         try:
             return self.deployable(deployable).driver.identify(deployable)
         except (DriverError, BadRequest):
             return RegionContent(RegionState.UNKNOWN)
 
     def _inspected(self, driver: AcceleratorDriver, device: Device) -> Device:
-        """`device` with what its regions carry and how it is; unknown where the driver cannot tell."""
+        """`device` with its health and the content of its regions; health unknown if the driver fails."""
         try:
             parts = tuple(
                 replace(part, bitstream=driver.identify(part.name).bitstream) if part.programmable else part
@@ -83,5 +84,5 @@ class DeviceRegistry:
             )
             return replace(device, deployables=parts, health=driver.health(device.pci_id))
         except DriverError as error:
-            log.warning("device cannot be looked at", extra={"device": device.pci_id, "reason": error.message})
+            log.warning("device cannot be inspected", extra={"device": device.pci_id, "reason": error.message})
             return replace(device, health=Health.UNKNOWN)

@@ -1,7 +1,7 @@
-"""Regions: finding the bitstream, fetching and verifying it, loading it, and mending what was left half-way.
+"""Programs regions: finds, fetches, verifies and loads bitstreams, and repairs regions after failures.
 
-Each region is worked on by one thread at a time. What may be loaded while somebody holds a handle is decided in
-`attach_state`; which image fits, in `bitstream`.
+One thread at a time works on a region. `model.attach_state` decides whether a region in use may be programmed;
+`model.bitstream` decides which image fits.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class KeyedLocks:
-    """One lock per name, for as long as somebody wants it."""
+    """One lock per name; a lock exists only while somebody holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -63,16 +63,16 @@ class KeyedLocks:
 
 @dataclass(frozen=True, slots=True)
 class ChosenBitstream:
-    """An image that fits a region, and what the region will carry once it is loaded."""
+    """An image that fits a region, and the bitstream that the region carries once the image is loaded."""
 
     image: ImageRecord
-    view: ServiceView  #: in which the image was found, and is fetched
+    view: ServiceView  #: in which the image was found, and will be fetched
     bitstream: Bitstream
-    signed: ImageSignature | None = None  #: its signature, where one is to be verified
+    signed: ImageSignature | None = None  #: the signature to verify, if any
 
 
 class RegionProgrammer:
-    """`changed` is called after each change of what a region carries: its traits are no longer the same."""
+    """`changed` is called whenever a region's content changes, and so its traits."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class RegionProgrammer:
         self._region_changed = changed
         self._signatures = signatures
         self._locks = KeyedLocks()
-        self._last_logged: dict[str, str] = {}  #: by region, the last reason why it could not be mended
+        self._last_logged: dict[str, str] = {}  #: by region, the last reason that its repair failed
 
     def image_hints(self, image_id: str, project_id: str) -> Mapping[str, str]:
-        """The properties of the image of a server of that project; none where it is gone."""
+        """The properties of a server's own image, read in the view of its project; empty if the image is gone."""
         image = self._images.get(BitstreamTarget("", project_id).view, image_id)
         return {} if image is None else image.properties
 
@@ -106,12 +106,12 @@ class RegionProgrammer:
         signed: bool = False,
         only_public: bool = False,
     ) -> ChosenBitstream:
-        """The one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`; where a
-        signature is demanded or there, `SignatureMissing`, `SignatureRejected`.
+        """Find the one image to load. Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch`, and
+        `SignatureMissing` or `SignatureRejected` if a signature is required or present.
         """
         if not unit.deployable.programmable:
             raise BadRequest(
-                f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, {wanted} is asked for"
+                f"{unit.deployable.name} ({unit.device.model}) cannot be programmed, but {wanted} is requested"
             )
         part = unit.deployable
         target = BitstreamTarget(part.region_type, project_id, unit.device, part.name, only_public)
@@ -123,9 +123,9 @@ class RegionProgrammer:
     def load_bitstream(
         self, deployable: str, chosen: ChosenBitstream, instance_uuid: str, by: Requester | None = None
     ) -> None:
-        """Have `deployable` carry the chosen bitstream; nothing is done where it does already.
+        """Load the chosen bitstream into `deployable`, unless it is loaded already.
 
-        `by`: who ordered it, where that is no instance.
+        `by`: who ordered it, if it is not for an instance.
         """
         with self._locks.held(deployable):
             self._verify_signature(chosen)
@@ -134,13 +134,13 @@ class RegionProgrammer:
             if region.state is RegionState.IDLE and loaded == chosen.bitstream.digest:
                 self._update_voucher(deployable, region, chosen.bitstream)
                 return
-            # Verified before the first step: a bad image must not cost the region what it carries.
+            # Verify before the first step: a bad image must not cost the region its current content.
             with self._fetched_data(chosen) as file:
                 self._program(deployable, chosen.bitstream, file, instance_uuid, by)
 
     def load_blank(self, deployable: str, by: Requester, only: ProgramRequest) -> str | None:
-        """Have `deployable` carry the vendor's blank; nothing is done where it does already, or where it carries something
-        else than `only`, where that is not nothing. The id of the image that it carries then.
+        """Load the vendor's blank into `deployable`, unless it is blank already, or `only` names something and the
+        region carries something else. Returns the id of the image that the region carries afterwards, if any.
         """
         with self._locks.held(deployable):
             region = self._settled_region(deployable)
@@ -151,20 +151,20 @@ class RegionProgrammer:
             return None
 
     def _verify_signature(self, chosen: ChosenBitstream) -> None:
-        """The signature, also of what the region carries already: it may have been loaded when nobody asked for one."""
+        """Verify the signature, also of a loaded bitstream: it may have been loaded when no signature was required."""
         if chosen.signed is not None and not self._signatures.is_verified(chosen.signed):
             with self._fetched_data(chosen) as file:
                 self._signatures.verify_data(chosen.signed, file.file)
 
     def _update_voucher(self, deployable: str, region: h.RegionRecord, chosen: Bitstream) -> None:
-        """What is loaded already may have been signed since."""
+        """The image of the loaded bitstream may have been signed since; record that."""
         there = region.bitstream
         if there is not None and there.image_id == chosen.image_id and there.voucher is not chosen.voucher:
             self._checkpoint.step(partial(h.with_voucher, deployable=deployable, unsigned=chosen.voucher))
             self._region_changed()
 
     def blank_if_needed(self, deployable: str) -> None:
-        """Load the blank where nobody holds a handle and the region is lost, or carries what is not for everybody."""
+        """Load the blank if no handle is in use and the region's content is unknown or private."""
         with self._locks.held(deployable):
             region = self._settled_region(deployable)
             private = region.bitstream is not None and not region.bitstream.public
@@ -180,13 +180,15 @@ class RegionProgrammer:
                 self._last_logged.pop(deployable, None)
 
     def _log_once(self, deployable: str, reason: str) -> None:
-        """Once for each reason: it is tried in every round, and some cards cannot be emptied at all."""
+        """Log once per reason: the repair is tried in every round, and some cards can never be blanked."""
         if self._last_logged.get(deployable) != reason:
             self._last_logged[deployable] = reason
-            log.error("region cannot be mended", extra={"region": deployable, "reason": reason})
+            log.error("region cannot be repaired", extra={"region": deployable, "reason": reason})
 
     def recover_region(self, deployable: str) -> None:
-        """At a start, or when a card is back: believe the device where it can tell, else mend the region."""
+        """At start, or when a card returns: trust the device's report of its content; if it has none, repair the
+        region.
+        """
         with self._locks.held(deployable):
             if self._settled_region(deployable).state is RegionState.IDLE:
                 found = self._registry.identify(deployable)
@@ -198,17 +200,19 @@ class RegionProgrammer:
         self.blank_if_needed(deployable)
 
     def _settled_region(self, deployable: str) -> h.RegionRecord:
-        """The region's record. We hold its lock: one that says ``programming`` was left so by a crash or a full disk."""
+        """The region's record. The caller holds the region's lock, so a record in ``programming`` was left behind by a
+        crash or a full disk; its end is recorded first.
+        """
         region = self._checkpoint.state.region(deployable)
         if region.state is RegionState.PROGRAMMING:
-            self._record_interrupted(deployable, region.wanted, "it was cut short")
+            self._record_interrupted(deployable, region.wanted, "it was interrupted")
             self._region_changed()
         return self._checkpoint.state.region(deployable)
 
     @contextmanager
     def _fetched_data(self, chosen: ChosenBitstream) -> Iterator[CachedFile]:
         image = chosen.image
-        # An exception of the body must not be taken for one of the fetch: hence enter and exit by hand.
+        # An exception of the body must not be mistaken for one of the fetch, so enter and exit explicitly.
         context = self._cache.open(image, self._images, chosen.view)
         try:
             file = context.__enter__()
@@ -217,7 +221,7 @@ class RegionProgrammer:
         except TooLarge as error:
             raise BadRequest(error.message) from error
         except NotFound as error:
-            raise BitstreamNotFound(f"image {image.id} ({image.name}) has no data any more") from error
+            raise BitstreamNotFound(f"image {image.id} ({image.name}) no longer has data") from error
         try:
             yield file
         finally:
@@ -241,7 +245,7 @@ class RegionProgrammer:
             driver.program(deployable, wanted, file.file if file else None)
         except DriverError as error:
             self._record_interrupted(deployable, wanted, error.message)
-            # Whoever is woken comes back to mend the region: woken for nothing, it would never rest.
+            # The wake-up leads back to a repair of the region. Without a change it would loop forever.
             after = self._checkpoint.state.region(deployable)
             if (after.state, after.bitstream) != (before.state, before.bitstream):
                 self._region_changed()
@@ -250,7 +254,7 @@ class RegionProgrammer:
         self._region_changed()
 
     def _record_interrupted(self, deployable: str, wanted: Bitstream | None, reason: str) -> None:
-        """Programming stopped without a good end, for `reason`: what does the device say?"""
+        """Record the end of a failed or interrupted programming, with what the device reports now."""
         found = self._registry.identify(deployable)
         mending = reason if wanted is None else ""
         if found.state is not RegionState.IDLE:

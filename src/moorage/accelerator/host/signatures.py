@@ -1,12 +1,13 @@
-"""Signatures of bitstreams, verified against the keys in an operator's directory; and one is made.
+"""Verifies signatures of bitstreams with the keys in an operator's directory, and creates them for the CLI.
 
-Two kinds. That of a manifest (`manifest`) covers the data, the type of the region, the functions and the card together.
-The other covers the data alone: what Glance's users know as `img_signature` (base64), `img_signature_hash_method`,
-`img_signature_key_type` and `img_signature_certificate_uuid`, all four or none; whoever may write the image's other
-properties says what that data is. It is verified where it is there, and meets a demand only where the operator lets it.
+There are two kinds. The signature of a manifest (`model.bitstream`) covers the data, the region type, the functions
+and the card together. The other kind covers only the data, as Glance does: the properties `img_signature` (base64),
+`img_signature_hash_method`, `img_signature_key_type` and `img_signature_certificate_uuid`, all four or none. With it,
+anybody who can write the image's other properties decides what the data claims to be. It is verified if present, but
+satisfies a requirement only if the operator allows that.
 
-A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. Who may write into that directory decides
-whose bitstreams run; its files are read each time, so a key that was taken away counts at once.
+A key is a file ``<directory>/<name>.pem``: a public key or an X.509 certificate. Write access to that directory
+decides whose bitstreams run. The files are read on each use, so the removal of a key takes effect at once.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -44,29 +45,29 @@ _HASHES = {"SHA-224": "sha224", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-5
 RSA_PSS = "RSA-PSS"
 _CURVES = {"ECC_SECP256R1": "secp256r1", "ECC_SECP384R1": "secp384r1", "ECC_SECP521R1": "secp521r1"}
 _MIN_RSA_BITS = 2048
-_DATA_ONLY = f"""its {SIGNATURE} vouches for the data alone: not for its {REGION}, its {FUNCTION_ID} or its card, which \
-whoever may write the image's properties says; sign them together with `moorage bitstream sign`, or let [accelerator] \
-data_signatures = suffice"""
+_DATA_ONLY = f"""its {SIGNATURE} covers only the data, but not {REGION}, {FUNCTION_ID} or the card, which \
+anybody with write access to the image can change; sign them together with `moorage bitstream sign`, or set \
+[accelerator] data_signatures = suffice
+"""
 
-#: Becomes a file's name: no dots, no slashes.
+#: The name becomes part of a file name: no dots, no slashes.
 _KEY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSignature:
-    """What an image says of its signature, its key found and fit for it."""
+    """A signature of an image, with a matching key from this host."""
 
     image: ImageRecord
     signature: bytes
     hash_method: str  #: as `hashlib` calls it
     key: Any  #: a public key of `cryptography`
-    by_manifest: bool = False  #: it covers what the image says it is, too
+    by_manifest: bool = False  #: it also covers the properties that describe the bitstream
 
 
 class SignatureVerifier:
-    """`keys` None: there are none, and a signature that is demanded cannot be verified. `always`: each is demanded.
-
-    `of_data_suffices`: a signature of the data alone meets a demand.
+    """`keys` None: the host has no keys, so a required signature cannot be verified. `always`: every bitstream must be
+    signed. `of_data_suffices`: a signature of the data alone satisfies a requirement.
     """
 
     def __init__(
@@ -77,26 +78,30 @@ class SignatureVerifier:
         self._always = always
         self._of_data_suffices = of_data_suffices
         if always and keys is None:
-            raise StartError("signatures are demanded of every bitstream, but no directory of keys is named")
+            raise StartError(
+                "signatures are required for every bitstream, but no directory of keys is configured; set [accelerator] signature_keys"
+            )
         if keys is not None:
             if not keys.is_dir():
-                raise StartError(f"{keys}, where the keys of bitstreams' signatures are to be, is no directory")
+                raise StartError(f"{keys}, the configured directory of signature keys, is not a directory")
             require_cryptography()
-        #: By sha512 and method, what the data hashes to.
+        #: Digests of verified data, by (sha512, hash method).
         self._digests: dict[tuple[str, str], bytes] = {}
 
     def check_image(self, image: ImageRecord, *, demanded: bool) -> ImageSignature | None:
-        """Everything that needs no data; None where nothing is to be verified. `SignatureMissing`, `SignatureRejected`."""
+        """Check all that needs no data; None if there is nothing to verify. Raises `SignatureMissing`,
+        `SignatureRejected`.
+        """
         given = {name: image.properties[name] for name in PROPERTIES if image.properties.get(name)}
         has_manifest = bool(image.properties.get(MANIFEST) or image.properties.get(MANIFEST_SIGNATURE))
         if not given and not has_manifest and not (demanded or self._always):
             return None
         if self._keys is None:
             if not demanded:
-                return None  # nobody has asked
+                return None  # no signature is required
             raise SignatureRejected(
-                f"a signature of image {image.id} ({image.name}) is demanded, and this host has no keys to verify it "
-                "with; its operator names their directory in [accelerator] signature_keys"
+                f"a signature of image {image.id} ({image.name}) is required, but this host has no keys to verify it "
+                "with; its operator can set their directory in [accelerator] signature_keys"
             )
         if has_manifest:
             return self._check_manifest(image, self._keys)
@@ -113,25 +118,25 @@ class SignatureVerifier:
                 "these properties (docs/guides/bitstreams.md)"
             )
         signed = self._check_data_signature(image, given, self._keys)
-        if signed.hash_method == "sha512":  # the digest that the data is held against anyway
+        if signed.hash_method == "sha512":  # the cache verifies this digest anyway
             _verify_signature(signed, bytes.fromhex(image.hash_value or ""))
         return signed
 
     def voucher_of(self, signed: ImageSignature | None) -> Voucher:
-        """Who vouches for what an image says it is, if it is public."""
+        """Who vouches for the description of an image, if the image is public."""
         if signed is not None and signed.by_manifest:
             return Voucher.SIGNATURE
         return Voucher.NOBODY if self._always else Voucher.OPERATOR
 
     def is_verified(self, signed: ImageSignature) -> bool:
-        """Whether no data is needed (any more). Raises `SignatureRejected`."""
+        """Whether the signature is verified already, without reading the data. Raises `SignatureRejected`."""
         digest = self._digests.get((signed.image.hash_value or "", signed.hash_method))
         if digest is not None:
             _verify_signature(signed, digest)
         return digest is not None or signed.hash_method == "sha512"
 
     def verify_data(self, signed: ImageSignature, data: BinaryIO) -> None:
-        """`data` is what the image's sha512 promises; it is read and left at its start. Raises `SignatureRejected`."""
+        """Verify `data`, which matches the image's sha512; leaves the file at its start. Raises `SignatureRejected`."""
         found = hashlib.new(signed.hash_method)
         while chunk := data.read(CHUNK_BYTES):
             found.update(chunk)
@@ -158,7 +163,7 @@ class SignatureVerifier:
         )
         _verify_signature(signed, hashlib.sha512(signed_bytes(text)).digest(), "manifest")
         if why := manifest_mismatch(manifest, image.hash_value or "", image.properties):
-            raise _rejected(image, f"{why}: upload and describe what was signed, or sign it again")
+            raise _rejected(image, f"{why}; upload the data and properties that were signed, or sign the image again")
         return signed
 
     def _check_data_signature(self, image: ImageRecord, given: Mapping[str, str], directory: Path) -> ImageSignature:
@@ -171,7 +176,7 @@ class SignatureVerifier:
         name = _key_name(image, given[CERTIFICATE].strip(), CERTIFICATE)
         key = self._load_key(image, name, directory)
         if why := _key_mismatch(key, kind):
-            raise _rejected(image, f"key {name} is {why}, {KEY_TYPE} says {kind}; correct the property or sign again")
+            raise _rejected(image, f"key {name} is {why}, but {KEY_TYPE} is {kind}; correct the property or sign again")
         return ImageSignature(image, signature, _HASHES[method], key)
 
     def _load_key(self, image: ImageRecord, name: str, directory: Path) -> Any:
@@ -183,7 +188,7 @@ class SignatureVerifier:
         except OSError as error:
             raise _rejected(
                 image,
-                f"key {name} is not known on this host; sign with one that is, or have its operator put {name}.pem "
+                f"key {name} is not known on this host; sign with a known key, or have its operator put {name}.pem "
                 "into the directory of [accelerator] signature_keys",
             ) from error
         try:
@@ -194,24 +199,26 @@ class SignatureVerifier:
             raise _rejected(image, f"{name}.pem on this host is neither a public key nor a certificate") from error
         now = self._clock.now()
         if now < certificate.not_valid_before_utc:
-            raise _rejected(image, f"certificate {name} is valid from {certificate.not_valid_before_utc} on")
+            raise _rejected(image, f"certificate {name} is not valid before {certificate.not_valid_before_utc}")
         if now > certificate.not_valid_after_utc:
             raise _rejected(
-                image, f"certificate {name} expired at {certificate.not_valid_after_utc}; sign with one that is valid"
+                image, f"certificate {name} expired at {certificate.not_valid_after_utc}; sign with a valid one"
             )
         return certificate.public_key()
 
 
 def sign_manifest(text: str, key: Any) -> str:
-    """The signature of the manifest `text` by a private key of `cryptography`, for `MANIFEST_SIGNATURE`. Raises `Invalid`."""
+    """Sign the manifest `text` with a private key of `cryptography`; returns the value of `MANIFEST_SIGNATURE`. Raises
+    `Invalid`.
+    """
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 
     if not isinstance(key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey):
-        raise Invalid("the key is neither an RSA key nor one on a curve")
+        raise Invalid("the key is neither an RSA key nor an elliptic-curve key")
     if all(_key_mismatch(key.public_key(), kind) for kind in (RSA_PSS, *_CURVES)):
         raise Invalid(
-            f"the key is {_key_mismatch(key.public_key(), RSA_PSS)}; {RSA_PSS}, {', '.join(_CURVES)} are verified"
+            f"the key is {_key_mismatch(key.public_key(), RSA_PSS)}; the supported kinds are {RSA_PSS}, {', '.join(_CURVES)}"
         )
     method, message = hashes.SHA512(), signed_bytes(text)
     if isinstance(key, rsa.RSAPrivateKey):
@@ -230,26 +237,26 @@ def _decode_base64(image: ImageRecord, text: str, name: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError as error:
-        raise _rejected(image, f"{name} is no base64") from error
+        raise _rejected(image, f"{name} is not valid base64") from error
 
 
 def _key_name(image: ImageRecord, name: str, where: str) -> str:
     if not is_key_name(name):
-        raise _rejected(image, f"{where} is {name[:80]!r}; a key's name has letters, digits, - and _ only")
+        raise _rejected(image, f"{where} is {name[:80]!r}; the name of a key may only have letters, digits, - and _")
     return name
 
 
 def _key_mismatch(key: Any, kind: str) -> str:
-    """What it is instead of a key of `kind`; empty where it is one."""
+    """Describes a key that is not of `kind`; empty if it is."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
     if isinstance(key, rsa.RSAPublicKey):
         if key.key_size < _MIN_RSA_BITS:
-            return f"an RSA key of {key.key_size} bits, of which {_MIN_RSA_BITS} are the least"
+            return f"an RSA key of {key.key_size} bits, where at least {_MIN_RSA_BITS} are required"
         return "" if kind == RSA_PSS else "an RSA key"
     if isinstance(key, ec.EllipticCurvePublicKey):
         return "" if key.curve.name == _CURVES.get(kind) else f"a key on the curve {key.curve.name}"
-    return "neither an RSA key nor one on a curve"
+    return "neither an RSA key nor an elliptic-curve key"
 
 
 def _verify_signature(signed: ImageSignature, digest: bytes, what: str = "data") -> None:
@@ -274,7 +281,7 @@ def _verify_signature(signed: ImageSignature, digest: bytes, what: str = "data")
     except InvalidSignature as error:
         raise _rejected(
             signed.image,
-            f"the signature is not one of this {what} by that key: upload what was signed, or sign it again",
+            f"the signature does not match this {what} and key: upload the data that was signed, or sign it again",
         ) from error
 
 

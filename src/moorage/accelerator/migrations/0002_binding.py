@@ -1,4 +1,4 @@
-"""Accelerator requests that nobody is bound to yet, the work for hosts that binds them, attributes by operators."""
+"""Accelerator requests that are not bound yet, the jobs for hosts that bind them, and attributes set by operators."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,7 +11,7 @@ down_revision = "0001"
 
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-#: Known from the binding on.
+#: Columns that are empty until the request is bound.
 _OF_THE_BINDING = {
     "hostname": sa.String(255),
     "device_rp_uuid": Uuid(),

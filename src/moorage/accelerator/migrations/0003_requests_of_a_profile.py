@@ -1,4 +1,4 @@
-"""Whether a profile has requests is asked when it is deleted, with any number of requests of others."""
+"""An index for the deletion of a profile, which checks for requests of the profile among any number of others."""
 
 from alembic import op
 

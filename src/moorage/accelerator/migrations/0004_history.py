@@ -1,4 +1,4 @@
-"""The history of devices: programmed, attached, cleaned, quarantined, released, with who and when."""
+"""The device history: programming, attachments, cleaning, quarantine and release, with requester and time."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -4,7 +4,7 @@
 * `profile`, `bitstream`            a flavor's extra specs or a device profile as request groups; which image fits a region
 * `attach_state`                    the attachments of a host and each step by which they change
 * `device_history`, `history_derivation`  records of these steps for operators
-* `request`, `binding`, `reports`, `rows`, `errors`  what crosses a wire or comes from a table, and what can fail
+* `request`, `binding`, `reports`, `rows`, `errors`  documents on the wire, rows of tables, errors
 
 Not here: everything that touches a device (`drivers`, `host`), the network or a database (`client`, `store`).
 Callers: all other packages of `moorage.accelerator`, the CLI, and `os_acc` (`profile.refers_to_accelerators` only).

@@ -1,10 +1,10 @@
-"""What is plugged where on one host, and how that may change: values in, values out.
+"""The attach state of one host and its transitions.
 
-`AttachState` is the whole content of the host's checkpoint. Each function below is one step of an attachment's life
-and gives the next `AttachState`; `moorage.accelerator.host.attach` writes it down before (or after) it touches a device.
+`AttachState` is the whole content of the host's checkpoint. Each function below takes one step and returns the next
+`AttachState`; `moorage.accelerator.host.attach` writes it to disk before (or after) it touches a device.
 
-An attachment goes ``claimed -> preparing -> attached -> releasing`` and is gone. A crash leaves one of these
-behind, and `attach.recover` knows by it what may have been touched. Pure: no I/O here.
+An attachment goes ``claimed -> preparing -> attached -> releasing`` and then disappears. After a crash, its step tells
+`AttachEngine.recover` which devices may have been touched. Pure: no I/O here.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -29,7 +29,7 @@ from moorage.accelerator.model.errors import AlreadyPlugged, ConflictingBitstrea
 
 
 class AttachStep(StrEnum):
-    CLAIMED = "claimed"  #: nothing of the handles was touched yet; their region may be being programmed
+    CLAIMED = "claimed"  #: no handle was touched yet; the region may be in programming
     PREPARING = "preparing"
     ATTACHED = "attached"
     RELEASING = "releasing"
@@ -37,24 +37,24 @@ class AttachStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HandleRecord:
-    """A handle that is not free. `instance_uuid` is empty for one that is nobody's any more."""
+    """A handle that is not free. `instance_uuid` is empty once no instance holds it."""
 
     state: HandleState
     deployable: str
     instance_uuid: str = ""
-    digest: str = ""  #: of the bitstream its region must carry for this holder; empty: as the region is
+    digest: str = ""  #: of the bitstream that the region must carry for this holder; empty: any
     reason: str = ""  #: why it is quarantined
 
 
 @dataclass(frozen=True, slots=True)
 class RegionRecord:
-    """`bitstream` is loaded while idle (None: blank); `wanted` is being loaded while programming."""
+    """`bitstream` is the content while idle (None: blank); `wanted` is the bitstream being loaded while programming."""
 
     state: RegionState = RegionState.IDLE
     bitstream: Bitstream | None = None
     wanted: Bitstream | None = None
-    by: Requester = field(default_factory=Requester)  #: for whom, while programming
-    failed: str = ""  #: why the blank could not be loaded: it is tried again and again, and told once
+    by: Requester = field(default_factory=Requester)  #: the requester, while programming
+    failed: str = ""  #: why the blank could not be loaded; retried in every round, recorded once
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Attachment:
     instance_uuid: str
     instance_name: str
     project_id: str
-    request_digest: str  #: a repeated plug of the same request has the same
+    request_digest: str  #: a repeated plug of the same request has the same digest
     step: AttachStep
-    handles: tuple[ClaimedHandle, ...]  #: in the order of the answer
+    handles: tuple[ClaimedHandle, ...]  #: in the order of the plug answer
     user_id: str = ""
 
     @property
@@ -87,7 +87,7 @@ class HandleRequest:
     """`amount` handles of one deployable for one request group."""
 
     deployable: str
-    handles: tuple[str, ...]  #: all that the deployable has
+    handles: tuple[str, ...]  #: all handles of the deployable
     amount: int
     rp_uuid: str
     group: str = ""
@@ -96,10 +96,10 @@ class HandleRequest:
 
 @dataclass(frozen=True, slots=True)
 class OperatorWishes:
-    """What an operator wants of the devices of a host."""
+    """An operator's settings for the devices of a host."""
 
-    withdrawn: frozenset[str] = frozenset()  #: addresses of cards that are not to be given out
-    traits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: more of them, by deployable
+    withdrawn: frozenset[str] = frozenset()  #: addresses of cards that the operator disabled
+    traits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  #: extra traits, by deployable
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class AttachState:
     rp_uuids: Mapping[str, str] = field(default_factory=dict)  #: by deployable, as last published
     devices: tuple[Device, ...] = ()  #: as last discovered
     wishes: OperatorWishes = OperatorWishes()
-    journal: Journal = field(default_factory=Journal)  #: of what was done, as far as the service does not have it yet
+    journal: Journal = field(default_factory=Journal)  #: history records that the service does not have yet
 
     def states(self) -> dict[str, HandleState]:
         return {pci_id: record.state for pci_id, record in self.handles.items()}
@@ -119,7 +119,7 @@ class AttachState:
         return self.regions.get(deployable, RegionRecord())
 
     def holders(self, deployable: str, *, besides: str = "") -> list[HandleRecord]:
-        """Records of handles that somebody uses, or that are on their way back."""
+        """Records of handles in use or on their way back to free."""
         return [
             record
             for record in self.handles.values()
@@ -133,7 +133,7 @@ class AttachState:
 
 
 def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRequest]) -> AttachState:
-    """All handles that `demands` ask for, or none: `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
+    """Claim all requested handles or none. Raises `NoCapacity`, `ConflictingBitstreams`, `AlreadyPlugged`."""
     if new.instance_uuid in held.attachments:
         raise AlreadyPlugged(f"instance {new.instance_uuid} already holds accelerators on this host")
     handles = dict(held.handles)
@@ -143,8 +143,8 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
         free = [pci_id for pci_id in demand.handles if pci_id not in handles]
         if len(free) < demand.amount:
             raise NoCapacity(
-                f"{demand.deployable} has {len(free)} free of {len(demand.handles)} attach handles; "
-                f"{demand.amount} are asked for"
+                f"{demand.deployable} has {len(free)} free attach handles of {len(demand.handles)}; "
+                f"{demand.amount} are requested"
             )
         for pci_id in free[: demand.amount]:
             handles[pci_id] = HandleRecord(
@@ -156,10 +156,12 @@ def claim_handles(held: AttachState, new: Attachment, demands: Sequence[HandleRe
 
 
 def _check_region(held: AttachState, demand: HandleRequest, new: Attachment) -> None:
-    """A10: while somebody else has a handle of the region, the region stays (or becomes) what they have it for."""
+    """A10: while another instance holds a handle of the region, the region keeps (or gets) the bitstream it was given
+    for.
+    """
     region = held.region(demand.deployable)
     if region.state is RegionState.UNKNOWN or (region.state is RegionState.PROGRAMMING and not demand.digest):
-        raise NoCapacity(f"region {demand.deployable} is {region.state} and cannot be used as it is now")
+        raise NoCapacity(f"region {demand.deployable} is {region.state} and cannot be used now")
     loaded = region.bitstream
     if not demand.digest and loaded is not None and not loaded.public and loaded.owner != new.project_id:
         raise ConflictingBitstreams(f"region {demand.deployable} carries a bitstream of another project")
@@ -167,19 +169,21 @@ def _check_region(held: AttachState, demand: HandleRequest, new: Attachment) -> 
     for other in held.holders(demand.deployable, besides=new.instance_uuid):
         if (other.digest or loaded_digest) != (demand.digest or loaded_digest):
             raise ConflictingBitstreams(
-                f"region {demand.deployable} is in use by another instance with another bitstream; "
-                "it can be programmed again when that one is released"
+                f"another instance uses region {demand.deployable} with another bitstream; "
+                "the region can be programmed again after that instance has released it"
             )
 
 
 def begin_programming(
     held: AttachState, deployable: str, wanted: Bitstream | None, for_instance: str = "", by: Requester | None = None
 ) -> AttachState:
-    """`wanted` None loads the vendor's blank. Raises `ConflictingBitstreams` while another one uses the region.
+    """Begin to load `wanted`, or the vendor's blank if None. Raises `ConflictingBitstreams` while another instance
+    uses the region.
 
-    `by`: who ordered it, where that is not an instance that plugs.
+    `by`: who ordered it, if not an instance that plugs.
 
-    Those who only wait to have the same loaded do not use it yet; nor does anybody a region that lost its contents.
+    An instance that only waits for the same bitstream does not use the region yet, and no instance uses a region whose
+    content is unknown.
     """
     region = held.region(deployable)
     lost = region.state is RegionState.UNKNOWN
@@ -199,13 +203,13 @@ def _is_untouched(held: AttachState, record: HandleRecord) -> bool:
 
 
 def end_programming(held: AttachState, deployable: str, loaded: Bitstream | None, failed: str = "") -> AttachState:
-    """`failed`: why it is not blank, as it was to be."""
+    """`failed`: why loading the blank failed, if it did."""
     state = REGION_TRANSITIONS.check_transition(held.region(deployable).state, RegionState.IDLE)
     return _with_region(held, deployable, RegionRecord(state, loaded, failed=failed))
 
 
 def mark_region_unknown(held: AttachState, deployable: str, failed: str = "") -> AttachState:
-    """Nobody knows what it carries; `failed`: why it is not blank, as it was to be."""
+    """The region's content is unknown. `failed`: why loading the blank failed, if it did."""
     state = REGION_TRANSITIONS.check_transition(held.region(deployable).state, RegionState.UNKNOWN)
     return _with_region(held, deployable, RegionRecord(state, failed=failed))
 
@@ -222,7 +226,7 @@ def mark_attached(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
-    """Handles that were never touched are free at once, the attachment gone; others are dirty."""
+    """Handles that were never touched become free at once and the attachment is removed; other handles become dirty."""
     attachment = held.attachments[instance_uuid]
     if attachment.step is AttachStep.CLAIMED:
         return _without_attachment(_with_states(held, instance_uuid, HandleState.FREE), instance_uuid)
@@ -232,7 +236,7 @@ def begin_release(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def begin_cleaning(held: AttachState, pci_id: str) -> AttachState:
-    """A crash in the middle of cleaning leaves ``cleaning``: it is begun again."""
+    """Repeatable: a crash during cleaning leaves ``cleaning``."""
     if held.handles[pci_id].state is HandleState.CLEANING:
         return held
     return _with_state(held, pci_id, HandleState.CLEANING)
@@ -249,7 +253,7 @@ def quarantine_handle(held: AttachState, pci_id: str, reason: str) -> AttachStat
 
 
 def end_release(held: AttachState, instance_uuid: str) -> AttachState:
-    """Every handle is free or quarantined: the instance holds nothing any more."""
+    """Remove the attachment. Every handle of it must be free or quarantined."""
     left = [pci_id for pci_id, record in held.handles.items() if record.instance_uuid == instance_uuid]
     if left:
         raise ValueError(f"{instance_uuid} still holds {', '.join(left)}")
@@ -257,16 +261,16 @@ def end_release(held: AttachState, instance_uuid: str) -> AttachState:
 
 
 def leave_quarantine(held: AttachState, pci_id: str) -> AttachState:
-    """An operator says that it may be cleaned again; it is dirty until that has worked."""
+    """An operator lets the handle be cleaned again; it is dirty until that succeeds."""
     held = _with_state(held, pci_id, HandleState.DIRTY)
     return replace(held, handles={**held.handles, pci_id: replace(held.handles[pci_id], reason="")})
 
 
-# -------------------------------------------------------------------------------- what was discovered
+# -------------------------------------------------------------------------------- discovery and settings
 
 
 def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
-    """The devices as found now. A region that is known already keeps its record: we know what we did to it."""
+    """Replace the devices by those found now. Known regions keep their records, which say what we loaded."""
     found = tuple(devices)
     regions = {
         part.name: held.regions.get(part.name, RegionRecord(RegionState.IDLE, part.bitstream))
@@ -280,10 +284,10 @@ def with_devices(held: AttachState, devices: Iterable[Device]) -> AttachState:
 def adopt_region_content(
     held: AttachState, deployable: str, state: RegionState, bitstream: Bitstream | None
 ) -> AttachState:
-    """At a start, before anybody is served: what the device itself says of an idle region is the truth.
+    """At start, before requests are served: take the device's own report of an idle region as the truth.
 
-    Not a step of the region's life but a correction of our picture, hence outside the transition table. A bitstream
-    without a digest is one that only the device knows: nothing that we know of is that one.
+    This corrects our record and is not a step in the region's life, hence not in the transition table. A bitstream
+    without a digest is known to the device only, so it equals no bitstream in our records.
     """
     known = held.region(deployable).bitstream
     digest = bitstream.digest if bitstream is not None else ""
@@ -293,7 +297,7 @@ def adopt_region_content(
 
 
 def with_voucher(held: AttachState, deployable: str, unsigned: Voucher) -> AttachState:
-    """At a start: who vouches for a bitstream without a manifest, which the options decide."""
+    """At start: set who vouches for a bitstream without a signed manifest, as the options decide."""
     region = held.region(deployable)
     if region.bitstream is None or not region.bitstream.digest or region.bitstream.voucher is Voucher.SIGNATURE:
         return held
@@ -301,7 +305,7 @@ def with_voucher(held: AttachState, deployable: str, unsigned: Voucher) -> Attac
 
 
 def devices_as_loaded(held: AttachState) -> list[Device]:
-    """The devices with what their regions carry by our own record."""
+    """The devices, with the content of their regions as recorded here."""
     return [_with_bitstreams(device, held.regions) for device in held.devices]
 
 
@@ -311,7 +315,7 @@ def _with_bitstreams(device: Device, regions: Mapping[str, RegionRecord]) -> Dev
 
 
 def with_providers(held: AttachState, rp_uuids: Mapping[str, str]) -> AttachState:
-    """`rp_uuids` by deployable, as Placement knows them now."""
+    """`rp_uuids`: the current provider uuids in Placement, by deployable."""
     return replace(held, rp_uuids=dict(rp_uuids))
 
 
@@ -326,18 +330,18 @@ def with_transitions(
 
 
 def drop_reported_records(held: AttachState, upto: int) -> AttachState:
-    """The service has the records up to the sequence number `upto`."""
+    """Drop the records up to sequence number `upto`, which the service now has."""
     return replace(held, journal=device_history.drop_records(held.journal, upto))
 
 
 def withheld_deployables(held: AttachState) -> frozenset[str]:
-    """Deployables that nobody is to be placed on: their contents are unknown, or an operator withdrew their card."""
+    """Deployables to keep the scheduler away from: their content is unknown, or an operator disabled the card."""
     withdrawn = (device for device in held.devices if device.pci_id in held.wishes.withdrawn)
     return unknown_regions(held) | {part.name for device in withdrawn for part in device.deployables}
 
 
 def offered_state(held: AttachState) -> object:
-    """What the providers of this host are made of: the same offer, the same inventories and traits."""
+    """The part of the state that inventories and traits are derived from; compare two to see whether they changed."""
     kept_back = frozenset(pci_id for pci_id, record in held.handles.items() if record.state in WITHHELD)
     return held.devices, held.regions, held.wishes, kept_back
 

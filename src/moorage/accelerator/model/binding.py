@@ -1,8 +1,8 @@
-"""Accelerator requests (ARQs): their states, what a caller may ask of them, and what a host is told to do. Pure.
+"""Accelerator requests (ARQs): their states, the patches of callers, and the jobs for hosts. Pure.
 
-A request is one unit of one group of a device profile. It is bound to a resource provider for an instance, which is
-work for the host's agent: all requests of an instance on a host are one order, plugged by the same engine as
-`os_acc.plug`.
+A request is one unit of one group of a device profile. Binding it to a resource provider for an instance is work for
+the host's agent: all requests of an instance on a host form one `BindOrder`, which the engine behind `os_acc.plug`
+carries out.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -52,14 +52,14 @@ TRANSITIONS = transition_table(
     },
 )
 
-#: Those in which the host has, or may have, something of the request.
+#: States in which the host holds, or may hold, a handle for the request.
 ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState.BIND_FAILED})
 
-#: Those in which nobody else can have the handle: a request that is being deleted is about to give its own back.
+#: States in which the handle counts as taken. A request that is being deleted is about to give its handle back.
 HOLDING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
 
-#: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). It does not look at the state of one
-#: that is resolved already: shown as failed too early, the server would start without its accelerator.
+#: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). Nova does not check the state of a
+#: resolved request: if a failure were shown too early, the server would start without its accelerator.
 NOVA_BIND_TIMEOUT = timedelta(seconds=300)
 
 _FIELDS = frozenset({"hostname", "device_rp_uuid", "instance_uuid", "project_id"})
@@ -68,7 +68,7 @@ _REQUIRED = ("hostname", "device_rp_uuid", "instance_uuid")
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Where one request is to be bound."""
+    """The place to bind one request to."""
 
     hostname: str
     device_rp_uuid: str
@@ -85,20 +85,21 @@ class BindOrder:
     groups: Mapping[str, Mapping[str, str]]  #: the profile's groups that the requests are of, by number
     providers: Mapping[str, str]  #: resource provider by group
     requests: Mapping[str, str]  #: request uuid -> group
-    user_id: str = ""  #: who had it bound
+    user_id: str = ""  #: of the caller who bound the requests
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramOrder:
-    """Load an image, or the vendor's blank, into a region that nobody uses. On the wire a JSON object with the same names.
+    """Load an image, or the vendor's blank, into a region that is not in use. On the wire a JSON object with the same
+    names.
 
-    The image is named by its id or by a function of it; with none of these it is the blank, where the region carries `only`
-    or that is nothing.
+    The image is given by its id or by one of its functions. If none is given, the blank is loaded, provided that the
+    region carries `only` (or `only` is empty).
     """
 
     deployable: str
     image_id: str
-    project_id: str  #: whose images may be taken besides those for everybody
+    project_id: str  #: its images may be used besides public ones
     user_id: str = ""
     function_id: str = ""
     function_name: str = ""
@@ -110,17 +111,19 @@ class ProgramOrder:
 
     @property
     def emptied(self) -> ProgramRequest:
-        """`only`, as bitstreams are compared with it."""
+        """`only` with its function id in canonical form, for comparison with bitstreams."""
         return replace(self.only, function_id=function_id_of(self.only.function_id))
 
 
 def units_of_group(group: Mapping[str, str]) -> int:
-    """How many requests a group of a profile makes."""
+    """The number of requests that one group of a profile stands for."""
     return sum(int(value) for key, value in group.items() if key.startswith("resources:"))
 
 
 def decode_patch(document: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[str, Binding | None]:
-    """By request uuid where to bind it; None: unbind it. Raises `Invalid` naming the request and the operation."""
+    """Returns where to bind each request, by uuid; None: unbind it. Raises `Invalid` naming the request and the
+    operation.
+    """
     return {uuid: _decode_binding(uuid, operations) for uuid, operations in document.items()}
 
 
@@ -148,14 +151,16 @@ def _decode_binding(uuid: str, operations: Sequence[Mapping[str, str]]) -> Bindi
 
 
 def bind_order(requests: Sequence[RequestRecord], bindings: Mapping[str, Binding], project_id: str) -> BindOrder:
-    """`requests` are of one instance and host. Raises `Invalid` where one group has two providers: it is one unit."""
+    """`requests` belong to one instance and host. Raises `Invalid` if a group has two providers; a group is placed as
+    one.
+    """
     providers: dict[str, str] = {}
     for request in requests:
         group, wanted = str(request.device_profile_group_id), bindings[request.uuid].device_rp_uuid
         if providers.setdefault(group, wanted) != wanted:
             raise Invalid(
-                f"group {group} of device profile {request.device_profile_name} is to be bound to the resource "
-                f"providers {providers[group]} and {wanted}; a group is on one"
+                f"group {group} of device profile {request.device_profile_name} cannot be bound to two resource "
+                f"providers, {providers[group]} and {wanted}; name one for the group"
             )
     return BindOrder(
         instance_uuid=bindings[requests[0].uuid].instance_uuid,
@@ -167,7 +172,7 @@ def bind_order(requests: Sequence[RequestRecord], bindings: Mapping[str, Binding
 
 
 def extra_specs_of(order: BindOrder) -> dict[str, str]:
-    """The profile's groups as a flavor would say them: the number of a group is the suffix of its keys."""
+    """The profile's groups as extra specs of a flavor; a group's number becomes the suffix of its keys."""
     specs = {}
     for number, group in order.groups.items():
         for key, value in group.items():
@@ -177,15 +182,15 @@ def extra_specs_of(order: BindOrder) -> dict[str, str]:
 
 
 def decode_job_document(document: object, kind: type[T]) -> T:
-    """From a job's payload or result. Raises `BadRequest`."""
+    """Decode a job's payload or result. Raises `BadRequest`."""
     try:
         return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"what a job says cannot be read: {error}") from error
+        raise BadRequest(f"a job's payload or result cannot be decoded: {error}") from error
 
 
 def handles_by_request(order: BindOrder, attachment: Attachment) -> dict[str, str]:
-    """By request the address that it got: those of a group in the order of its requests."""
+    """The handle address of each request, by uuid; handles of a group are assigned in the order of its requests."""
     by_group: dict[str, list[str]] = {}
     for handle in attachment.handles:
         by_group.setdefault(handle.group, []).append(handle.pci_id)
@@ -193,18 +198,20 @@ def handles_by_request(order: BindOrder, attachment: Attachment) -> dict[str, st
 
 
 def handle_states(result: Mapping[str, object]) -> dict[str, dict[str, str]]:
-    """By deployable how its handles are, as the report of a job says it. Raises `BadRequest`."""
+    """The handle states in a job's result: {deployable: {handle: state}}. Raises `BadRequest`."""
     return decode_job_document(result.get("states") or {}, dict[str, dict[str, str]])
 
 
 def is_hidden(request: RequestRecord) -> bool:
-    """Deleted for everybody but its host, which has still to let go of it."""
+    """Deleted for every caller, although its host still has to release the handle."""
     return request.state == RequestState.DELETING
 
 
 def state_shown_to_compute(request: RequestRecord, now: datetime) -> str:
-    """A failure is shown when nobody waits any more; until then it is told by an event (`NOVA_BIND_TIMEOUT`). Who asks for a request
-    by its uuid, or for all of them, is not Nova and sees it at once.
+    """The state of a request as Nova sees it, which asks by instance.
+
+    A failure is shown only after Nova has stopped waiting; before that, an event reports it (`NOVA_BIND_TIMEOUT`).
+    Callers that ask for a request by uuid or for all requests are not Nova and see the failure at once.
     """
     if request.state != RequestState.BIND_FAILED or request.updated_at is None:
         return request.state

@@ -1,14 +1,23 @@
-"""Which image to program: what to search for, and which of the images found fits the device.
+"""Which image to program: the searches, the choice among the images found, and signed manifests.
 
 Image properties read here (the names of the bitstream metadata spec, and Cyborg's own)::
 
-    region_uuid                      type of the region it was made for; without it nothing is programmed
-    function_uuid, function_name     comma-separated where it carries several
+    region_uuid                      type of the region it was made for; an image without it is not programmed
+    function_uuid, function_name     comma-separated, if it carries several
     accel:function_id                Cyborg's name for function_uuid
-    vendor, board, shell_id          must match the device where they are given
+    vendor, board, shell_id          must match the device, if given
 
-Only public images, which an operator vouches for, and images of the project itself are programmed: anybody can make a
-community image, or share one with everybody, and say of it what is not so.
+Only public images, which an operator vouches for, and the project's own images are programmed. Anybody can create a
+community image, or share one, with false properties.
+
+A manifest is one text that covers the data's digest, the region's type, the functions and the card, so that one signature
+covers all of them. It consists of two properties of the image::
+
+    bitstream_manifest            {"format": 1, "key": "vendor-2026", "properties": {"region_uuid": ...}, "sha512": ...}
+    bitstream_manifest_signature  base64 of the signature of `signed_bytes`
+
+The manifest's `properties` are those of `COVERED` that the image has, unchanged; docs/reference/bitstream-manifest.md
+describes the format for other programs. Not here: keys and signatures (`moorage.accelerator.host.signatures`).
 
 Pure: no I/O here.
 Spec: docs/evidence/specs/accelerator-attach.md
@@ -41,7 +50,7 @@ FUNCTION_NAME = "function_name"
 CYBORG_FUNCTION_ID = "accel:function_id"
 
 
-#: Each of them is a trait while the bitstream is loaded.
+#: Each function of a loaded bitstream is published as a trait.
 MAX_FUNCTIONS = 64
 
 
@@ -51,14 +60,14 @@ MANIFEST = "bitstream_manifest"
 MANIFEST_SIGNATURE = "bitstream_manifest_signature"
 
 
-#: By which a bitstream is found, and held against a card.
+#: The properties by which a bitstream is found and matched to a card.
 COVERED = (REGION, FUNCTION_ID, FUNCTION_NAME, CYBORG_FUNCTION_ID, "vendor", "board", "shell_id")
 
 
 _FORMAT = 1
 
 
-#: So that a signed manifest is a signature of nothing else, and nothing else is one of a manifest.
+#: Prefix of signed manifests, so that such a signature is never valid for another document, nor the reverse.
 _PREFIX = b"moorage bitstream manifest 1\n"
 
 
@@ -70,17 +79,17 @@ _FIELDS = {"format", "key", "properties", HASH_ALGO}
 
 @dataclass(frozen=True, slots=True)
 class BitstreamTarget:
-    """What a bitstream must fit: the type of the region and, where that is known, its card; and who wants to use it."""
+    """What a bitstream must fit: the region's type, its card if known, and the project that wants to use it."""
 
     region_type: str
     project_id: str
     device: Device | None = None
     deployable: str = ""  #: the region's name
-    only_public: bool = False  #: it is asked for by a server's image, which anybody may have made
+    only_public: bool = False  #: the request comes from a server's image, which anybody may have created
 
     @property
     def view(self) -> ServiceView:
-        """Of the images: those that the project may use; where none is named, public ones."""
+        """The view of images to search in: the project's, or public images if no project is given."""
         return ProjectView(self.project_id) if self.project_id else PublicView()
 
     def __str__(self) -> str:
@@ -90,10 +99,10 @@ class BitstreamTarget:
 
 
 def property_filters(wanted: ProgramRequest, target: BitstreamTarget) -> Iterator[Mapping[str, str]]:
-    """The property filters to try in turn, until one of them has found an image that fits.
+    """Property filters to try in order, until one of them finds an image that fits.
 
-    R24: function and region type together. Then Cyborg's property; then the region type alone, because an image
-    with several functions lists them in one property that no equality finds.
+    R24: first function and region type together, then Cyborg's property, then the region type alone. The last one is
+    needed because an image with several functions lists them in one property, which no equality filter matches.
     """
     region = {REGION: target.region_type}
     if wanted.function_id:
@@ -105,7 +114,7 @@ def property_filters(wanted: ProgramRequest, target: BitstreamTarget) -> Iterato
 
 
 def choose_image(images: Sequence[ImageRecord], wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord | None:
-    """The one image that fits, None where none does. Raises `MultipleBitstreams`: the choice is not ours (R25)."""
+    """The one image that fits, or None. Raises `MultipleBitstreams` if several fit: the caller must choose (R25)."""
     fitting = {
         image.id: image
         for image in images
@@ -115,14 +124,14 @@ def choose_image(images: Sequence[ImageRecord], wanted: ProgramRequest, target: 
     if len(fitting) > 1:
         named = " and ".join(f"{image.id} ({image.name})" for image in sorted(fitting.values(), key=lambda i: i.id))
         raise MultipleBitstreams(
-            f"{wanted} for {target} is in several images: {named}; name one of them by its id",
+            f"{wanted} for {target} is in several images: {named}; name one by its id",
             images=sorted(fitting),
         )
     return next(iter(fitting.values()), None)
 
 
 def rejection_reason(image: ImageRecord, wanted: ProgramRequest, target: BitstreamTarget) -> str | None:
-    """Why `image` must not be programmed into `target`; None where it may."""
+    """Why `image` must not be programmed into `target`; None if it may be."""
     if image.status != "active":
         return f"it is {image.status}"
     if why := _access_refusal(image, target):
@@ -139,7 +148,7 @@ def rejection_reason(image: ImageRecord, wanted: ProgramRequest, target: Bitstre
 
 
 def _device_mismatch(image: ImageRecord, device: Device) -> str:
-    """Which other card it is made for; empty where it may be for this one."""
+    """The property that does not match `device`; empty if all match."""
     for name, have in (
         ("vendor", (device.vendor, device.vendor_id, f"0x{device.vendor_id}")),
         ("board", (device.board, device.model)),
@@ -152,36 +161,38 @@ def _device_mismatch(image: ImageRecord, device: Device) -> str:
 
 
 def _unpublishable_functions(functions: Sequence[Function], vendor: str) -> str | None:
-    """Anybody can put an image before everybody; what its properties say must not keep a host from publishing."""
+    """Any user can publish an image to others; its properties must not break the publishing of a host's traits."""
     if len(functions) > MAX_FUNCTIONS:
-        return f"it names {len(functions)} functions, {MAX_FUNCTIONS} at most can be told of"
+        return f"it names {len(functions)} functions; at most {MAX_FUNCTIONS} can be published"
     for function in functions:
         if not f"{function.id}{function.name}".isprintable() or not all(
             map(is_custom, function_traits(vendor, function))
         ):
-            return "it names a function by what cannot be a trait: too long, or not printable"
+            return "it names a function that cannot be a trait: the name is too long or not printable"
     return None
 
 
 def bitstream_not_found(
     wanted: ProgramRequest, target: BitstreamTarget, images: Sequence[ImageRecord]
 ) -> BitstreamNotFound:
-    """Names what was searched and why each image that came near was not taken; images of others stay unknown."""
+    """The error for a failed search, with the reason for each image that was considered. Private images of other
+    projects are not mentioned.
+    """
     known = [image for image in images if _may_know(image, target)]
     reasons = [f"{image.id} ({image.name}): {rejection_reason(image, wanted, target)}" for image in known]
-    seen = f"; looked at {'; '.join(reasons)}" if reasons else "; no image answers to that"
+    seen = f"; rejected {'; '.join(reasons)}" if reasons else "; no image matches the search"
     return BitstreamNotFound(f"no image fits {wanted} for {target}{seen}")
 
 
 def _access_refusal(image: ImageRecord, target: BitstreamTarget) -> str:
-    """Why its visibility keeps it from `target`; empty where it does not."""
+    """Why the image's visibility forbids its use for `target`; empty if it does not."""
     if not _may_use(image, target):
         return (
-            f"it is {image.visibility} and belongs to another project; only public images and those of the project itself "
-            "are programmed: have an operator publish it"
+            f"it is {image.visibility} and belongs to another project; only public images and the project's own images "
+            "are programmed; ask an operator to publish it"
         )
     if target.only_public and image.visibility != "public":
-        return f"it is {image.visibility}, and a server's image may ask for a public one only"
+        return f"it is {image.visibility}, but a server's image may only request public ones"
     return ""
 
 
@@ -190,12 +201,12 @@ def _may_use(image: ImageRecord, target: BitstreamTarget) -> bool:
 
 
 def _may_know(image: ImageRecord, target: BitstreamTarget) -> bool:
-    """Everybody may read a community image."""
+    """Whether the project may know of the image. All projects may read community images."""
     return _may_use(image, target) or image.visibility == "community"
 
 
 def carries_bitstream(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
-    """Is it what is wanted?"""
+    """Whether a region with `bitstream` carries what is wanted."""
     if bitstream is None:
         return False
     if wanted.bitstream_id:
@@ -233,7 +244,7 @@ def _split_list(text: str | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    key: str  #: the name of the signer's key, on hosts ``<key>.pem``
+    key: str  #: name of the signer's key; the file ``<key>.pem`` on hosts
     sha512: str  #: of the data, lower-case hex
     properties: Mapping[str, str]  #: those of `COVERED` that the image has
 
@@ -249,42 +260,42 @@ def encode_manifest(manifest: Manifest) -> str:
 
 
 def signed_bytes(text: str) -> bytes:
-    """What a signature of the manifest `text` is made of."""
+    """The bytes to sign for the manifest `text`."""
     return _PREFIX + text.encode()
 
 
 def decode_manifest(text: str) -> Manifest:
-    """Raises `ValueError` with what is wrong."""
+    """Raises `ValueError` with the reason."""
     try:
         document: Any = json.loads(text, object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not valid JSON: {error}") from error
     if not isinstance(document, dict) or set(document) != _FIELDS:
         raise ValueError(f"it must have {', '.join(sorted(_FIELDS))} and nothing else")
     if document["format"] != _FORMAT:
         raise ValueError(f"its format is not {_FORMAT}")
     if not isinstance(document[HASH_ALGO], str) or not _SHA512.match(document[HASH_ALGO]):
-        raise ValueError(f"its {HASH_ALGO} is none: 128 digits, lower-case")
+        raise ValueError(f"its {HASH_ALGO} must be 128 hexadecimal digits in lower case")
     given = document["properties"]
     if not isinstance(given, dict) or not all(name in COVERED and isinstance(given[name], str) for name in given):
-        raise ValueError(f"its properties are texts by the names {', '.join(COVERED)}")
+        raise ValueError(f"its properties must be strings with the names {', '.join(COVERED)}")
     return Manifest(str(document["key"]), document[HASH_ALGO], given)
 
 
 def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, str]) -> str:
-    """How an image with data of this sha512 and these properties is another one; empty where it is that of the manifest."""
+    """How an image with this sha512 and these properties differs from the manifest; empty if it does not."""
     if digest.lower() != manifest.sha512:
-        return f"the data's {HASH_ALGO} is {digest[:16]}..., and its manifest says {manifest.sha512[:16]}..."
+        return f"the data's {HASH_ALGO} is {digest[:16]}..., but its manifest says {manifest.sha512[:16]}..."
     for name in COVERED:
         have, signed = properties.get(name) or "", manifest.properties.get(name) or ""
         if have != signed:
-            return f"{name} is {have or '(not given)'}, and its manifest says {signed or '(not given)'}"
+            return f"{name} is {have or '(not given)'}, but its manifest says {signed or '(not given)'}"
     return ""
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Readers differ in which of two equal names they take."""
+    """JSON readers differ in which of two equal names they use, so duplicates are refused."""
     document = dict(pairs)
     if len(document) != len(pairs):
-        raise ValueError("a name is in it twice")
+        raise ValueError("a name occurs twice")
     return document

@@ -1,7 +1,7 @@
-"""The history of devices: a record for each change of who has one and what is in it, kept until the service has it.
+"""The device history on a host: one record per change of a handle's holder or a region's content.
 
-A record is made in the step of the checkpoint that changes the state (`history_derivation`), and is in the same file: the two are
-there together or not at all. It leaves the file when the central service has taken it. Pure: no I/O here.
+A record is made in the checkpoint step that changes the state (`history_derivation`) and is in the same file, so both
+are written together or not at all. It leaves the file once the central service has it. Pure: no I/O here.
 """
 
 from collections.abc import Sequence
@@ -9,26 +9,26 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-#: Records that a host keeps while nobody takes them: every step writes them all.
+#: Records that a host keeps while the service is away. Every checkpoint write contains all of them.
 MAX_PENDING_RECORDS = 1000
-#: Characters of a text that comes from elsewhere, in columns of the service's table.
+#: Maximum characters of texts from other sources, as the columns of the service's table allow.
 MAX_TEXT_CHARACTERS = 255
 MAX_REASON_CHARACTERS = 2000
 
 
 class DeviceEvent(StrEnum):
-    PROGRAM = "program"  #: a region was to be loaded; without a digest: with the blank
+    PROGRAM = "program"  #: a region was programmed, or failed to be; no digest: with the blank
     ATTACH = "attach"
-    DETACH = "detach"  #: its instance has it no longer; it is dirty
-    CLEAN = "clean"  #: it is free
+    DETACH = "detach"  #: the instance released it; it is dirty
+    CLEAN = "clean"  #: it was cleaned and is free
     QUARANTINE = "quarantine"  #: it could not be cleaned
-    RELEASE = "release"  #: an operator lets it be cleaned again
-    GAP = "gap"  #: records were lost here: the service was away for too long
+    RELEASE = "release"  #: an operator lets it be cleaned again, after quarantine
+    GAP = "gap"  #: records were dropped here, because the service was away too long
 
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """For whom; all empty where it was for nobody: a mending, or an operator on the host."""
+    """On whose behalf a change was made. All empty: a repair, or an operator on the host itself."""
 
     instance_uuid: str = ""
     project_id: str = ""
@@ -37,13 +37,13 @@ class Requester:
 
 @dataclass(frozen=True, slots=True)
 class DeviceTransition:
-    """What a step did to one handle or region."""
+    """A change to one handle or region in one step."""
 
     event: DeviceEvent
     deployable: str
     handle: str = ""  #: empty for a region
     who: Requester = Requester()
-    image_id: str = ""  #: of the bitstream that is, or was to be, in the region
+    image_id: str = ""  #: of the bitstream in the region, or to be loaded into it
     digest: str = ""  #: sha512 of it
     done: bool = True  #: or it failed
     reason: str = ""
@@ -53,36 +53,36 @@ class DeviceTransition:
 class HistoryRecord:
     """On the wire and in the checkpoint a JSON object with the same names."""
 
-    sequence: int  #: rises on a host; the time in microseconds, or one more than the last
+    sequence: int  #: increases on a host; the time in microseconds, or the last number plus 1
     at: datetime
     what: DeviceTransition
 
     @property
     def device(self) -> str:
-        """The card's PCI address, which a deployable's name begins with."""
+        """The card's PCI address; a deployable's name begins with it."""
         return self.what.deployable.partition("_")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """`pending` are those that the service has not taken yet, in their order."""
+    """`pending`: the records that the service does not have yet, in order."""
 
     last: int = 0
     pending: tuple[HistoryRecord, ...] = ()
-    lost: int = 0  #: how many the gap at the head of `pending` stands for
+    lost: int = 0  #: number of dropped records that the gap at the head of `pending` stands for
 
 
 def append_transitions(journal: Journal, happenings: Sequence[DeviceTransition], at: datetime) -> Journal:
     if not happenings:
         return journal
-    # By the clock, so that a host whose checkpoint was removed does not number its records as it did before.
+    # From the clock, so that a host whose checkpoint was removed does not reuse sequence numbers.
     first = max(journal.last + 1, int(at.timestamp() * 1_000_000))
     new = tuple(HistoryRecord(first + number, at, _truncated(what)) for number, what in enumerate(happenings))
     return _limit_pending(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
 
 
 def drop_records(journal: Journal, upto: int) -> Journal:
-    """The service has those up to the sequence number `upto`."""
+    """Drop the records up to sequence number `upto`, which the service now has."""
     left = tuple(record for record in journal.pending if record.sequence > upto)
     return Journal(journal.last, left, journal.lost if left[:1] and left[0].what.event is DeviceEvent.GAP else 0)
 
@@ -93,7 +93,7 @@ def _limit_pending(journal: Journal) -> Journal:
     if not excess:
         return journal
     lost = journal.lost + len(excess)
-    reason = f"{lost} records up to here were lost: the host could not tell the accelerator service for too long"
+    reason = f"{lost} records up to here were dropped: the host could not reach the accelerator service for too long"
     gap = replace(excess[-1], what=DeviceTransition(DeviceEvent.GAP, "", done=False, reason=reason))
     return Journal(journal.last, (gap, *records[-MAX_PENDING_RECORDS:]), lost)
 

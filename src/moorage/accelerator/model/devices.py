@@ -1,8 +1,8 @@
-"""Devices and their parts, and the two states that matter: of an attach handle and of a region.
+"""Devices, deployables, handles and regions, with the state tables of handles and regions.
 
-A device has deployables. A deployable is what a resource provider stands for: a region of an FPGA, or the whole
-device where there is nothing to program. Its attach handles are what instances get: PCI functions by their addresses,
-or mediated devices (`Mdev`), which are made when they are given out.
+A device has deployables. A deployable is one resource provider: a region of an FPGA, or the whole device if it cannot
+be programmed. Instances get its attach handles: PCI functions by address, or mediated devices (`Mdev`), which are
+created when they are given out.
 Pure: no I/O here.
 """
 
@@ -17,7 +17,7 @@ from moorage.core.states import transition_table
 
 
 class DeviceType(StrEnum):
-    """The word in resource classes and traits."""
+    """The values appear in resource classes and traits."""
 
     FPGA = "FPGA"
     GPU = "GPU"
@@ -32,7 +32,7 @@ class DeviceType(StrEnum):
 class Health(StrEnum):
     OK = "ok"
     FAILED = "failed"
-    UNKNOWN = "unknown"  #: its driver could not look
+    UNKNOWN = "unknown"  #: the driver failed to inspect it
     GONE = "gone"  #: still held by an instance, but no longer found
 
 
@@ -45,10 +45,10 @@ class HandleState(StrEnum):
     QUARANTINED = "quarantined"
 
 
-#: States in which a handle is nobody's and yet not to be had.
+#: States in which no instance holds a handle, but it cannot be given out.
 WITHHELD = frozenset({HandleState.DIRTY, HandleState.CLEANING, HandleState.QUARANTINED})
 
-#: A claim that never touched the device is given back at once; everything else is cleaned before it is free.
+#: A claimed handle that was never touched becomes free at once; any other handle is cleaned first.
 HANDLE_TRANSITIONS = transition_table(
     "an attach handle",
     {
@@ -80,35 +80,35 @@ REGION_TRANSITIONS = transition_table(
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Known by a UUID, by a free name, or by both; never by neither."""
+    """Has a UUID, a free name, or both; never neither."""
 
     id: str = ""
     name: str = ""
 
 
 class Voucher(StrEnum):
-    """Who vouches for what a public bitstream's image says it is."""
+    """Who vouches for the description of a public bitstream's image."""
 
-    OPERATOR = "operator"  #: who published the image; enough where no signature is demanded of every bitstream
-    SIGNATURE = "signature"  #: of its manifest
-    NOBODY = "nobody"  #: a signature would be needed, and covers the data alone
+    OPERATOR = "operator"  #: published the image; sufficient unless all bitstreams must be signed
+    SIGNATURE = "signature"  #: a verified signature of the image's manifest
+    NOBODY = "nobody"  #: a signature is required, but covers only the data
 
 
 @dataclass(frozen=True, slots=True)
 class Bitstream:
-    """What a region carries, as far as we know it. `image_id` is empty for one that was there from the start."""
+    """The content of a region, as far as it is known. `image_id` is empty for factory content."""
 
-    digest: str  #: sha512 of the data, lower-case hex; empty: what the device tells of it is all that is known
+    digest: str  #: sha512 of the data, lower-case hex; empty: known only from the device's own report
     image_id: str = ""
     image_name: str = ""
     functions: tuple[Function, ...] = ()
-    public: bool = True  #: may everybody know and use it? Else only the project `owner`
+    public: bool = True  #: may all projects see and use it? If not, only `owner`
     owner: str = ""
     voucher: Voucher = Voucher.OPERATOR
 
     @property
     def is_published(self) -> bool:
-        """Whether everybody is told of its functions."""
+        """Whether its functions are published as traits."""
         return self.public and self.voucher is not Voucher.NOBODY
 
 
@@ -117,7 +117,7 @@ class Deployable:
     """`name` is unique on its host: the card's PCI address, and ``_R<n>`` for region n."""
 
     name: str
-    handles: tuple[str, ...]  #: what can be attached: PCI addresses, or `Mdev`s as text
+    handles: tuple[str, ...]  #: PCI addresses, or `Mdev`s as text
     region_type: str = ""  #: UUID of the region's type; empty: it cannot be programmed
     bitstream: Bitstream | None = None
 
@@ -140,15 +140,15 @@ class Device:
     shell_id: str = ""
     health: Health = Health.OK
     driver: str = ""  #: the name of the driver that found it
-    traits: frozenset[str] = frozenset()  #: besides those of its type, vendor and regions
-    details: tuple[tuple[str, str], ...] = ()  #: what its driver knows besides: name and value, for people
+    traits: frozenset[str] = frozenset()  #: in addition to those of its type, vendor and regions
+    details: tuple[tuple[str, str], ...] = ()  #: further (name, value) pairs from the driver, for display
 
 
 @dataclass(frozen=True, slots=True)
 class Mdev:
     """A mediated device: a share of a card, of a type that the card's kernel driver offers.
 
-    As text, which is how it is an attach handle: ``0000:17:00.0_nvidia-63_0``. `slot` counts those of one type.
+    Its text form is the attach handle: ``0000:17:00.0_nvidia-63_0``. `slot` numbers the devices of one type.
     """
 
     parent: str  #: PCI address
@@ -160,9 +160,10 @@ class Mdev:
 
     @property
     def uuid(self) -> str:
-        """The same each time, so that one made again after a restart of its host is the one that a guest knows (R51).
+        """Derived from the text form, so a device created again after a restart keeps the uuid that the guest knows
+        (R51).
 
-        Unique on its host, which is all that the kernel and libvirt ask for.
+        Unique on its host, which is all that the kernel and libvirt require.
         """
         return str(uuid.uuid5(_MDEVS, str(self)))
 
@@ -176,12 +177,12 @@ def pci_parts(pci_id: str) -> Mapping[str, str]:
     """``{"domain": "0000", "bus": "3b", "device": "00", "function": "1"}`` of ``0000:3b:00.1``."""
     match = _PCI_ID.match(pci_id)
     if match is None:
-        raise Invalid(f"{pci_id!r} is no PCI address of the form dddd:bb:dd.f")
+        raise Invalid(f"{pci_id!r} is not a PCI address of the form dddd:bb:dd.f")
     return dict(zip(("domain", "bus", "device", "function"), match.groups(), strict=True))
 
 
 def mdev_of(handle: str) -> Mdev | None:
-    """The mediated device that `handle` is; None for a PCI function."""
+    """Parse `handle` as a mediated device; None for a PCI function."""
     match = _MDEV.match(handle)
     if match is None or not _PCI_ID.match(match[1]):
         return None
@@ -189,16 +190,16 @@ def mdev_of(handle: str) -> Mdev | None:
 
 
 def check_handle(handle: str) -> None:
-    """Raises `Invalid` for what is neither a PCI address nor a mediated device."""
+    """Raises `Invalid` unless `handle` is a PCI address or a mediated device."""
     if mdev_of(handle) is None:
         pci_parts(handle)
 
 
 def plug_answer(handle: str) -> dict[str, str]:
-    """What `plug` tells of a handle: how it stands in the definition of a guest.
+    """A handle in the answer of `plug`, for the definition of a guest.
 
     ``{"pci_id": "0000:3b:00.1"}``, or ``{"type": "MDEV", "mdev": <uuid>, "parent": "0000:17:00.0", "asked_type":
-    "nvidia-63"}``: never ``pci_id`` there, for nobody shall pass the whole card through by mistake.
+    "nvidia-63"}``: ``pci_id`` is left out there, so that no caller passes the whole card through by mistake.
     """
     mdev = mdev_of(handle)
     if mdev is None:

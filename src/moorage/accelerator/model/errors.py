@@ -1,24 +1,24 @@
-"""What can go wrong while an accelerator is attached or released.
+"""Errors of attaching and releasing accelerators.
 
-Each has a code that `os_acc.exception` turns back into its own class on the other side of the socket.
+`os_acc.exception` turns each code back into a class on the other side of the socket.
 """
 
 from collections.abc import Sequence
 
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 
-#: Of refusals where the peer checks nothing and answers 500 (`AcceleratorOptions.legacy_500`).
+#: For requests that we reject although Cyborg does not check them and answers 500 (`AcceleratorOptions.legacy_500`).
 UNCHECKED = "accelerator.unchecked_by_the_peer"
 
 
 class BadRequest(Invalid):
-    """The parameters of a call cannot be right on this host, whatever its state."""
+    """The parameters of a call are wrong on this host, independent of its current state."""
 
     code = "accelerator.bad_request"
 
 
 class NoCapacity(Conflict):
-    """Fewer handles are free than asked for: another host may have them."""
+    """Fewer handles are free than requested; another host may have enough."""
 
     code = "accelerator.no_capacity"
 
@@ -30,7 +30,7 @@ class AlreadyPlugged(Conflict):
 
 
 class ConflictingBitstreams(Conflict):
-    """One region, two bitstreams: two groups want different ones, or somebody uses the region as it is."""
+    """A region would need two bitstreams: two groups request different ones, or the region is in use."""
 
     code = "accelerator.conflicting_bitstreams"
 
@@ -40,7 +40,7 @@ class BitstreamNotFound(NotFound):
 
 
 class MultipleBitstreams(Conflict):
-    """`images` are the ids of those that fit."""
+    """`images`: the ids of the images that fit."""
 
     code = "accelerator.multiple_bitstreams"
 
@@ -54,13 +54,15 @@ class ChecksumMismatch(Conflict):
 
 
 class SignatureMissing(Conflict):
-    """A signature is demanded, and the image has none."""
+    """A signature is required, but the image has none."""
 
     code = "accelerator.signature_missing"
 
 
 class SignatureRejected(Conflict):
-    """Of other data, by another or unknown key, by one that has expired or is of another type; or no key is known."""
+    """The signature does not match the data, or its key is unknown, expired or of another type, or the host has no
+    keys.
+    """
 
     code = "accelerator.signature_rejected"
 
@@ -70,16 +72,16 @@ class ProgramFailed(MoorageError):
 
 
 class PrepareFailed(ProgramFailed):
-    """Programmed or not, the handle could not be made ready for an instance."""
+    """The handle could not be prepared for an instance, whether or not the region was programmed."""
 
 
 class CleanFailed(MoorageError):
-    """The handle is quarantined: it is not given to anybody until an operator releases it."""
+    """The handle is quarantined: it is not given out until an operator releases it."""
 
     code = "accelerator.clean_failed"
 
 
 class NotReady(Unavailable):
-    """Devices are still being discovered or their providers published."""
+    """The agent is still discovering devices or publishing their providers."""
 
     code = "accelerator.not_ready"

@@ -1,6 +1,6 @@
-"""What a step of the holdings means for the history of devices: read off the state before it and after it.
+"""Derives the device history from attach states: compares the state before a step with the state after it.
 
-No step can change hands without being seen here, whoever takes it. Pure: no I/O here.
+So no step can change a holder or a region without a record, wherever the step is taken. Pure: no I/O here.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from moorage.accelerator.model.devices import HandleState, RegionState
 
 _EVENT_BY_STATES = {
     (HandleState.CLAIMED, HandleState.ATTACHED): DeviceEvent.ATTACH,
-    (HandleState.CLAIMED, HandleState.DIRTY): DeviceEvent.ATTACH,  # it failed
+    (HandleState.CLAIMED, HandleState.DIRTY): DeviceEvent.ATTACH,  # the attachment failed
     (HandleState.ATTACHED, HandleState.DIRTY): DeviceEvent.DETACH,
     (HandleState.CLEANING, HandleState.FREE): DeviceEvent.CLEAN,
     (HandleState.CLEANING, HandleState.QUARANTINED): DeviceEvent.QUARANTINE,
@@ -56,8 +56,8 @@ def _region_transitions(before: AttachState, after: AttachState, reason: str) ->
             continue
         done = now.state is RegionState.IDLE and _loaded_digest(now) == (was.wanted.digest if was.wanted else "")
         if was.wanted is None and not done and was.failed and was.failed == now.failed:
-            continue  # the mending of a region is tried in every round
-        unknown = "nobody knows what the region carries now" if now.state is RegionState.UNKNOWN else ""
+            continue  # the repair of a region is retried in every round; record it once
+        unknown = "the region's content is now unknown" if now.state is RegionState.UNKNOWN else ""
         yield DeviceTransition(
             DeviceEvent.PROGRAM,
             deployable,

@@ -1,7 +1,7 @@
-"""From discovered devices to provider nodes: one per deployable, below the NUMA node of its card.
+"""Provider nodes of discovered devices: one per deployable, below the NUMA node of its card.
 
-A unit that cannot be given out now (dirty, being cleaned, quarantined, on a failed card) is `reserved`, so that
-the scheduler does not send anybody there; what an instance holds stays as it is. Pure: no I/O here.
+A unit that cannot be given out now (dirty, being cleaned, quarantined, on a failed card) is counted as `reserved`, so
+that the scheduler does not select it. Units held by instances are not reserved. Pure: no I/O here.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -18,12 +18,12 @@ from moorage.core.inventories import Inventory
 class DeployableNode:
     """One deployable as a resource provider below its NUMA node.
 
-    `AcceleratorAgent.nodes` gives the whole picture of a host; the host's resource tracker grafts it onto the tree of
+    `AcceleratorAgent.nodes` returns all nodes of a host; the host's resource tracker grafts it onto the tree of
     the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.tree.accelerator_subtree`).
     """
 
     name: str
-    parent: str  #: name of the provider it hangs below
+    parent: str  #: name of the parent provider
     inventories: Mapping[str, Inventory]  #: by resource class
     traits: frozenset[str]
 
@@ -41,13 +41,13 @@ def provider_nodes(
     more_traits: Mapping[str, Iterable[str]] = MappingProxyType({}),
     names: NameScheme = NameScheme.SPEC,
 ) -> list[DeployableNode]:
-    """`states` is by PCI address (absent: free); `withheld` names deployables that nobody may be placed on."""
+    """`states` is by PCI address (absent: free); `withheld`: deployables whose units are all reserved."""
     nodes = []
     for device in devices:
         for deployable in device.deployables:
             blocked = device.health is not Health.OK or deployable.name in withheld
             units = inventory_of(deployable, states, blocked=blocked)
-            if units.total == 0:  # Placement has no inventory of nothing
+            if units.total == 0:  # Placement allows no inventory with a total of 0
                 continue
             nodes.append(
                 DeployableNode(

@@ -1,14 +1,14 @@
-"""Names of classes and traits of accelerators: which are published, and that all known spellings are understood.
+"""Resource classes and traits of accelerators: the names that are published, and all spellings that are understood.
 
 Published (the spec's forms)::
 
     CUSTOM_ACCELERATOR_<TYPE>
     CUSTOM_FPGA_<VENDOR>_REGION_<ID>      CUSTOM_FPGA_<VENDOR>_FUNCTION_<ID>
 
-or, on a host that is told so (`Names.CYBORG`), the class that today's Cyborg has for the type, and each trait in both
-forms. Never two classes for one unit: it could be allocated twice.
+With `NameScheme.CYBORG`, a host publishes the class that today's Cyborg uses for the type, and each trait in both
+forms. It never publishes two classes for one unit, because the unit could then be allocated twice.
 
-Understood besides: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
+Also understood: ``CUSTOM_FPGA_REGION_<VENDOR>_<ID>`` (the scheduling spec and Cyborg),
 ``CUSTOM_FPGA_FUNCTION_ID_<VENDOR>_<ID>`` (Cyborg), and ids with dashes, underscores or neither.
 Pure: no I/O here.
 """
@@ -22,7 +22,7 @@ from moorage.core.names import custom_name
 
 CLASS_PREFIX = "CUSTOM_ACCELERATOR_"
 
-#: Nova and Cyborg both may report such providers; this standard trait says which side did.
+#: Both Nova and Cyborg may report such providers; this standard trait marks those of Cyborg.
 OWNER_TRAIT = "OWNER_CYBORG"
 
 _FIELD_FIRST = re.compile(r"CUSTOM_[A-Z]+_(REGION|FUNCTION_ID|FUNCTION)_([A-Z0-9]+)_([A-Z0-9_]+)\Z")
@@ -40,17 +40,17 @@ class TraitKind(StrEnum):
 class ParsedTrait:
     kind: TraitKind
     vendor: str  #: lower case
-    id: str  #: as `same_id` compares it
+    id: str  #: normalized, as `same_id` compares it
 
 
 class NameScheme(StrEnum):
-    """What a host publishes."""
+    """The names that a host publishes."""
 
     SPEC = "spec"
     CYBORG = "cyborg"
 
 
-#: Cyborg's classes; of a type that is not here it is ``CUSTOM_<TYPE>``.
+#: Cyborg's resource classes; for other types the class is ``CUSTOM_<TYPE>``.
 _CYBORG_CLASSES = {DeviceType.FPGA: "FPGA", DeviceType.GPU: "PGPU", DeviceType.VGPU: "VGPU"}
 
 
@@ -61,14 +61,16 @@ def resource_class(kind: DeviceType, names: NameScheme = NameScheme.SPEC) -> str
 
 
 def spec_class(name: str) -> str:
-    """The spec's class that Cyborg's means: ``CUSTOM_ACCELERATOR_GPU`` for ``PGPU``; any other name is itself."""
-    if name == "GPU":  # an old profile's word
+    """The spec's class for a class of Cyborg: ``CUSTOM_ACCELERATOR_GPU`` for ``PGPU``. Other names are returned
+    unchanged.
+    """
+    if name == "GPU":  # used by old profiles
         return resource_class(DeviceType.GPU)
     return next((resource_class(kind) for kind in DeviceType if resource_class(kind, NameScheme.CYBORG) == name), name)
 
 
 def type_of_class(name: str) -> str | None:
-    """``FPGA`` for ``CUSTOM_ACCELERATOR_FPGA``; None for a class that is no accelerator's."""
+    """``FPGA`` for ``CUSTOM_ACCELERATOR_FPGA``; None for any other class."""
     return name.removeprefix(CLASS_PREFIX) or None if name.startswith(CLASS_PREFIX) else None
 
 
@@ -77,7 +79,7 @@ def region_trait(vendor: str, region_type: str) -> str:
 
 
 def function_trait(vendor: str, function: Function) -> str:
-    """By the function's UUID; by its name where it has none."""
+    """Uses the function's UUID, or its name if it has no UUID."""
     return custom_name(f"FPGA_{vendor}_FUNCTION_{function.id or function.name}")
 
 
@@ -89,8 +91,8 @@ def function_traits(vendor: str, function: Function) -> frozenset[str]:
 
 
 def traits_of(device: Device, deployable: Deployable, names: NameScheme = NameScheme.SPEC) -> frozenset[str]:
-    """What is published for `deployable`. Functions of a bitstream are left out that is not for everybody,
-    or for which nobody vouches.
+    """The traits to publish for `deployable`. Functions of a private bitstream, or of one that nobody vouches for, are
+    left out.
     """
     vendor, both = device.vendor, names is NameScheme.CYBORG
     traits = {OWNER_TRAIT, custom_name(f"{device.type}_{vendor}"), *device.traits}
@@ -104,7 +106,7 @@ def traits_of(device: Device, deployable: Deployable, names: NameScheme = NameSc
 
 
 def parse_trait(text: str) -> ParsedTrait | None:
-    """Any known spelling of a region's or function's trait.
+    """Parse a region or function trait in any known spelling.
 
     >>> parse_trait("CUSTOM_FPGA_FUNCTION_ID_INTEL_9AFF_01").id
     '9aff01'
@@ -120,7 +122,7 @@ def parse_trait(text: str) -> ParsedTrait | None:
 
 
 def normalized_id(identity: str) -> str:
-    """One form for ids and names however they are joined: lower case, letters and digits only."""
+    """Ids and names without case and separators: lower-case letters and digits only."""
     return _JOINERS.sub("", identity.lower())
 
 
@@ -129,7 +131,7 @@ def same_id(one: str, other: str) -> bool:
 
 
 def canonical_id(identity: str) -> str:
-    """The dashed UUID that `identity` spells, or `identity` itself where it spells none."""
+    """`identity` as a dashed UUID; unchanged if it is not a UUID."""
     digits = normalized_id(identity)
     if not _HEX.match(digits):
         return identity

@@ -1,4 +1,4 @@
-"""From a flavor's extra specs to an anonymous device profile: groups, each with what it wants programmed.
+"""Device profiles: the anonymous one in a flavor's extra specs, and those of the Accelerator API.
 
 Keys of one group share a suffix, as in Nova's granular requests::
 
@@ -7,9 +7,14 @@ Keys of one group share a suffix, as in Nova's granular requests::
     function_A:<uuid or trait> = required         (also ``function_A = <uuid>``, ``accel_A:function_id = <uuid>``)
     function_name_A:<name> = required             (also ``function_name_A = <name>``, ``accel_A:function_name = ...``)
 
-``accel_A:bitstream_signature = required`` demands that what is programmed is signed; without a suffix, of all groups.
+``accel_A:bitstream_signature = required`` requires that the bitstream is signed; without a suffix, this holds for all
+groups.
 
-Keys without a suffix form one group. Pure: no I/O here.
+Keys without a suffix form one group.
+
+In a profile of the Accelerator API, group keys are ``resources:<class>``, ``trait:<trait>`` and ``accel:<key>``, as in
+Cyborg; unknown ``accel:`` keys are accepted, as in Cyborg. `check_profile` refuses two things that Cyborg accepts:
+amounts below 1, and groups without resources. Pure: no I/O here.
 Spec: docs/evidence/specs/accelerator-attach.md
 """
 
@@ -26,7 +31,7 @@ from moorage.core.names import is_custom
 _SUFFIX = r"(?P<suffix>|[A-Za-z0-9_-]{1,64})"
 
 
-#: ``function_name`` before ``function``: its tail would else be read as a suffix.
+#: ``function_name`` comes before ``function``: otherwise its tail would be read as a suffix.
 _KEY = re.compile(
     rf"(?P<kind>resources|trait|accel|bitstream|function_name|function){_SUFFIX}(?::(?P<name>.+))?\Z", re.DOTALL
 )
@@ -45,15 +50,15 @@ _TRUE_VALUES = {"required", "true", "1", "yes"}
 _SIGNATURE = "bitstream_signature"
 
 
-#: Placement's bound for an amount has as many digits.
+#: Placement's limit for an amount has this many digits.
 _MAX_DIGITS = 10
 
 
-#: What an image property or an id may hold.
+#: Maximum length of an image property or an id.
 MAX_CHARACTERS = 255
 
 
-#: Of one group: each is a row of its own once a request is made, and no host has so many.
+#: Each unit of a group becomes a row once requests are created, and no host has more units than this.
 MAX_UNITS_PER_GROUP = 1000
 
 
@@ -65,7 +70,7 @@ _NAME = re.compile(r"[a-zA-Z0-9_-]{1,255}\Z")
 
 @dataclass(frozen=True, slots=True)
 class ProgramRequest:
-    """What is to be programmed: exactly one of the three, or (all empty) nothing."""
+    """The bitstream or function to program: exactly one field is set, or none for no request."""
 
     bitstream_id: str = ""
     function_id: str = ""
@@ -84,18 +89,20 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True)
 class ProfileGroup:
-    """One request group that asks for accelerators. `amounts` is by type: ``{"FPGA": 1}``."""
+    """One request group that requests accelerators. `amounts` is by type: ``{"FPGA": 1}``."""
 
     suffix: str
     amounts: Mapping[str, int]
     required_traits: frozenset[str] = frozenset()
     wanted: ProgramRequest = ProgramRequest()
-    signed: bool = False  #: is a verified signature demanded?
-    hinted: bool = False  #: is what is wanted a hint of the server's image?
+    signed: bool = False  #: is a verified signature required?
+    hinted: bool = False  #: does `wanted` come from the server's image (a hint)?
 
     @property
     def is_open(self) -> bool:
-        """Whether a hint may say what it carries: nobody has said, and nothing that is loaded already is relied on."""
+        """Whether an image hint may choose the content: the group names no bitstream or function, and relies on no
+        loaded one.
+        """
         traits = (parse_trait(text) for text in self.required_traits)
         relies = any(trait is not None and trait.kind is TraitKind.FUNCTION for trait in traits)
         return DeviceType.FPGA in self.amounts and not self.wanted and not relies
@@ -107,7 +114,7 @@ class ProfileGroup:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """An anonymous device profile: only groups with accelerators are in it, by suffix."""
+    """An anonymous device profile: the groups that request accelerators, sorted by suffix."""
 
     groups: tuple[ProfileGroup, ...]
 
@@ -123,7 +130,7 @@ class _GroupDraft:
 def refers_to_accelerators(extra_specs: Mapping[str, str]) -> bool:
     """Whether any ``resources<suffix>:`` names a class ``CUSTOM_ACCELERATOR_*`` with an amount other than 0.
 
-    R15: only then are plug and unplug called.
+    R15: plug and unplug are called only for such flavors.
     """
     return any(
         kind == "resources" and type_of_class(name) is not None and value.strip() != "0"
@@ -132,15 +139,13 @@ def refers_to_accelerators(extra_specs: Mapping[str, str]) -> bool:
 
 
 def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
-    """Raises `BadRequest` for what cannot be meant; keys of others (``hw:``, ``quota:``) are not looked at."""
+    """Raises `BadRequest` for invalid keys or combinations; ignores keys of other kinds (``hw:``, ``quota:``)."""
     drafts: dict[str, _GroupDraft] = {}
     for kind, suffix, name, value in _accelerator_entries(extra_specs):
         _add_entry(drafts.setdefault(suffix, _GroupDraft()), kind, name, value)
     with_devices = {suffix: draft for suffix, draft in drafts.items() if draft.amounts}
     if not with_devices:
-        raise BadRequest(
-            "the flavor asks for no accelerator: none of its extra specs is resources:CUSTOM_ACCELERATOR_<TYPE>"
-        )
+        raise BadRequest("the flavor requests no accelerator: it has no extra spec resources:CUSTOM_ACCELERATOR_<TYPE>")
     _move_unsuffixed_programs(drafts, with_devices)
     everywhere = "" in drafts and drafts[""].signed
     groups = [_profile_group(suffix, with_devices[suffix], everywhere=everywhere) for suffix in sorted(with_devices)]
@@ -150,8 +155,9 @@ def from_extra_specs(extra_specs: Mapping[str, str]) -> Profile:
 
 
 def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profile:
-    """With what the properties of the server's own image ask for: ``accel:bitstream_id``, ``accel:function_id`` or
-    ``accel:function_name``, as a flavor would say it. A flavor that says something itself is right (R18).
+    """Add the hints of the server's own image: ``accel:bitstream_id``, ``accel:function_id`` or
+    ``accel:function_name``, with the meaning that they have in a flavor. What the flavor says itself takes precedence
+    (R18).
     """
     hints = {
         (kind, text.strip())
@@ -165,7 +171,7 @@ def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profil
         what = " and ".join(f"{kind} {value}" for kind, value in sorted(hints))
         labels = ", ".join(group.label for group in openings)
         raise BadRequest(
-            f"the server's image hints at {what}, for {labels}: it takes one of each; say it in the flavor or profile"
+            f"the server's image hints at {what}, for {labels}; exactly one hint for one group is possible: name it in the flavor or profile instead"
         )
     (opening,), ((kind, value),) = openings, hints
     signed = properties.get(f"accel:{_SIGNATURE}", "").strip().lower() in _TRUE_VALUES
@@ -174,7 +180,7 @@ def apply_image_hints(profile: Profile, properties: Mapping[str, str]) -> Profil
 
 
 def _accelerator_entries(extra_specs: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    """(kind, suffix, name after the colon, value) of each key that is ours."""
+    """(kind, suffix, name after the colon, value) of each accelerator key."""
     for key, value in extra_specs.items():
         if match := _KEY.match(key):
             yield match["kind"], match["suffix"], match["name"] or "", str(value)
@@ -190,7 +196,7 @@ def _add_entry(draft: _GroupDraft, kind: str, name: str, value: str) -> None:
                 draft.traits.add(name)
         case "accel" if name == _SIGNATURE:
             if value.strip().lower() not in _TRUE_VALUES:
-                raise BadRequest(f"accel:{_SIGNATURE} is {value!r}; it takes required, and is left out otherwise")
+                raise BadRequest(f"accel:{_SIGNATURE} is {value!r}; set it to required, or leave it out")
             draft.signed = True
         case "accel":
             if wanted_kind := _PROGRAM_KIND_BY_ACCEL_KEY.get(name):
@@ -209,20 +215,20 @@ def _amount(name: str, value: str) -> int:
 
 
 def _move_unsuffixed_programs(drafts: Mapping[str, _GroupDraft], with_devices: Mapping[str, _GroupDraft]) -> None:
-    """A bitstream or function without a device in its own group goes to the only group that has one."""
+    """Move a bitstream or function from a group without devices to the only group that has devices."""
     for suffix, draft in drafts.items():
         if suffix in with_devices:
             continue
         if draft.signed and suffix:
-            raise BadRequest(f"group {suffix!r} demands a signature but asks for no accelerator")
+            raise BadRequest(f"group {suffix!r} requires a signature but requests no accelerator")
         if not draft.wanted:
             continue
         if suffix:
-            raise BadRequest(f"group {suffix!r} names a bitstream or function but asks for no accelerator")
+            raise BadRequest(f"group {suffix!r} names a bitstream or function but requests no accelerator")
         if len(with_devices) > 1:
             names = ", ".join(repr(name) for name in sorted(with_devices))
             raise BadRequest(
-                f"a bitstream or function without a suffix cannot be joined to one of the groups {names}: "
+                f"a bitstream or function without a suffix could belong to any of the groups {names}: "
                 "give it the suffix of its group"
             )
         for kind, values in draft.wanted.items():
@@ -230,16 +236,16 @@ def _move_unsuffixed_programs(drafts: Mapping[str, _GroupDraft], with_devices: M
 
 
 def _profile_group(suffix: str, draft: _GroupDraft, *, everywhere: bool) -> ProfileGroup:
-    """`everywhere`: a signature is demanded of all that is programmed."""
+    """`everywhere`: a signature is required for every bitstream."""
     group = ProfileGroup(suffix, dict(sorted(draft.amounts.items())), frozenset(draft.traits))
     named = [(kind, value) for kind, values in sorted(draft.wanted.items()) for value in sorted(values)]
     if not named:
         if draft.signed and suffix:
-            raise BadRequest(f"{group.label} demands a signature but names no bitstream or function")
+            raise BadRequest(f"{group.label} requires a signature but names no bitstream or function")
         return group
     if len(named) > 1:
         raise BadRequest(
-            f"{group.label} wants {' and '.join(f'{kind} {value}' for kind, value in named)}; one region carries one"
+            f"{group.label} requests {' and '.join(f'{kind} {value}' for kind, value in named)}; a region can carry only one"
         )
     kind, value = named[0]
     return replace(group, wanted=_program_request(kind, value), signed=draft.signed or everywhere)
@@ -247,10 +253,10 @@ def _profile_group(suffix: str, draft: _GroupDraft, *, everywhere: bool) -> Prof
 
 def _program_request(kind: str, value: str) -> ProgramRequest:
     if not value:
-        raise BadRequest(f"the extra spec {kind} is empty; it takes the {kind.replace('_', ' ')}")
+        raise BadRequest(f"the extra spec {kind} is empty; set it to the {kind.replace('_', ' ')}")
     if len(value) > MAX_CHARACTERS or not value.isprintable():
         raise BadRequest(
-            f"the extra spec {kind} is {value[:MAX_CHARACTERS]!r}; it takes {MAX_CHARACTERS} printable characters at most"
+            f"the extra spec {kind} is {value[:MAX_CHARACTERS]!r}; at most {MAX_CHARACTERS} printable characters are allowed"
         )
     if kind == "bitstream":
         return ProgramRequest(bitstream_id=canonical_id(value))
@@ -260,7 +266,7 @@ def _program_request(kind: str, value: str) -> ProgramRequest:
 
 
 def function_id_of(text: str) -> str:
-    """Of an id in any spelling, or of the function's trait."""
+    """The canonical function id of `text`, which is an id in any spelling or the function's trait."""
     trait = parse_trait(text)
     return canonical_id(trait.id if trait else text)
 
@@ -277,7 +283,7 @@ def check_profile(profile: NewProfile) -> None:
     """Raises `Invalid` naming the group and the key."""
     if not _NAME.match(profile.name):
         raise Invalid(
-            f"Device profile name {profile.name!r} may have letters, digits, - and _, 255 characters at most."
+            f"Device profile name {profile.name!r} may only have letters, digits, - and _, and at most 255 characters."
         )
     if not profile.groups:
         raise Invalid("Device profile needs at least one group.")
@@ -315,7 +321,7 @@ def _check_amount(where: str, key: str, name: str, value: str) -> int:
 
 
 def _check_trait(where: str, name: str, value: str) -> None:
-    # Profiles are expected to tell Cyborg's devices from Nova's by this one standard trait.
+    # Profiles may use this one standard trait, to distinguish Cyborg's devices from Nova's.
     if not is_custom(name) and name != OWNER_TRAIT:
         raise Invalid(f"{where}: trait {name!r} must begin with CUSTOM_.")
     if value not in ("required", "forbidden"):

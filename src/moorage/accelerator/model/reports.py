@@ -1,6 +1,6 @@
-"""What a host's agent tells the central service: devices, what they carry, who holds what. Both sides use these types.
+"""The reports of a host's agent to the central service: devices with their content, and attachments.
 
-On the wire they are JSON objects with the same names. Pure: no I/O here.
+Both sides use these types; on the wire they are JSON objects with the same names. Pure: no I/O here.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ class HandleReport:
 
 @dataclass(frozen=True, slots=True)
 class DeployableReport:
-    """`functions` are those that everybody may know of (A12)."""
+    """`functions`: only those of public bitstreams (A12)."""
 
     name: str
     handles: tuple[HandleReport, ...]
@@ -44,7 +44,7 @@ class DeviceReport:
     board: str = ""
     shell_id: str = ""
     details: tuple[tuple[str, str], ...] = ()
-    resource_class: str = ""  #: in Placement
+    resource_class: str = ""  #: the class of its providers in Placement
 
 
 @dataclass(frozen=True, slots=True)

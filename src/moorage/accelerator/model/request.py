@@ -1,4 +1,4 @@
-"""What a caller of plug says, decoded and checked: before anything is looked up or touched (R21). Pure.
+"""Decodes and checks the parameters of plug, before anything is looked up or touched (R21). Pure.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """
@@ -19,15 +19,15 @@ class PlugRequest:
     instance_uuid: str
     instance_name: str
     project_id: str
-    image_id: str  #: of the VM, not of a bitstream
+    image_id: str  #: of the server, not of a bitstream
     selected: Mapping[str, tuple[str, ...]]  #: resource providers by group suffix
-    everywhere: str  #: the one provider for all groups, where the caller named just one
+    everywhere: str  #: the one provider for all groups, if the caller named only one
     extra_specs: Mapping[str, str]
     user_id: str = ""  #: for the history of devices
 
     @property
     def digest(self) -> str:
-        """The same for the same request, whatever the order of its keys (A9)."""
+        """Equal for equal requests, independent of the order of keys (A9)."""
         told = msgspec.json.encode([self.everywhere, self.selected, self.extra_specs], order="deterministic")
         return hashlib.sha256(told).hexdigest()
 
@@ -36,13 +36,13 @@ class PlugRequest:
             return (self.everywhere,)
         if suffix not in self.selected:
             known = ", ".join(repr(name) for name in sorted(self.selected)) or "none"
-            raise BadRequest(f"no resource provider was selected for group {suffix!r}; selected are groups {known}")
+            raise BadRequest(f"no resource provider was selected for group {suffix!r}, only for groups {known}")
         return self.selected[suffix]
 
 
 def decode_plug(instance_info: object, selected_rp: object, extra_specs: object) -> PlugRequest:
-    """`instance_info` has uuid, name, project_id, image_id (``image_uuid`` and ``tenant_id`` are understood too), and
-    may have user_id.
+    """`instance_info` has uuid, name, project_id, image_id (``image_uuid`` and ``tenant_id`` are accepted, too), and
+    optionally user_id.
 
     `selected_rp` is ``{"uuid": <rp>}`` or ``{<group suffix>: [<rp>, ...]}`` (A5).
     """
@@ -64,7 +64,7 @@ def decode_plug(instance_info: object, selected_rp: object, extra_specs: object)
 def instance_uuid_of(instance_info: object) -> str:
     text = _text_field(_check_mapping("instance_info", instance_info), "uuid", "instance_uuid")
     if not is_uuid(text):
-        raise BadRequest(f"instance_info needs the instance's uuid; it has {text!r}")
+        raise BadRequest(f"instance_info must have the instance's uuid, not {text!r}")
     return text.lower()
 
 
@@ -84,7 +84,7 @@ def _text_field(info: Mapping[str, object], *names: str) -> str:
             if not isinstance(value, str):
                 raise BadRequest(f"{name} in instance_info must be text, not {type(value).__name__}")
             if len(value) > MAX_CHARACTERS or "\0" in value:
-                raise BadRequest(f"{name} in instance_info may have {MAX_CHARACTERS} characters, and no NUL")
+                raise BadRequest(f"{name} in instance_info may have at most {MAX_CHARACTERS} characters and no NUL")
             return value
     return ""
 
@@ -105,5 +105,5 @@ def _decode_selection(chosen: Mapping[str, object]) -> tuple[str, dict[str, tupl
 
 def _decode_provider(text: object) -> str:
     if not isinstance(text, str) or not is_uuid(text):
-        raise BadRequest(f"{text!r} in selected_rp is no uuid of a resource provider")
+        raise BadRequest(f"{text!r} in selected_rp is not the uuid of a resource provider")
     return text.lower()

@@ -1,4 +1,4 @@
-"""What the central service keeps: rows as values."""
+"""Rows of the central service's tables as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from moorage.accelerator.model.device_history import HistoryRecord
 
-#: The attribute of a deployable for each function that it carries and everybody may know of.
+#: Key of a deployable's attribute for each public function that it carries.
 FUNCTION = "function"
-#: The attribute of one that can be programmed: for which images it is.
+#: Key of the attribute with a programmable deployable's region type.
 REGION_TYPE = "region_type"
 
 
@@ -53,13 +53,13 @@ class DeployableRecord:
 
 @dataclass(frozen=True, slots=True)
 class DeployableUsage:
-    """A deployable as somebody looks at it who wants to bind there."""
+    """A deployable with its free capacity, for binding a request to it."""
 
     rp_uuid: str
     name: str
     num_accelerators: int
     handles: Mapping[str, str]  #: state by PCI address
-    taken: int  #: of its accelerators, by requests that are bound or being bound
+    taken: int  #: number of accelerators taken by requests that are bound or being bound
     device_uuid: str
     status: str
     health: str
@@ -67,7 +67,7 @@ class DeployableUsage:
 
 @dataclass(frozen=True, slots=True)
 class AttributeRecord:
-    """Made by an operator; what a host reports of a deployable is in its own record."""
+    """Created by an operator. Attributes reported by a host are in the deployable's own record."""
 
     id: int
     uuid: str
@@ -91,7 +91,9 @@ class ProfileRecord:
 
 @dataclass(frozen=True, slots=True)
 class HistoryPosition:
-    """Of a record in the order of the history: its number on its host, and the row's id where two hosts have the same."""
+    """A record's position in the history: its sequence number on its host, then the row's id if two hosts have the
+    same number.
+    """
 
     sequence: int
     id: int
@@ -102,7 +104,7 @@ class HistoryPosition:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """What a host told of one of its devices."""
+    """A history record with its position and host."""
 
     place: HistoryPosition
     hostname: str
@@ -111,7 +113,7 @@ class HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class HistoryFilter:
-    """Which entries: all that is not None must be so; ``[since, until)``."""
+    """Filters of the history; None matches everything. The time range is ``[since, until)``."""
 
     hostname: str | None = None
     device: str | None = None  #: the card's address on its host
@@ -128,7 +130,9 @@ class HistoryFilter:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """An accelerator request. Made by the API, it is of a profile; or the host reported what was plugged there."""
+    """An accelerator request: created from a device profile through the API, or reported by a host for a plugged
+    handle.
+    """
 
     id: int
     uuid: str
@@ -137,9 +141,9 @@ class RequestRecord:
     device_rp_uuid: str | None
     instance_uuid: str | None
     project_id: str
-    device_profile_name: str | None  #: None: reported
+    device_profile_name: str | None  #: None: reported by a host
     device_profile_group_id: int
-    profile_group: Mapping[str, str] | None  #: of the profile, as it was then
+    profile_group: Mapping[str, str] | None  #: the profile's group when the request was created
     attach_handle_uuid: str | None
     pci_id: str | None
     created_at: datetime
@@ -148,11 +152,11 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class HandleRow:
-    """An attach handle of a host, where it is, and why it is quarantined if it is."""
+    """An attach handle of a host, with its deployable, its device and its holder. `reason`: why it is quarantined."""
 
     handle: str
     state: str
     reason: str
     device: DeviceRecord
     deployable: DeployableRecord
-    request: RequestRecord | None  #: of whoever has it
+    request: RequestRecord | None  #: of its holder

@@ -1,7 +1,8 @@
-"""Tells compute what became of the accelerator requests of a server, until it has heard or nobody waits any more.
+"""Sends events to compute when the accelerator requests of a server are bound or failed, until Nova has stopped
+waiting.
 
-A request is in its new state before its event goes out: whoever asks on hearing it finds it so. A failure is told again
-and again until the requests are deleted, since Nova hears an event only while it waits for it.
+A request is in its new state before its event is sent, so a caller that reads it upon the event sees that state. A
+failure is sent repeatedly until the requests are deleted, because Nova handles an event only while it waits for one.
 """
 
 import logging
@@ -33,8 +34,8 @@ JOBS = JobStore(t.jobs)
 
 
 class EventsTask:
-    """One per process; `worker` is its name, the same after a restart and nobody else's. `poll_s`: how often to look
-    without being told.
+    """One per process. `worker` is a unique name that stays the same after a restart. `poll_s`: the longest pause
+    between runs.
     """
 
     def __init__(self, engine: Engine, clock: Clock, compute: ComputeClient, *, worker: str, poll_s: float) -> None:
@@ -47,7 +48,9 @@ class EventsTask:
         self._poll = timedelta(seconds=poll_s)
 
     def run_once(self) -> datetime:
-        """Two transactions, however many there are to tell: claims with what they are about, and what became of them."""
+        """Two transactions for any number of events: one claims jobs and reads their requests, one stores the
+        results.
+        """
         claimed = self._database.in_transaction(self._claim)
         ends = [self._send_events_of(job, rows) for job, rows in claimed]
 
@@ -66,7 +69,9 @@ class EventsTask:
         return [(job, _requests_of_job(connection, job)) for job in jobs]
 
     def _send_events_of(self, job: Job, rows: Sequence[RequestRecord]) -> Callable[[Connection], object]:
-        """What is to be written about the job: done twice, compute is told twice."""
+        """Send the events of a job; returns the write to do for it. If it runs twice, compute gets the events twice,
+        which is harmless.
+        """
         is_over = self._clock.now() - job.created_at >= NOVA_BIND_TIMEOUT
         heard = not rows or self._send_to_compute(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
@@ -77,7 +82,7 @@ class EventsTask:
         return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)
 
     def _send_to_compute(self, instance_uuid: str, rows: Sequence[RequestRecord]) -> bool:
-        """Whether compute took it."""
+        """Returns whether compute accepted the events."""
         events = [
             {
                 "name": EVENT_NAME,
@@ -90,15 +95,15 @@ class EventsTask:
         try:
             self._compute.send_events(events)
         except NotFound:
-            return False  # it does not know the server yet
+            return False  # compute does not know the server yet
         except MoorageError as error:
-            log.warning("compute does not take an event; trying again", extra={"why": error.message})
+            log.warning("compute did not accept an event; it will be sent again", extra={"why": error.message})
             return False
         return True
 
 
 def _requests_of_job(connection: Connection, job: Job) -> list[RequestRecord]:
-    """Those of the job's requests that are still what it is about."""
+    """The requests of the job that are still resolved and belong to its instance."""
     rows = accelerator_store.requests_by_uuid(connection, job.payload["requests"])
     about = (RequestState.BOUND, RequestState.BIND_FAILED)
     return [row for row in rows if row.state in about and row.instance_uuid == job.payload["instance_uuid"]]

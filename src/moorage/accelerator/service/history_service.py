@@ -1,7 +1,7 @@
-"""The history of devices: what hosts have told of who had what, and what was programmed, cleaned, or could not be.
+"""The device history, as reported by hosts: who held which handle, and the results of programming and cleaning.
 
-A host tells each record until it was taken; by its number on its host it counts once. Records outlive the devices,
-servers and projects that they name, up to an age that the operator sets.
+A host reports a record until the service confirms it; a record counts once, by its sequence number on its host.
+Records outlive the devices, servers and projects that they name, up to an age set by the operator.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,14 @@ class DeviceHistoryService:
         self._database = database
 
     def write_records(self, host: str, records: Sequence[HistoryRecord]) -> None:
-        """Those that are not known yet. Raises `Invalid`: nothing is written then."""
+        """Store the records that are not stored yet. Raises `Invalid` and stores nothing if one of them is invalid."""
         for record in records:
             _check_record(record)
         try:
             self._write_once(host, records)
-        except IntegrityError:  # the same report came twice at the same moment: now the other one's are seen
+        except (
+            IntegrityError
+        ):  # the same report arrived twice at the same time; the second attempt sees the records of the other one
             self._write_once(host, records)
 
     def _write_once(self, host: str, records: Sequence[HistoryRecord]) -> None:
@@ -55,20 +57,20 @@ class DeviceHistoryService:
         *,
         newest_first: bool = False,
     ) -> list[HistoryEntry]:
-        """Raises `NotFound` for a device that hosts do not report (any more): ask by host and address then."""
+        """Raises `NotFound` for a device that hosts do not report (any more); filter by host and address instead."""
         with self._database.read() as connection:
             if device_uuid is not None:
                 devices = accelerator_store.devices(connection, uuid=device_uuid)
                 if not devices:
                     raise NotFound(
-                        f"Device {device_uuid} could not be found. What is kept of one that is gone is found by its "
-                        "host and its address."
+                        f"Device {device_uuid} could not be found. For a device that is gone, search by its "
+                        "host and address."
                     )
                 wanted = wanted.of(devices[0])
             return history_store.list_entries(connection, wanted, after, limit, newest_first=newest_first)
 
     def list_handles(self, host: str) -> list[HandleRow]:
-        """The attach handles of the host, as it has told last; with why those are quarantined that are, and who has them."""
+        """The attach handles of the host as last reported, with their holders and the reasons of quarantine."""
         with self._database.read() as connection:
             devices = {device.id: device for device in accelerator_store.devices(connection, hostname=host)}
             requests = {one.pci_id: one for one in accelerator_store.requests(connection, hostname=host) if one.pci_id}
@@ -100,8 +102,8 @@ def _check_record(record: HistoryRecord) -> None:
     what = record.what
     texts = (what.deployable, what.handle, what.who.project_id, what.who.user_id, what.image_id, what.digest)
     if any(len(text) > MAX_TEXT_CHARACTERS for text in texts) or len(what.reason) > MAX_REASON_CHARACTERS:
-        raise Invalid(f"record {record.sequence} has a text that is longer than {MAX_TEXT_CHARACTERS} characters")
+        raise Invalid(f"record {record.sequence} has a text of more than {MAX_TEXT_CHARACTERS} characters")
     if what.who.instance_uuid and not is_uuid(what.who.instance_uuid):
-        raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is no UUID")
+        raise Invalid(f"record {record.sequence} names the instance {what.who.instance_uuid!r}, which is not a UUID")
     if not 0 < record.sequence <= _MAX_SEQUENCE or record.at.tzinfo is None:
-        raise Invalid(f"record {record.sequence} has a number or a time that cannot be kept")
+        raise Invalid(f"record {record.sequence} has an invalid sequence number or a time without a zone")

@@ -1,6 +1,6 @@
-"""Work for the accelerator agents of hosts: enqueued with what causes it, claimed over HTTP, and what follows from it.
+"""Jobs for the accelerator agents of hosts: enqueued in the transaction that causes them, and claimed over HTTP.
 
-Each kind of job has a follower, called in the transaction of the report that ends it.
+A kind of job may have a follow-up, which runs in the transaction of the report that ends the job.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,27 +25,27 @@ BIND = "bind"
 UNBIND = "unbind"
 PROGRAM = "program"
 WISHES = "wishes"
-#: The queue of the events for compute; no host is called so.
+#: The queue of the events for compute; no host may have this name.
 EVENTS_QUEUE = "compute-events"
 
-#: Longer than an agent goes without a sign of life while it programs.
+#: Longer than the interval at which a programming agent extends its lease.
 JOB_LEASE_S = 60.0
 MAX_JOBS_PER_CLAIM = 20
-#: An agent that dies in the same job so often is not asked again; what is bound by halves is undone at its start.
+#: A job is given up after this many attempts in which the agent died. The agent undoes partial work at its start.
 MAX_ATTEMPTS = 10
 
-#: What must be done in the end, however often a host could not. Before it is asked again, a pause.
+#: Kinds of jobs that are repeated until they succeed, with a pause before each repetition.
 _MUST_SUCCEED = frozenset({UNBIND, WISHES})
 RETRY_PAUSE = timedelta(seconds=10)
-#: The same where somebody is just giving back what is wanted.
+#: The pause when the wanted handle is just being released by another instance.
 SHORT_PAUSE = timedelta(seconds=2)
 
-#: The queues to hint at after the commit.
+#: Returns the queues to wake after the commit.
 FollowUp = Callable[[Connection, Job, JobReport], Sequence[str]]
 
 
 def jobs_topic(host: str) -> str:
-    """What hints of jobs of `host` go to: compute's for the same host go to its name."""
+    """The wake-up topic for accelerator jobs of `host`; compute's topic for the host is its name."""
     return f"accelerators of {host}"
 
 
@@ -57,12 +57,12 @@ class HostJobs:
         self._hints = hints
         self._store = JobStore(t.jobs, max_attempts=MAX_ATTEMPTS)
         self.follow_ups: dict[str, FollowUp] = {}
-        #: By kind of job: whether one that failed is worth another attempt soon.
+        #: By kind of job: decides whether a failed job is worth another attempt soon.
         self.worth_retrying: dict[str, Callable[[Connection, Job, JobReport], bool]] = {}
 
     def enqueue(self, connection: Connection, queue: str, kind: str, key: str, payload: Mapping[str, Any]) -> str:
-        """Its id. Jobs of one key go one after the other: name the host in it, so that one that is down holds up no
-        other.
+        """Returns the job's id. Jobs with the same key run one after the other; the key must name the host, so that a
+        host that is down does not block others.
         """
         job = NewJob(self._ids.uuid(), queue, kind, key, dict(payload))
         self._store.enqueue(connection, job, self._clock.now())
@@ -77,13 +77,13 @@ class HostJobs:
             return self._store.get(connection, job_id)
 
     def has_open_job_for(self, host: str, project_id: str) -> bool:
-        """Whether a job of the host that is not finished is for the project."""
+        """Whether the host has an unfinished job for the project."""
         with self._database.read() as connection:
             jobs = self._store.open_in(connection, host)
         return any(job.payload.get("project_id") == project_id for job in jobs)
 
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
-        """At most `limit` jobs for `host`, until the lease is over or they are reported on."""
+        """Claim up to `limit` jobs for `host`, until their lease ends or they are reported on."""
         check_not_queue_name(host)
         told: list[str] = []
 
@@ -101,8 +101,9 @@ class HostJobs:
         return jobs
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
-        """Whether the host may have more to do. Once however often it is reported. `host`: whose agent reports; None: a
-        service does. Raises `Conflict` ``jobs.fenced`` when somebody else has the job, `NotFound` for another host's.
+        """Record a job's progress or result; returns whether the host may have more jobs. Repeated reports have no
+        further effect. `host`: the host of the reporting agent; None: a service reports. Raises `Conflict`
+        ``jobs.fenced`` if another worker has claimed the job, `NotFound` for another host's job.
         """
 
         def work(connection: Connection) -> tuple[Sequence[str], bool]:
@@ -127,14 +128,14 @@ class HostJobs:
         return has_more
 
     def _retry_pause(self, connection: Connection, job: Job, report: JobReport) -> timedelta | None:
-        """Before the next attempt; None: the job has ended."""
+        """The pause before the next attempt; None: the job has ended."""
         if _must_be_repeated(job, report):
             return RETRY_PAUSE
         hopeful = self.worth_retrying.get(job.kind)
         return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
 
     def _run_follow_up(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
-        if _must_be_repeated(job, report):  # given up: begin anew
+        if _must_be_repeated(job, report):  # given up: start again with a new job
             self.enqueue(connection, job.queue, job.kind, job.key, job.payload)
             return [job.queue]
         follower = self.follow_ups.get(job.kind)
@@ -142,5 +143,5 @@ class HostJobs:
 
 
 def _must_be_repeated(job: Job, report: JobReport) -> bool:
-    """A handle that could not be cleaned is quarantined by its agent; the instance holds it no more."""
+    """A failed cleaning is not repeated: the agent has quarantined the handle, and the instance no longer holds it."""
     return job.kind in _MUST_SUCCEED and report.error is not None and report.result.get("code") != CleanFailed.code

@@ -1,7 +1,8 @@
-"""What an operator does with devices: withdraw them, offer them again, program regions, add attributes.
+"""Operators' actions on devices: enable and disable them, program regions, set attributes; and the search for
+bitstreams.
 
-A host's agent keeps what an operator wishes, all of it: a repeated or late job changes nothing. Attributes whose key
-begins with ``trait`` are traits of the deployable's resource provider.
+A host's agent keeps all of an operator's wishes, and each job contains all of them, so a repeated or late job changes
+nothing. Attributes whose key begins with ``trait`` become traits of the deployable's resource provider.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -37,7 +38,7 @@ from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 
-#: Programming is waited for so long, and looked at so often.
+#: How long a call waits for programming, and how often it polls the job.
 PROGRAM_TIMEOUT_S = 60.0
 
 
@@ -47,7 +48,7 @@ JOB_POLL_S = 0.2
 TRAIT_KEY = "trait"
 
 
-#: By which images tell for which of the cards with a region of their type they are: what hosts alone can judge.
+#: Image properties that select a card among those with the same region type. Only hosts can match them.
 _CARD_PROPERTIES = ("vendor", "board", "shell_id")
 
 
@@ -65,7 +66,9 @@ class OperatorService:
     # ----------------------------------------------------------------------------------------- devices
 
     def set_device_enabled(self, uuid: str, *, offered: bool) -> None:
-        """Or withdraw: its units are reserved in Placement, who has some keeps them."""
+        """Enable or disable a device. The units of a disabled device are reserved in Placement; servers that have some
+        keep them.
+        """
         status = DeviceStatus.ENABLED if offered else DeviceStatus.MAINTAINING
 
         def work(connection: Connection) -> str:
@@ -91,11 +94,12 @@ class OperatorService:
         empties: bool = False,
         wait_s: float | None = None,
     ) -> DeployableRecord:
-        """Nothing wanted: the vendor's blank; so with `empties`, but only where it carries what is wanted. `project_id`: whose
-        images may be taken besides those for everybody.
+        """Load a bitstream, or the vendor's blank if `wanted` is empty. With `empties`, load the blank if the
+        deployable carries `wanted`. Images of `project_id` may be used besides public ones.
 
-        The deployable with what it carries then. Raises `Conflict` with the host's reason, `Unavailable` when the host has
-        not done it in time; it goes on. With `wait_s` that is no error: what it carries after so long is told.
+        Returns the deployable with its content afterwards. Raises `Conflict` with the host's reason, and `Unavailable`
+        if the host does not finish in time; the job goes on. With `wait_s`, a timeout is no error, and the current
+        content is returned.
         """
         loaded = ProgramRequest() if empties else wanted
 
@@ -120,7 +124,7 @@ class OperatorService:
         ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
             raise Unavailable(
-                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; look at it again later."
+                f"The host has not programmed the device within {PROGRAM_TIMEOUT_S:.0f} s; check the deployable again later."
             )
         if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
@@ -129,7 +133,7 @@ class OperatorService:
             return _deployable(connection, uuid)
 
     def _wait_for_job(self, job_id: str, wait_s: float) -> Job | None:
-        """None: not in that time."""
+        """Wait for the job; None if it does not finish in time."""
         for _ in range(1 + round(wait_s / JOB_POLL_S)):
             job = self._jobs.get_job(job_id)
             if job is not None and job.finished_at is not None:
@@ -140,7 +144,8 @@ class OperatorService:
     def _after_program(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         for part in accelerator_store.deployables(connection, uuid=job.payload["uuid"]):
             if report.error is None:
-                # Whose functions the next report tells: until then nobody is told those of the bitstream before.
+                # The next report has the functions of the new bitstream; until then, show none instead of
+                # the old ones.
                 kept = [pair for pair in part.attributes if pair[0] != FUNCTION]
                 carries = {"bitstream_id": report.result.get("bitstream_id"), "attributes": kept}
                 accelerator_store.update_row(connection, t.deployables, part.id, carries, self._clock.now())
@@ -159,7 +164,9 @@ class OperatorService:
 
     def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
         if key.startswith(TRAIT_KEY) and not is_custom(value):
-            raise Invalid(f"Attribute {key} is a trait; {value!r} must be CUSTOM_ and then A-Z, 0-9 and _ only.")
+            raise Invalid(
+                f"Attribute {key} is a trait, so its value {value!r} must be CUSTOM_ followed by A-Z, 0-9 and _."
+            )
         uuid = self._ids.uuid()
 
         def work(connection: Connection) -> tuple[str, AttributeRecord]:
@@ -190,7 +197,7 @@ class OperatorService:
     # ---------------------------------------------------------------------------------------------------
 
     def _enqueue_wishes(self, connection: Connection, host: str) -> None:
-        """The host is told all that is wished of it as of this transaction."""
+        """Enqueue a job with all wishes for the host, as of this transaction."""
         self._jobs.enqueue(connection, host, WISHES, f"{host}/{WISHES}", self._operator_wishes(connection, host))
 
     def _operator_wishes(self, connection: Connection, host: str) -> Mapping[str, object]:
@@ -209,14 +216,16 @@ class OperatorService:
 
 @dataclass(frozen=True, slots=True)
 class LoadableBitstream:
-    """`image` fits regions of that type. One of several, where the card decides which of them."""
+    """An image that fits regions of this type. If the card decides among several images, any one of them."""
 
     image: ImageRecord
     region_type: str
 
 
 class BitstreamService:
-    """`images`: None where the service cannot ask for any."""
+    """Checks whether a bitstream exists, before a caller relies on it; the host that loads one searches again and
+    verifies. `images`: None if the service has no image source.
+    """
 
     def __init__(self, database: PreparedDatabase, images: ImageSource | None) -> None:
         self._database = database
@@ -225,12 +234,13 @@ class BitstreamService:
     def find_loadable(
         self, wanted: ProgramRequest, project_id: str, traits: Collection[str]
     ) -> list[LoadableBitstream]:
-        """By type of region, of those that hosts report and that have all of `traits`; traits of other kinds do not count.
+        """The loadable bitstreams, one per region type that hosts report and that has all region traits among
+        `traits`.
 
-        Raises `BitstreamNotFound`, `MultipleBitstreams`, `ChecksumMismatch` where there is none.
+        Raises `BitstreamNotFound`, `MultipleBitstreams` or `ChecksumMismatch` if there is none.
         """
         if self._images is None:
-            raise NotFound("this accelerator service knows of no images")
+            raise NotFound("this accelerator service has no image service")
         found: list[LoadableBitstream] = []
         refusals: list[MoorageError] = []
         types = self._region_types(traits)
@@ -244,8 +254,8 @@ class BitstreamService:
         if found:
             return found
         if not refusals:
-            raise BitstreamNotFound(f"no host has a region that could carry {wanted}")
-        # Where one type has too many images, that there is none for the others is beside the point.
+            raise BitstreamNotFound(f"no host has a region that can carry {wanted}")
+        # Prefer the error for several images of one region type over "not found" for the other types.
         raise min(refusals, key=lambda error: isinstance(error, BitstreamNotFound))
 
     def _find_image(self, images: ImageSource, wanted: ProgramRequest, target: BitstreamTarget) -> ImageRecord:

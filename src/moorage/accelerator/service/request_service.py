@@ -49,7 +49,7 @@ class RequestService:
     def __init__(
         self, database: PreparedDatabase, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED
     ) -> None:
-        """`quota`: requests that a project may have."""
+        """`quota`: the number of requests that a project may have."""
         self._database = database
         self._quota = quota
         self._clock = clock
@@ -63,17 +63,17 @@ class RequestService:
     def list_requests(
         self, caller: Caller, instance_uuid: str | None, *, resolved: bool = False
     ) -> list[RequestRecord]:
-        """Those that `caller` may see. With `resolved`, raises `Locked` while one of them is on its way.
+        """Requests that `caller` may see. With `resolved`, raises `Locked` while one of them is not resolved.
 
-        A service that asks for a user has reason to name an instance; of whose the others are, it is told no more
-        than the user.
+        A service that acts for a user sees all requests of an instance it names; without an instance, it sees only the
+        user's.
         """
         vouched = caller.by_service and instance_uuid is not None
         project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
         with self._database.read() as connection:
             found = accelerator_store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [row for row in found if not is_hidden(row)]
-        if instance_uuid is not None:  # as Nova asks
+        if instance_uuid is not None:  # Nova lists by instance
             now = self._clock.now()
             rows = [replace(row, state=state_shown_to_compute(row, now)) for row in rows]
         open_ones = [row.uuid for row in rows if row.state not in (RequestState.BOUND, RequestState.BIND_FAILED)]
@@ -82,12 +82,16 @@ class RequestService:
         return rows
 
     def list_requests_page(self, caller: Caller, after: str | None, limit: int) -> list[RequestRecord]:
-        """Those that `caller` may see, the newest first, from behind request `after` on. Raises `Invalid`."""
+        """Requests that `caller` may see, newest first, following request `after`. Raises `Invalid` if `after` is not
+        one of them.
+        """
         project_id = None if caller.is_admin or caller.is_service else caller.project_id
         with self._database.read() as connection:
             last = accelerator_store.requests_by_uuid(connection, [after]) if after else []
             if after and not any(project_id in (None, row.project_id) for row in last):
-                raise Invalid(f"after={after!r} is no accelerator request (any more); begin with the first page.")
+                raise Invalid(
+                    f"after={after!r} is not an accelerator request (any more); start again at the first page."
+                )
             before = last[0].id if last else None
             return accelerator_store.page_of_requests(connection, project_id, before, limit)
 
@@ -98,7 +102,7 @@ class RequestService:
     # --------------------------------------------------------------------------------- making, binding
 
     def create_requests(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
-        """One for each unit of each group of the profile. Raises `OverQuota`."""
+        """Create one request per unit of each group of the profile. Raises `OverQuota`."""
 
         def work(connection: Connection) -> list[RequestRecord]:
             if self._quota != UNLIMITED:
@@ -130,17 +134,17 @@ class RequestService:
         there = accelerator_store.count_requests(connection, project_id)
         if there + wanted > self._quota:
             raise OverQuota(
-                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} that it "
-                f"may have, and asks for {wanted} more; delete some, or have the operator raise [accelerator] "
+                f"Quota exceeded for accelerator requests: project {project_id} has {there} of the {self._quota} allowed "
+                f"requests, and needs {wanted} more; delete some, or ask the operator to raise [accelerator] "
                 "quota_requests."
             )
 
     def bind_or_unbind(self, caller: Caller, wanted: Mapping[str, Binding | None]) -> None:
-        """Begin to bind, or to unbind, all of `wanted`, or none."""
+        """Begin to bind or to unbind all requests in `wanted`, or none of them."""
         _check_service(caller, "Binding accelerator requests")
         bindings = {uuid: binding for uuid, binding in wanted.items() if binding is not None}
         if bindings and len(bindings) != len(wanted):
-            raise Invalid("Accelerator requests are either all bound or all unbound in one request.")
+            raise Invalid("One call can either bind or unbind accelerator requests, not both.")
 
         def work(connection: Connection) -> set[str]:
             rows = _visible(connection, caller, list(wanted))
@@ -154,7 +158,7 @@ class RequestService:
         self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
     ) -> set[str]:
         if any(binding.project_id for binding in bindings.values()) and not (caller.is_admin or caller.is_service):
-            raise Forbidden("Only an administrator says whose project an accelerator request is of.")
+            raise Forbidden("Only an administrator may set the project of an accelerator request.")
         by_place: dict[tuple[str, str], list[RequestRecord]] = {}
         for row in rows:
             TRANSITIONS.check_transition(RequestState(row.state), RequestState.BIND_STARTED)
@@ -184,8 +188,8 @@ class RequestService:
         return {host for host, _ in by_place}
 
     def _check_devices(self, connection: Connection, host: str, providers: Sequence[str]) -> None:
-        """Raises `NotFound` or `Conflict` for a device that cannot be given out, by what is known here; its host has the last
-        word.
+        """Raises `NotFound` or `Conflict` for a device that cannot be given out, as far as this database knows. The
+        host decides.
         """
         known = {
             place.rp_uuid: place for place in accelerator_store.usable_deployables(connection, host, providers, HOLDING)
@@ -197,20 +201,20 @@ class RequestService:
             if place.status != DeviceStatus.ENABLED or place.health in (Health.FAILED, Health.GONE):
                 raise Conflict(f"Device {place.device_uuid} of host {host} is {place.status} and {place.health}.")
             if providers.count(provider) > place.num_accelerators:
-                raise Conflict(f"{place.name} has {place.num_accelerators} accelerators in all.")
+                raise Conflict(f"{place.name} has only {place.num_accelerators} accelerators.")
             quarantined = list(place.handles.values()).count(HandleState.QUARANTINED)
             free = place.num_accelerators - place.taken - quarantined
             if providers.count(provider) > free:
                 raise Conflict(
                     f"{place.name} has {max(free, 0)} free of {place.num_accelerators} accelerators "
-                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are asked for."
+                    f"({place.taken} bound or being bound, {quarantined} quarantined); {providers.count(provider)} are requested."
                 )
 
     # ---------------------------------------------------------------------------------------- deleting
 
     def delete_requests(self, caller: Caller, uuids: Sequence[str]) -> None:
-        """Those that are there are deleted; raises `NotFound` naming the others after that, with the number of those that
-        were there in the field `deleted`.
+        """Delete all requests that exist. Then raises `NotFound` if some did not; its field `deleted` is the number
+        deleted.
         """
 
         def work(connection: Connection) -> tuple[set[str], list[str], int]:
@@ -227,7 +231,7 @@ class RequestService:
             raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
 
     def delete_requests_of_instance(self, caller: Caller, instance_uuid: str) -> None:
-        """All of an instance; none is fine."""
+        """Delete all requests of an instance, if there are any."""
         _check_service(caller, "Deleting an instance's accelerator requests")
 
         def work(connection: Connection) -> set[str]:
@@ -239,13 +243,15 @@ class RequestService:
         self._jobs.wake_hosts(self._database.in_transaction(work))
 
     def _release_requests(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
-        """The hosts to be told. What no host has is gone (or unbound) at once."""
+        """Returns the hosts to wake. Requests that no host holds are deleted (or unbound) at once."""
         places: set[tuple[str, str]] = set()
         for row in rows:
             if is_hidden(row) or row.state == after:
                 continue
             if not _is_made_by_api(row):
-                raise Conflict(f"Accelerator request {row.uuid} was made with its server; delete the server.")
+                raise Conflict(
+                    f"Accelerator request {row.uuid} was created together with its server; delete the server instead."
+                )
             TRANSITIONS.check_transition(RequestState(row.state), after)
             if row.state in ON_HOST and row.hostname and row.instance_uuid:
                 places.add((row.hostname, row.instance_uuid))
@@ -271,7 +277,9 @@ class RequestService:
             accelerator_store.set_handles(connection, provider_name(host, deployable), states, self._clock.now())
 
     def _is_being_released(self, connection: Connection, job: Job, report: JobReport) -> bool:
-        """Nova places the next server as soon as it has deleted the last one, whose device may still be being cleaned."""
+        """Whether the device is about to become free: Nova schedules the next server while the last one's device is
+        still cleaned.
+        """
         places = set(job.payload["providers"].values())
         leaving = (row for row in accelerator_store.requests(connection, hostname=job.queue) if is_hidden(row))
         return report.result.get("code") == NoCapacity.code and any(row.device_rp_uuid in places for row in leaving)
@@ -284,7 +292,7 @@ class RequestService:
             if row.state == RequestState.BIND_STARTED
         ]
         if not rows:
-            return ()  # deleted meanwhile; the host is told next
+            return ()  # deleted meanwhile; the next job tells the host
         handles: Mapping[str, str] = report.result.get("handles") or {}
         reported = accelerator_store.requests(
             connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"]
@@ -301,7 +309,7 @@ class RequestService:
                 self._set_state(connection, row, RequestState.BIND_FAILED)
         if report.error is not None:
             why = {"instance": job.payload["instance_uuid"], "host": job.queue, "why": report.result.get("error", "")}
-            log.warning("accelerator requests could not be bound", extra=why)
+            log.warning("binding accelerator requests failed", extra=why)
         self._store_handle_states(connection, job.queue, report)
         payload = {"instance_uuid": job.payload["instance_uuid"], "requests": [row.uuid for row in rows]}
         self._jobs.enqueue(connection, EVENTS_QUEUE, "bound", job.payload["instance_uuid"], payload)
@@ -317,7 +325,7 @@ class RequestService:
 
 
 def _visible(connection: Connection, caller: Caller, uuids: Sequence[str]) -> list[RequestRecord]:
-    """Raises `NotFound` naming the first that is not there for `caller`."""
+    """Raises `NotFound` for the first request that `caller` may not see."""
     found = {row.uuid: row for row in accelerator_store.requests_by_uuid(connection, uuids)}
     for uuid in uuids:
         if uuid not in found or not _may_access(caller, found[uuid]) or is_hidden(found[uuid]):
@@ -330,10 +338,10 @@ def _may_access(caller: Caller, row: RequestRecord) -> bool:
 
 
 def _is_made_by_api(row: RequestRecord) -> bool:
-    """By this API, and not reported by a host for what was plugged there."""
+    """Whether the request was created through this API, not reported by a host for a plugged handle."""
     return row.device_profile_name is not None
 
 
 def _check_service(caller: Caller, what: str) -> None:
     if not (caller.is_service or caller.by_service or caller.is_admin):
-        raise Forbidden(f"{what} is for services: it needs a service token beside the user's.")
+        raise Forbidden(f"{what} is reserved for services: it needs a service token in addition to the user's token.")

@@ -1,7 +1,7 @@
-"""Use cases of the Accelerator API: what hosts have told, and device profiles.
+"""Use cases of the Accelerator API: reports of hosts, and device profiles.
 
-A host's agent is the truth about its devices and attachments; its reports are whole pictures, so a repeated or late
-one only brings the database back to what the agent said last.
+A host's agent is authoritative for its devices and attachments. Each report is complete, so a repeated or late report
+only restores the state that the agent reported last.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -44,9 +44,8 @@ R = TypeVar("R", DeviceRecord, DeployableRecord, RequestRecord)
 
 
 class AcceleratorService:
-    """`requests` is what may be done with accelerator requests, `operator` with devices, `jobs` are for hosts.
-
-    `history` is what was done with devices, `bitstreams` what could be loaded, where it can ask for `images`.
+    """Holds the services of the package: `requests` for accelerator requests, `operator` for devices, `jobs` for
+    hosts, `history` for the device history, and `bitstreams` for loadable bitstreams (which needs `images`).
     """
 
     def __init__(
@@ -70,10 +69,12 @@ class AcceleratorService:
         self._ids = ids
 
     def _named_images(self, host: str, project_id: str) -> frozenset[str] | None:
-        """See `moorage.images.for_hosts.NamedImages`: bitstreams are named by nobody, they are searched for."""
+        """See `moorage.images.for_hosts.NamedImages`. Empty for a project with work on the host: bitstreams are
+        searched, not named.
+        """
         with self._database.read() as connection:
             rows = accelerator_store.requests(connection, hostname=host, project_id=project_id)
-        # What a host reports by itself may name any project.
+        # Reported requests do not count: a host could report any project.
         has_work = any(row.device_profile_name is not None for row in rows)
         return frozenset() if has_work or self.jobs.has_open_job_for(host, project_id) else None
 
@@ -108,7 +109,7 @@ class AcceleratorService:
     def create_profile(self, new: NewProfile) -> ProfileRecord:
         check_profile(new)
         if new.uuid is not None and not is_uuid(new.uuid):
-            raise Invalid(f"Device profile uuid {new.uuid!r} is no UUID.")
+            raise Invalid(f"Device profile uuid {new.uuid!r} is not a UUID.")
         uuid, now = new.uuid or self._ids.uuid(), self._clock.now()
         values = {"uuid": uuid, "name": new.name, "description": new.description, "groups": new.groups}
 
@@ -136,7 +137,7 @@ class AcceleratorService:
             for profile in profiles:
                 if request := accelerator_store.find_request_of_profile(connection, profile.name):
                     raise Conflict(
-                        f"Device profile {profile.name} has accelerator requests, {request} among them; delete them first."
+                        f"Device profile {profile.name} has accelerator requests, for example {request}; delete them first."
                     )
             accelerator_store.delete_rows(connection, t.device_profiles, [profile.id for profile in profiles])
 
@@ -166,10 +167,10 @@ class AcceleratorService:
     def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
         def work(connection: Connection) -> None:
             rows = accelerator_store.requests(connection, hostname=host)
-            # What the API bound is told by the job that did it: a report may be older than that.
+            # For requests bound through the API, the job's result counts: a report may be older than it.
             bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
             known = [row for row in rows if row.device_profile_name is None]
-            # Another holder of the same handle is another request, not a change of the old one.
+            # A new holder of a handle is a new request, not a change of the old one.
             wanted = {
                 (report.pci_id, report.instance_uuid): _request_values(host, report)
                 for report in reports
@@ -198,7 +199,9 @@ class AcceleratorService:
         wanted: Mapping[Any, Mapping[str, Any]],
         also_new: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        """Make the rows `known` say what is `wanted`: ids stay, and a row that says it already is not written."""
+        """Insert, update and delete rows until they equal `wanted`. Ids are kept, and unchanged rows are not
+        written.
+        """
         rows = {key(row): row for row in known}
         now = self._clock.now()
         accelerator_store.delete_rows(connection, table, [row.id for name, row in rows.items() if name not in wanted])
@@ -262,6 +265,7 @@ def _request_values(host: str, report: AttachmentReport) -> dict[str, Any]:
         "project_id": report.project_id,
         "device_profile_group_id": report.group,
         "pci_id": report.pci_id,
-        # Nova makes a mediated device by this uuid; of a PCI function it is a name only, drawn when the row is made.
+        # Nova creates a mediated device with this uuid. For a PCI function it is only a name, drawn when the row
+        # is inserted.
         **({"attach_handle_uuid": mdev.uuid} if (mdev := mdev_of(report.pci_id)) else {}),
     }

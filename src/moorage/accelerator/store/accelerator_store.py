@@ -1,4 +1,4 @@
-"""SQL of the accelerator service, statements only: transactions are the service's."""
+"""SQL of the accelerator service: statements only; the service owns the transactions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -20,12 +20,12 @@ from moorage.accelerator.store import tables as t
 
 R = TypeVar("R", AttributeRecord, DeviceRecord, DeployableRecord, DeployableUsage, ProfileRecord, RequestRecord)
 
-#: What is read of each table: all its columns, oldest first.
+#: SELECT of all columns, oldest row first, by table.
 _ALL = {
     table: select(table).order_by(table.c.id)
     for table in (t.devices, t.deployables, t.device_profiles, t.accelerator_requests, t.attributes)
 }
-#: Whatever columns are given.
+#: The oldest profile, locked; see `lock_request_creation`.
 _OLDEST_PROFILE = select(t.device_profiles.c.id).order_by(t.device_profiles.c.id).limit(1).with_for_update()
 _COUNT_REQUESTS = (
     select(func.count())
@@ -82,7 +82,9 @@ _A_REQUEST_OF_PROFILE = (
 
 
 def devices(connection: Connection, **equal: str | None) -> list[DeviceRecord]:
-    """All whose columns have the given values; None does not filter. So do those below that take `equal`."""
+    """Rows whose columns have the given values; None does not filter. The same holds for other functions with
+    `equal`.
+    """
     return _select_equal(connection, DeviceRecord, t.devices, equal)
 
 
@@ -97,13 +99,13 @@ def deployables_of(connection: Connection, host: str) -> list[DeployableRecord]:
 def usable_deployables(
     connection: Connection, host: str, providers: Iterable[str], having: Iterable[str]
 ) -> list[DeployableUsage]:
-    """Those of `providers` that are on `host`; whoever is in one of the states `having` has taken one."""
+    """The deployables of `providers` on `host`. Requests in one of the states `having` count as taken accelerators."""
     values = {"host": host, "rp_uuids": sorted(set(providers)), "having": sorted(having)}
     return _rows(connection, DeployableUsage, _PLACES, values)
 
 
 def set_handles(connection: Connection, name: str, handles: Mapping[str, str], now: datetime) -> None:
-    """How the handles of the deployable are, if it is known."""
+    """Set the handle states of the deployable, if it exists."""
     connection.execute(_SET_HANDLES, {"of_name": name, "handles": dict(handles), "updated_at": now})
 
 
@@ -114,7 +116,7 @@ def requests(connection: Connection, **equal: str | None) -> list[RequestRecord]
 def page_of_requests(
     connection: Connection, project_id: str | None, before: int | None, limit: int
 ) -> list[RequestRecord]:
-    """The newest first, without those that are being deleted: of a project or of all, with a smaller id than `before`."""
+    """Requests with ids below `before`, newest first, of one project or of all; without those being deleted."""
     values = {"of_project": project_id, "of_before": before}
     given = {name: value for name, value in values.items() if value is not None}
     return _rows(connection, RequestRecord, _page_of_requests(tuple(given)), {**given, "at_most": limit})
@@ -131,13 +133,13 @@ def _page_of_requests(names: tuple[str, ...]) -> Select[Any]:
 
 
 def requests_by_uuid(connection: Connection, uuids: Sequence[str]) -> list[RequestRecord]:
-    """Those that are there, in the order of `uuids`."""
+    """The existing requests, in the order of `uuids`."""
     found = {row.uuid: row for row in _rows(connection, RequestRecord, _REQUESTS_BY_UUID, {"uuids": list(uuids)})}
     return [found[uuid] for uuid in dict.fromkeys(uuids) if uuid in found]
 
 
 def find_request_of_profile(connection: Connection, profile: str) -> str | None:
-    """The uuid of one that was made from it, if there is any."""
+    """The uuid of a request created from the profile, if there is one."""
     uuid: str | None = connection.execute(_A_REQUEST_OF_PROFILE, {"profile": profile}).scalar()
     return uuid
 
@@ -158,16 +160,17 @@ def profile(connection: Connection, **equal: str) -> ProfileRecord | None:
 
 
 def lock_request_creation(connection: Connection) -> None:
-    """Until this transaction ends nobody else who calls this makes requests: those of a project are counted first.
+    """Serialize the creation of requests until this transaction ends, so that a project's requests can be counted
+    first.
 
-    It locks the oldest profile: without one no request can be made. MariaDB reads what was committed by then only if this
-    is the first statement of the transaction.
+    Locks the oldest profile: no request can be created without a profile. This must be the first statement of the
+    transaction: otherwise MariaDB reads an older snapshot than the state after the lock.
     """
     connection.execute(_OLDEST_PROFILE)
 
 
 def count_requests(connection: Connection, project_id: str) -> int:
-    """Of the project; without those that a host told of, which nobody asked for."""
+    """Counts the project's requests, without those reported by hosts."""
     return int(connection.execute(_COUNT_REQUESTS, {"of_project": project_id}).scalar() or 0)
 
 
@@ -192,7 +195,7 @@ def _select_equal(connection: Connection, kind: type[R], table: Table, equal: Ma
 
 @cache
 def _where(table: Table, names: tuple[str, ...]) -> Select[Any]:
-    """Made once: SQLAlchemy takes longer to make a statement than to send it."""
+    """Cached: SQLAlchemy takes longer to build a statement than to send it."""
     query = _ALL[table]
     for name in names:
         query = query.where(table.c[name] == bindparam(f"of_{name}"))

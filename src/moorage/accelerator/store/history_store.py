@@ -1,4 +1,4 @@
-"""SQL of the history of devices, statements only: transactions are `history_service`'s."""
+"""SQL of the device history: statements only; `history_service` owns the transactions."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -21,7 +21,7 @@ _DELETE = delete(h).where(h.c.id.in_(bindparam("of_ids", expanding=True)))
 
 
 def known_sequences(connection: Connection, host: str, sequences: Sequence[int]) -> set[int]:
-    """Those of `sequences` that are there."""
+    """Returns which of `sequences` are stored."""
     return {row.sequence for row in connection.execute(_KNOWN, {"host": host, "sequences": sequences})}
 
 
@@ -38,7 +38,9 @@ def list_entries(
     *,
     newest_first: bool = False,
 ) -> list[HistoryEntry]:
-    """In the order of their numbers: on one host as it happened, between hosts by their clocks. Or in the reverse."""
+    """Entries by sequence number, ascending or descending: on one host in order of occurrence, across hosts by their
+    clocks.
+    """
     values = {f"of_{name}": value for name, value in asdict(wanted).items() if value is not None}
     if after is not None:
         values |= {"after_sequence": after.sequence, "after_id": after.id}
@@ -85,7 +87,7 @@ def _entries(names: tuple[str, ...], newest_first: bool) -> Select[Any]:
 
 
 def delete_before(connection: Connection, moment: datetime, limit: int) -> int:
-    """How many of the oldest were removed, at most `limit`."""
+    """Deletes up to `limit` records older than `moment`, oldest first; returns the number deleted."""
     old = connection.execute(_OLD, {"moment": moment, "at_most": limit})
     ids = [row.id for row in old]  # MariaDB takes no LIMIT in a subquery of IN
     if ids:

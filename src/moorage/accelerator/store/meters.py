@@ -1,6 +1,6 @@
-"""What Prometheus is told of accelerators: devices by health, attach handles by state, requests, jobs for hosts.
+"""Prometheus gauges of accelerators: devices by health, attach handles and requests by state, jobs for hosts.
 
-The page for operators is `docs/reference/metrics.md`.
+Described for operators in `docs/reference/metrics.md`.
 """
 
 from collections import Counter
@@ -19,9 +19,9 @@ _DEVICES, _HANDLES = "moorage_accelerator_devices", "moorage_accelerator_handles
 _REQUESTS = "moorage_accelerator_requests"
 
 _FAMILIES = (
-    GaugeFamily(_DEVICES, "Devices, by the health that their host reported.", ("health",)),
-    GaugeFamily(_HANDLES, "Attach handles: what a server gets one of, by its state.", ("state",)),
-    GaugeFamily(_REQUESTS, "Accelerator requests, by their state.", ("state",)),
+    GaugeFamily(_DEVICES, "Devices, by the health reported by their host.", ("health",)),
+    GaugeFamily(_HANDLES, "Attach handles, which servers get one by one, by state.", ("state",)),
+    GaugeFamily(_REQUESTS, "Accelerator requests, by state.", ("state",)),
     *job_meters.families("accelerator"),
 )
 
@@ -45,6 +45,6 @@ def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -
 
 
 def _samples_with_zeros(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:
-    """0 for a value that nothing has: an alert on what is absent would be silent."""
+    """A sample for each known value, 0 if nothing has it: an alert on a missing series would never fire."""
     for value in dict.fromkeys([*known, *sorted(found)]):
         yield family, (value,), found.get(value, 0)

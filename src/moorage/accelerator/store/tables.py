@@ -1,4 +1,4 @@
-"""The accelerator service's tables: what hosts report, device profiles, accelerator requests, and work for hosts."""
+"""Tables of the accelerator service: reported devices, device profiles, accelerator requests, history and host jobs."""
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
@@ -85,7 +85,7 @@ accelerator_requests = Table(
     Column("pci_id", String(64)),
     *_times(),
     UniqueConstraint("uuid"),
-    UniqueConstraint("hostname", "pci_id"),  # one holder per handle, whatever is reported
+    UniqueConstraint("hostname", "pci_id"),  # one holder per handle, even if a host reports otherwise
     Index(None, "instance_uuid"),
     Index(None, "project_id"),
     Index(None, "device_profile_name"),
@@ -106,7 +106,8 @@ attributes = Table(
     **TABLE_OPTIONS,
 )
 
-#: What hosts have told of their devices: see `device_history`. Nothing refers to it, and it refers to nothing that may go.
+#: The device history as reported by hosts, see `device_history`. It has no foreign keys, so records outlive what they
+#: name.
 history = Table(
     "history",
     metadata,
@@ -125,7 +126,7 @@ history = Table(
     Column("digest", String(255), nullable=False),
     Column("done", Boolean, nullable=False),
     Column("reason", Text, nullable=False),
-    UniqueConstraint("hostname", "sequence"),  # a record counts once, however often it is told
+    UniqueConstraint("hostname", "sequence"),  # a record counts once, even if it is reported repeatedly
     Index(None, "sequence"),
     Index(None, "at"),
     Index(None, "instance_uuid"),

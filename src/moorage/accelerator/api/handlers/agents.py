@@ -1,4 +1,4 @@
-"""What agents tell. Not part of the peer's API."""
+"""Reports and jobs of the hosts' agents. Not part of Cyborg's API."""
 
 from typing import TypeVar
 

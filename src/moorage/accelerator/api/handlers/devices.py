@@ -1,4 +1,4 @@
-"""Devices and deployables: what hosts have told."""
+"""Devices and deployables with their attributes, programming, and the search for bitstreams."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ from moorage.wire.microversion import Version
 STATUS_SINCE = Version(2, 3)
 
 
-#: As a body names one.
+#: A deployable's number, its `root_id` in the API.
 _ID = re.compile(r"[0-9]{1,18}\Z")
 
 
@@ -67,7 +67,9 @@ def disable_device(request: Request[AcceleratorService], uuid: str) -> Response:
 
 
 def program_deployable(request: Request[AcceleratorService], uuid: str) -> Response:
-    """The peer only replaces, by an image that the caller may use; ``remove``, ``wait_s``, functions and ``project_id`` are ours."""
+    """Cyborg only supports ``replace``, with an image that the caller may use. Our extensions: ``remove``, ``wait_s``,
+    functions and ``project_id``.
+    """
     (operation,) = request.json
     value = operation.get("value", [{}])[0]
     wanted = ProgramRequest(value.get("image_uuid", ""), value.get("function_id", ""), value.get("function_name", ""))
@@ -82,9 +84,7 @@ def program_deployable(request: Request[AcceleratorService], uuid: str) -> Respo
 def list_attributes(request: Request[AcceleratorService]) -> Response:
     deployable_id = request.query.first("deployable_id")
     if deployable_id is not None and not _ID.match(deployable_id):
-        raise Invalid(
-            f"deployable_id is {deployable_id[:255]!r}; it takes the number that a deployable has as root_id."
-        )
+        raise Invalid(f"deployable_id is {deployable_id[:255]!r}; use the number in a deployable's root_id.")
     number = None if deployable_id is None else int(deployable_id)
     rows = request.service.operator.list_attributes(number, request.query.first("key"))
     return Response(body={"attributes": [shapes.attribute_document(row, request.base_url) for row in rows]})
@@ -106,11 +106,11 @@ def delete_attribute(request: Request[AcceleratorService], uuid: str) -> Respons
 
 
 def list_bitstreams(request: Request[AcceleratorService]) -> Response:
-    """That there is none is an answer, with its reason: a 404 is of a service that cannot be asked."""
+    """If there is no bitstream, answers 200 with the reason. A 404 means that the service has no image service."""
     query = request.query
     if unknown := sorted(query.names() - {*_BITSTREAM_KEYS, "project_id", "trait"}):
         raise Invalid(
-            f"Bitstreams are not asked by {', '.join(unknown)}; by {', '.join(_BITSTREAM_KEYS)}, project_id, trait."
+            f"Unknown query parameters: {', '.join(unknown)}. Bitstreams are searched by {', '.join(_BITSTREAM_KEYS)}, project_id, trait."
         )
     image_id, function_id, function_name = (query.first(name) or "" for name in _BITSTREAM_KEYS)
     if sum(map(bool, (image_id, function_id, function_name))) != 1:
@@ -131,5 +131,5 @@ def _bitstream_document(one: LoadableBitstream) -> dict[str, Any]:
 
 
 def _sees_private_bitstreams(request: Request[AcceleratorService]) -> bool:
-    """Others than operators and services learn nothing of the private bitstreams of a project."""
+    """Only operators and services may see the private bitstreams of projects."""
     return request.caller.is_admin or request.caller.is_service

@@ -1,4 +1,4 @@
-"""The history of devices: hosts tell, administrators read. Not part of the peer's API."""
+"""The device history and the attach handles of a host, for administrators. Not part of Cyborg's API."""
 
 from datetime import datetime
 from typing import Any
@@ -32,16 +32,18 @@ _ORDERS = ("oldest", "newest")  # fmt: skip
 def list_history(request: Request[AcceleratorService]) -> Response:
     query = request.query
     if unknown := sorted(query.names() - _PARAMETERS):
-        raise Invalid(f"The history is not asked by {', '.join(unknown)}; it takes {', '.join(sorted(_PARAMETERS))}.")
+        raise Invalid(
+            f"Unknown query parameters: {', '.join(unknown)}. The history takes {', '.join(sorted(_PARAMETERS))}."
+        )
     event = query.first("event")
     if event is not None and event not in set(DeviceEvent):
-        raise Invalid(f"event={event!r} is none; it takes {', '.join(DeviceEvent)}.")
+        raise Invalid(f"event={event!r} is unknown; use one of {', '.join(DeviceEvent)}.")
     order = query.first("order") or _ORDERS[0]
     if order not in _ORDERS:
-        raise Invalid(f"order={order!r} is none; it takes {' or '.join(_ORDERS)}, which comes first then.")
+        raise Invalid(f"order={order!r} is unknown; use {' or '.join(_ORDERS)}, to name the records that come first.")
     instance = query.first("instance")
     if instance is not None and not is_uuid(instance):
-        raise Invalid(f"instance={instance!r} is no UUID.")
+        raise Invalid(f"instance={instance!r} is not a UUID.")
     wanted = HistoryFilter(
         hostname=query.first("host"),
         device=query.first("address"),
@@ -61,10 +63,10 @@ def list_history(request: Request[AcceleratorService]) -> Response:
 
 
 def list_handles(request: Request[AcceleratorService]) -> Response:
-    """Of one host: all there are is no answer for ten thousand of them."""
+    """The handles of one host. With ten thousand hosts, a list of all would be too long."""
     host = request.query.first("host")
     if not host:
-        raise Invalid("Name the host whose handles are to be told: ?host=NAME.")
+        raise Invalid("Name the host whose handles to list: ?host=NAME.")
     return Response(body={"handles": [_handle_document(row) for row in request.service.history.list_handles(host)]})
 
 
@@ -117,7 +119,7 @@ def _position(text: str | None) -> HistoryPosition | None:
         return None
     sequence, _, identity = text.partition("-")
     if not (sequence.isdecimal() and identity.isdecimal() and len(text) < 39):
-        raise Invalid(f"after={text!r} is no id of a record; take `next` of the page before.")
+        raise Invalid(f"after={text!r} is not the id of a record; use `next` of the previous page.")
     return HistoryPosition(int(sequence), int(identity))
 
 
@@ -127,4 +129,4 @@ def _time(text: str | None, name: str) -> datetime | None:
     try:
         return parse_time(text, zone=None)
     except ValueError as error:
-        raise Invalid(f"{name}={text!r} is no time with a zone; write it like 2026-03-01T09:30:00Z.") from error
+        raise Invalid(f"{name}={text!r} is not a time with a zone; write it like 2026-03-01T09:30:00Z.") from error

@@ -1,4 +1,4 @@
-"""Accelerator requests (ARQs), and the jobs of hosts that bind them."""
+"""Device profiles, and the accelerator requests (ARQs) created from them."""
 
 from collections.abc import Sequence
 
@@ -71,13 +71,15 @@ def list_requests(request: Request[AcceleratorService]) -> Response:
 
 
 def list_requests_page(request: Request[AcceleratorService]) -> Response:
-    """Not the peer's, whose list has no pages."""
+    """Our own: the list in Cyborg's API has no pages."""
     query = request.query
     if unknown := sorted(query.names() - {"after", "limit"}):
-        raise Invalid(f"A page of accelerator requests is not asked by {', '.join(unknown)}; it takes after, limit.")
+        raise Invalid(
+            f"Unknown query parameters: {', '.join(unknown)}. A page of accelerator requests takes after, limit."
+        )
     after, most = query.first("after"), decode_limit(query.first("limit"))
     if after is not None and not is_uuid(after):
-        raise Invalid(f"after={after!r} is no UUID; take `next` of the page before.")
+        raise Invalid(f"after={after!r} is not a UUID; use `next` of the previous page.")
     rows = request.service.requests.list_requests_page(request.caller, after, most + 1)
     following = rows[most - 1].uuid if len(rows) > most else None
     return Response(
@@ -102,9 +104,9 @@ def patch_requests(request: Request[AcceleratorService]) -> Response:
 
 
 def patch_request(request: Request[AcceleratorService], uuid: str) -> Response:
-    """The SDK's form: the request's uuid in the path, and in the body too."""
+    """The form that openstacksdk sends: the request's uuid is in the path and in the body."""
     if set(request.json) != {uuid}:
-        raise Invalid(f"The body must be about accelerator request {uuid} alone.")
+        raise Invalid(f"The body may only name accelerator request {uuid}.")
     return patch_requests(request)
 
 
@@ -132,5 +134,7 @@ def _delete_requests(request: Request[AcceleratorService], uuids: Sequence[str])
         request.service.requests.delete_requests(request.caller, uuids)
     except NotFound as error:
         if request.change is not None and error.fields["deleted"]:
-            request.change.status = 204  # the peer's answer is 404; the audit trail must not say that nothing was done
+            request.change.status = (
+                204  # Cyborg answers 404; the audit trail must still show that requests were deleted
+            )
         raise

@@ -1,4 +1,6 @@
-"""Rows as the peer's JSON. Some values are JSON inside a string, and some moments are Python's ``str``: as there."""
+"""Rows as Cyborg's JSON. As in Cyborg, some values are JSON in a string, and some times are Python's ``str`` of a
+datetime.
+"""
 
 import json
 from collections.abc import Mapping
@@ -27,7 +29,7 @@ def decode_limit(text: str | None) -> int:
     if text is None:
         return _DEFAULT_PAGE_SIZE
     if not (text.isdecimal() and len(text) < 5 and 0 < int(text) <= MAX_PAGE_SIZE):
-        raise Invalid(f"limit={text!r}; it takes 1 to {MAX_PAGE_SIZE}.")
+        raise Invalid(f"limit={text!r}; use a number from 1 to {MAX_PAGE_SIZE}.")
     return int(text)
 
 
@@ -47,7 +49,7 @@ def device_document(row: DeviceRecord, base_url: str, *, with_status: bool) -> d
 
 
 def deployable_document(row: DeployableRecord, base_url: str, *, private: bool) -> dict[str, Any]:
-    """Without `private` the bitstream is named only where everybody may know what it does (A12)."""
+    """Without `private`, the bitstream is named only if its functions are public (A12)."""
     known = private or any(key == FUNCTION for key, _ in row.attributes)
     return {
         "uuid": row.uuid,
@@ -93,7 +95,9 @@ def _handle_type(handle: str | None) -> str:
 
 
 def _handle_info(handle: str | None) -> dict[str, str]:
-    """Of a mediated device the card that it is made on; its uuid is the handle's. Nova's names, `vgpu_mark` included."""
+    """For a mediated device, the address of its card; the device's uuid is that of the handle. The names, such as
+    `vgpu_mark`, are Nova's.
+    """
     if not handle:
         return {}
     mdev = mdev_of(handle)
@@ -125,7 +129,7 @@ def profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
 
 
 def shown_profile_document(row: ProfileRecord, base_url: str) -> dict[str, Any]:
-    """Cyborg 17 shows one profile with ``str()`` of its moments, "None" included (measured)."""
+    """Cyborg 17 shows a single profile with ``str()`` of its times, including "None" (measured)."""
     moments = {
         "created_at": _whole_seconds(row.created_at),
         "updated_at": row.updated_at and _whole_seconds(row.updated_at),

@@ -1,7 +1,7 @@
-"""The unauthenticated documents by which clients find the API.
+"""The version documents, by which clients discover the API without authentication.
 
-Links are built from the address the client used: discovery follows them, and a link that does not resolve makes
-every command fail.
+Links start with the address that the client used. Clients follow them, and a link that does not resolve makes every
+command fail.
 """
 
 from typing import Any
