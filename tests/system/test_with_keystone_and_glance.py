@@ -197,7 +197,7 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
         "img_signature_hash_method=SHA-512 --property img_signature_key_type=RSA-PSS --property "
         "img_signature_certificate_uuid=other"
     )
-    assert "vouches for the data alone: not for its region_uuid" in refusal()
+    assert "covers only the data, but not region_uuid" in refusal()
     manifest = encode_manifest(Manifest("other", "0" * 128, {"function_uuid": function, "region_uuid": region}))
     shell(
         f"openstack image set {image} --property bitstream_manifest='{manifest}' "

@@ -223,8 +223,6 @@ def test_requests_made_at_once_are_as_many_as_the_quota_and_no_more(engine, cloc
     for thread in threads:
         thread.join()
     assert len(service.requests.list_requests(MINE, None)) == 4
-    with pytest.raises(
-        OverQuota, match="project mine has 4 of the 5 that it may have, and asks for 2 more; delete some"
-    ):
+    with pytest.raises(OverQuota, match="project mine has 4 of the 5 allowed requests, and needs 2 more; delete some"):
         service.requests.create_requests(MINE, "one")
     service.requests.create_requests(replace(MINE, project_id="theirs"), "one")

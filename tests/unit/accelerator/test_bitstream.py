@@ -62,7 +62,7 @@ def test_a_function_is_searched_by_name_too():
         (image(shell_id="7d3c8c5a-0000-4000-8000-000000000000"), "shell_id"),
         (image(visibility="private", owner="theirs"), "another project"),
         (image(visibility="shared", owner="theirs"), "another project"),
-        (image(visibility="community", owner="theirs"), "have an operator publish it"),
+        (image(visibility="community", owner="theirs"), "ask an operator to publish it"),
         (image(status="deactivated"), "deactivated"),
     ],
 )
@@ -141,4 +141,4 @@ def test_not_found_says_what_was_searched():
     message = bitstream_not_found(BY_ID, TARGET, []).message
     assert AES in message
     assert REGION_TYPE_CARD_0 in message
-    assert "no image answers" in message
+    assert "no image matches" in message

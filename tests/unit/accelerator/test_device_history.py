@@ -93,7 +93,7 @@ def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
         rig.agent.nodes()  # each round tries to mend the region
     failed, mended = pending(rig, DeviceEvent.PROGRAM)
     assert (failed.done, failed.who.instance_uuid) == (False, instance)
-    assert "nobody knows what the region carries now" in failed.reason
+    assert "the region's content is now unknown" in failed.reason
     assert (mended.done, mended.digest, mended.who) == (False, "", device_history.Requester())
     rig.order()
     rig.agent.nodes()
@@ -102,10 +102,10 @@ def test_what_fails_is_told_with_its_reason_and_the_mending_once(rig):
 
 def test_a_handle_that_cannot_be_made_ready_was_not_attached(rig):
     rig.order(fault("prepare"))
-    with pytest.raises(ProgramFailed, match="cannot be made ready"):
+    with pytest.raises(ProgramFailed, match="cannot be prepared"):
         rig.plug(new_instance(), gpu(), GPU)
     assert told(rig) == [("attach", GPU, False), ("clean", GPU, True)]
-    assert "cannot be made ready" in pending(rig, DeviceEvent.ATTACH)[0].reason
+    assert "cannot be prepared" in pending(rig, DeviceEvent.ATTACH)[0].reason
 
 
 def test_who_ordered_a_programming_is_known_after_a_kill(rig):

@@ -72,12 +72,12 @@ def test_what_is_signed_with_its_manifest_is_programmed(rig, keys, kind):
 @pytest.mark.parametrize(
     ("instead", "words"),
     [
-        ({"function_uuid": SHA}, f"function_uuid is {SHA}, and its manifest says {AES}"),
+        ({"function_uuid": SHA}, f"function_uuid is {SHA}, but its manifest says {AES}"),
         ({"function_uuid": f"{AES},{SHA}"}, "its manifest says"),
-        ({"function_name": ""}, r"function_name is \(not given\), and its manifest says aes"),
+        ({"function_name": ""}, r"function_name is \(not given\), but its manifest says aes"),
         ({"accel__function_id": SHA}, r"accel:function_id is .* its manifest says \(not given\)"),
         ({"shell_id": ""}, None),
-        ({"board": "PAC_A10"}, r"board is PAC_A10, and its manifest says \(not given\)"),
+        ({"board": "PAC_A10"}, r"board is PAC_A10, but its manifest says \(not given\)"),
     ],
 )
 @pytest.mark.parametrize("demanded", [True, False])
@@ -93,13 +93,13 @@ def test_an_image_that_says_something_else_than_its_manifest_is_refused_whoever_
 
 def test_a_signed_bitstream_is_not_for_a_region_of_another_type(rig):
     wanted = rig.image(data=DATA, **(manifested({**OF_AES, "region_uuid": TYPE_R2}) | {"region_uuid": TYPE_R1}))
-    refused(rig, SignatureRejected, f"region_uuid is {TYPE_R1}, and its manifest says {TYPE_R2}")
+    refused(rig, SignatureRejected, f"region_uuid is {TYPE_R1}, but its manifest says {TYPE_R2}")
     assert wanted
 
 
 def test_a_manifest_of_other_data_is_refused(rig):
     rig.image(data=DATA, **manifested(digest="0" * 128))
-    refused(rig, SignatureRejected, "the data's sha512 is .* and its manifest says 0000")
+    refused(rig, SignatureRejected, "the data's sha512 is .* but its manifest says 0000")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,13 @@ def test_a_manifest_of_other_data_is_refused(rig):
     [
         ({"bitstream_manifest_signature": ""}, SignatureMissing, "it has no bitstream_manifest_signature"),
         ({"bitstream_manifest": ""}, SignatureMissing, "it has no bitstream_manifest; set both"),
-        ({"bitstream_manifest_signature": "%%%"}, SignatureRejected, "bitstream_manifest_signature is no base64"),
-        ({"bitstream_manifest": "{"}, SignatureRejected, "cannot be read: it is no JSON"),
-        (manifested(key=STRANGER), SignatureRejected, "not one of this manifest by that key"),
+        (
+            {"bitstream_manifest_signature": "%%%"},
+            SignatureRejected,
+            "bitstream_manifest_signature is not valid base64",
+        ),
+        ({"bitstream_manifest": "{"}, SignatureRejected, "cannot be read: it is not valid JSON"),
+        (manifested(key=STRANGER), SignatureRejected, "does not match this manifest and key"),
         (manifested(name="unheard"), SignatureRejected, "not known on this host; .*put unheard.pem"),
         (manifested(name="../vendor"), SignatureRejected, "letters, digits"),
     ],
@@ -124,13 +128,13 @@ def test_the_signature_of_data_is_none_of_a_manifest_nor_the_other_way_round(rig
     text = manifested()["bitstream_manifest"]
     given = properties(method="SHA-512")["img_signature"]
     rig.image(data=text.encode(), **(OF_AES | {"bitstream_manifest": text, "bitstream_manifest_signature": given}))
-    refused(rig, SignatureRejected, "not one of this manifest by that key")
+    refused(rig, SignatureRejected, "does not match this manifest and key")
 
 
 def test_a_signature_of_the_data_alone_meets_no_demand_and_says_why(rig, keys):
     """It says nothing of the function: whoever may write the image's properties does."""
     wanted = rig.image(data=DATA, **OF_AES, **properties())
-    words = "vouches for the data alone: not for its region_uuid, its function_uuid or its card"
+    words = "covers only the data, but not region_uuid, function_uuid or the card"
     refused(rig, SignatureRejected, words)
     with_keys(rig, keys, always=True)
     refused(rig, SignatureRejected, words, fpga(function=AES))

@@ -116,4 +116,4 @@ def test_a_region_that_nobody_can_mend_wakes_nobody_and_is_complained_of_once(ri
     rig.order()
     assert rig.node(R1).inventories["CUSTOM_ACCELERATOR_FPGA"].reserved == 0  # it was tried in every round
     assert rig.changes > before
-    assert [record.message for record in caplog.records].count("region cannot be mended") == 1
+    assert [record.message for record in caplog.records].count("region cannot be repaired") == 1

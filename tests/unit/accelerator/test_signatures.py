@@ -105,13 +105,13 @@ def test_a_certificate_is_a_key_for_as_long_as_it_is_valid(rig, keys):
     key, begins, ends = KEYS["RSA-PSS"], now + timedelta(hours=1), now + timedelta(hours=2)
     (keys / "vendor.pem").write_bytes(certificate(key, begins, ends))
     image(rig, **properties(method="SHA-512"))
-    refused(rig, SignatureRejected, "is valid from")
+    refused(rig, SignatureRejected, "is not valid before")
     rig.clock.sleep(5400)
     instance = new_instance()
     rig.plug(instance, WANTED, R1)
     rig.unplug(instance)
     rig.clock.sleep(5400)
-    with pytest.raises(SignatureRejected, match=r"expired at .*sign with one that is valid"):
+    with pytest.raises(SignatureRejected, match=r"expired at .*sign with a valid one"):
         rig.plug(new_instance(), WANTED, R1)
     assert rig.held.attachments == {}
 
@@ -139,12 +139,12 @@ def test_an_image_without_a_signature_is_refused_where_one_is_demanded_only(rig,
 def test_a_signature_of_something_else_is_refused_whoever_asks(rig, method, specs):
     other = base64.b64encode(signature(KEYS["RSA-PSS"], METHODS[method], DATA + b"!")).decode()
     image(rig, **properties(method=method, img_signature=other))
-    refused(rig, SignatureRejected, "not one of this data by that key", specs)
+    refused(rig, SignatureRejected, "does not match this data and key", specs)
 
 
 def test_a_signature_by_another_key_is_refused(rig):
     image(rig, **properties(key=STRANGER))
-    refused(rig, SignatureRejected, "not one of this data by that key")
+    refused(rig, SignatureRejected, "does not match this data and key")
 
 
 @pytest.mark.parametrize(
@@ -158,10 +158,10 @@ def test_a_signature_by_another_key_is_refused(rig):
         ({"img_signature_key_type": "DSA"}, "it takes RSA-PSS"),
         ({"img_signature_key_type": "ECC_SECP384R1"}, "key vendor is an RSA key"),
         ({"img_signature_certificate_uuid": "curve"}, "a key on the curve secp256r1"),
-        ({"img_signature_certificate_uuid": "edwards"}, "neither an RSA key nor one on a curve"),
+        ({"img_signature_certificate_uuid": "edwards"}, "neither an RSA key nor an elliptic-curve key"),
         ({"img_signature_certificate_uuid": "short"}, "1024 bits"),
-        ({"img_signature": "%%%"}, "no base64"),
-        ({"img_signature": "AAAA"}, "not one of this data"),
+        ({"img_signature": "%%%"}, "not valid base64"),
+        ({"img_signature": "AAAA"}, "does not match this data"),
     ],
 )
 def test_what_cannot_be_verified_is_refused_and_says_what_to_do(rig, keys, instead, words):
@@ -188,7 +188,7 @@ def test_what_a_region_carries_already_is_verified_when_it_is_demanded(rig, keys
     rig.plug(new_instance(), fpga(function=AES), R1)
     with_keys(rig, keys)
     for _ in range(2):
-        with pytest.raises(SignatureRejected, match="not one of this data"):
+        with pytest.raises(SignatureRejected, match="does not match this data"):
             rig.plug(new_instance(), WANTED, R1)
     assert [one.state for one in rig.held.handles.values()] == [HandleState.ATTACHED]
 
@@ -210,7 +210,7 @@ def test_an_operator_who_programs_is_held_to_it_too(rig, keys):
 
 
 def test_a_start_that_could_never_verify_anything_is_refused(rig, tmp_path):
-    with pytest.raises(StartError, match="is no directory"):
+    with pytest.raises(StartError, match="is not a directory"):
         SignatureVerifier(tmp_path / "nowhere", rig.clock)
-    with pytest.raises(StartError, match="no directory of keys is named"):
+    with pytest.raises(StartError, match="no directory of keys is configured"):
         SignatureVerifier(None, rig.clock, always=True)

@@ -76,7 +76,7 @@ def test_health_and_vanishing(driver):
     )
     assert driver.health(GPU) is Health.FAILED
     assert len(driver.discover()) == 5
-    with pytest.raises(DriverError, match="not there any more"):
+    with pytest.raises(DriverError, match="has vanished"):
         driver.prepare("0000:3b:00.1", "somebody")
 
 

@@ -149,7 +149,7 @@ def test_the_instance_name_is_in_the_log(served, caplog):
         ((info(), {}, gpu()), "selected_rp"),
         ((info(), {"uuid": new_instance()}, gpu()), "resource provider"),
         ((info(), {"uuid": rp(GPU)}, {}), "no accelerator"),
-        ((info(), {"uuid": rp(GPU)}, {"resources:CUSTOM_ACCELERATOR_GPU": object()}), "no JSON"),
+        ((info(), {"uuid": rp(GPU)}, {"resources:CUSTOM_ACCELERATOR_GPU": object()}), "JSON cannot represent"),
         ((info(), None, None), "mapping"),
     ],
 )

@@ -133,7 +133,7 @@ def test_a_device_that_is_gone_is_found_by_host_and_address(rig, wire):
     rig.agent.run_once()
     wire.client().report_devices(HOST, [])
     seen = wire("GET", f"{PATH}?device=22222222-0000-4000-8000-000000000001")
-    assert (seen.status, "by its host and its address" in seen.fault) == (404, True)
+    assert (seen.status, "by its host and address" in seen.fault) == (404, True)
     assert len(records(wire, f"?host={HOST}&address=0000:3b:00.0")) == 4
 
 

@@ -64,7 +64,7 @@ def test_an_agent_killed_while_programming(tmp_path):
 
     with agent_process(tmp_path) as first:
         os_acc.initialize()
-        with pytest.raises(StartError, match="another process works with"):  # R31: two agents
+        with pytest.raises(StartError, match="another process uses"):  # R31: two agents
             Checkpoint(tmp_path / "agent" / "checkpoint.json", HOST)
         caller = threading.Thread(target=plug)
         caller.start()

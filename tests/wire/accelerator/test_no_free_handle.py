@@ -23,7 +23,7 @@ def test_where_no_handle_is_free_binding_is_refused_at_once_with_the_reason(plan
         assert refused.status == 409
         assert (
             refused.fault
-            == f"{HOST}_{GPU} has 0 free of 1 accelerators (1 bound or being bound, 0 quarantined); 1 are asked for."
+            == f"{HOST}_{GPU} has 0 free of 1 accelerators (1 bound or being bound, 0 quarantined); 1 are requested."
         )
         plane.host_works()
     assert plane.state_of(second["uuid"]) == "Initial"

@@ -174,7 +174,7 @@ def test_what_does_not_fit_or_is_not_there_is_refused_with_the_reason(wire, rig)
 def test_a_host_that_does_not_answer_is_503(wire, rig, hints):
     hints.heard = lambda: None
     seen = program(wire, deployable(wire, R1)["uuid"], rig.image(region_uuid=TYPE_R1, function_uuid=AES))
-    assert (seen.status, "look at it again" in seen.fault) == (503, True)
+    assert (seen.status, "check the deployable again" in seen.fault) == (503, True)
 
 
 # -------------------------------------------------------------------------------------------- attributes

@@ -130,7 +130,7 @@ def test_requests_come_in_pages_the_newest_first(wire, rig):
     assert wire("GET", f"{PAGES}?after={first['next']}", role="reader@other").status == 400
     assert wire("DELETE", f"{ARQS}?arqs={first['next']}", role="member").status == 204
     gone = wire("GET", f"{PAGES}?after={first['next']}", role="reader")
-    assert (gone.status, "begin with the first page" in gone.fault) == (400, True)
+    assert (gone.status, "start again at the first page" in gone.fault) == (400, True)
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=1", "instance=x", "after=%27"])

@@ -36,7 +36,7 @@ def test_a_project_has_as_many_images_as_it_may_have(limited):
     wire.create()
     status, _, refused = wire.send("POST", "/v2/images", FORMATS)
     assert (status, refused["code"]) == (413, "413 Request Entity Too Large")
-    assert "project red has 2 images of the 2 that it may have; delete some" in refused["message"]
+    assert "project red has 2 images, and may have 2; delete some" in refused["message"]
     wire.create(who="bob:blue")
     assert wire.send("POST", "/v2/images", {"owner": "red"}, who="root:ops", roles="admin,member")[0] == 413
     assert wire.send("DELETE", f"/v2/images/{first['id']}")[0] == 204

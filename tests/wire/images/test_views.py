@@ -163,7 +163,7 @@ def test_what_is_filled(shelf, view, kind):
         assert shelf.http.get(f"/v2/images/{queued}")["status"] == "active"
         return
     else:
-        with pytest.raises(Conflict, match="belongs to another project than red"):
+        with pytest.raises(Conflict, match="does not belong to project red"):
             filled(shelf, VIEWS[view], queued)
     assert shelf.http.get(f"/v2/images/{queued}") == before
 

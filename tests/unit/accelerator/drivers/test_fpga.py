@@ -114,7 +114,7 @@ def test_one_region_is_programmed_while_a_guest_has_the_other(new_driver, tree):
 def test_a_bitstream_for_another_shell_is_refused_before_it_is_loaded(new_driver, tree, kernel):
     """Cyborg does not look."""
     dfl_card(tree)
-    with pytest.raises(DriverError, match=r"made for region type 11111111.*is ce489693"):
+    with pytest.raises(DriverError, match=r"made for region type 11111111.*has type ce489693"):
         load(new_driver(), region_type="11111111-2222-3333-4444-555555555555")
     assert kernel.orders == []
     assert new_driver().identify(R1).bitstream.functions[0].id == FACTORY
@@ -159,9 +159,9 @@ def test_a_region_is_emptied_by_the_blank_that_the_operator_names(new_driver, tr
     blank = tmp_path / "blank.gbs"
     spec = DeviceSpec(vendor="8086", kind="1200", type="FPGA", blank=str(blank))
     load(new_driver())
-    with pytest.raises(DriverError, match=r"spec \(blank\)"):
+    with pytest.raises(DriverError, match=r"no blank bitstream \(blank\)"):
         new_driver().program(R1, None, None)
-    with pytest.raises(DriverError, match="is not there"):
+    with pytest.raises(DriverError, match="does not exist"):
         new_driver(spec).program(R1, None, None)
     blank.write_bytes(gbs(REGION_TYPE, FACTORY))
     new_driver(spec).program(R1, None, None)
@@ -175,7 +175,7 @@ def test_a_card_in_a_guests_hands_cannot_be_programmed_and_is_still_known(new_dr
     driver.prepare(FPGA, "instance")
     assert new_driver().identify(R1).bitstream == bitstream
     assert new_driver().health(FPGA) is Health.OK
-    with pytest.raises(DriverError, match="does not show it now"):
+    with pytest.raises(DriverError, match="does not show the region now"):
         load(driver, SHA)
 
 
@@ -294,5 +294,5 @@ def test_a_header_with_another_shape_is_a_typed_error(about, tmp_path):
 def test_a_header_that_claims_to_be_huge_is_not_read(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"XeonFPGA\xb7GBSv001" + b"\xff\xff\xff\xff" + b"{")
-    with pytest.raises(DriverError, match="it may be 65536"):
+    with pytest.raises(DriverError, match="at most 65536 are allowed"):
         read_gbs_header(path)

@@ -107,7 +107,7 @@ def test_shares_that_others_made_are_theirs(tree):
 
 def test_a_share_of_another_type_than_the_operators_is_refused(tree):
     driver = NvidiaDriver([SHARES], tree.sysfs(), dict)
-    with pytest.raises(DriverError, match="no device spec of this host gives out shares of type nvidia-593"):
+    with pytest.raises(DriverError, match="no device spec of this host gives out mediated devices of type nvidia-593"):
         driver.prepare(str(Mdev(A10, "nvidia-593", 0)), "instance")
 
 

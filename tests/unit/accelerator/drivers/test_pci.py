@@ -156,7 +156,7 @@ def test_a_card_that_reads_as_all_ones_has_failed(tree):
 
 @pytest.mark.parametrize("verb", ["release", "clean"])
 def test_what_is_not_there_or_not_ours_is_an_error(tree, verb):
-    with pytest.raises(DriverError, match="any more"):
+    with pytest.raises(DriverError, match="no longer on this host"):
         getattr(driver_of(tree, CARD), verb)("0000:99:00.0")
     with pytest.raises(DriverError, match="no device spec"):
         getattr(driver_of(tree, CARD), verb)("0000:00:03.0")
@@ -179,16 +179,16 @@ def test_specs_are_json():
         ("{", "not a JSON list"),
         ("[1]", "not a JSON list"),
         ('[{"vendor": 8086}]', "not a JSON list"),
-        ('[{"type": "GPU"}]', "neither vendor nor product"),
-        ('[{"vendor": "0x8086"}]', "four hexadecimal digits"),
-        ('[{"vendor": "8086", "type": "TOASTER"}]', "it takes FPGA, GPU"),
-        ('[{"kind": "display"}]', "hexadecimal digits of the PCI class"),
+        ('[{"type": "GPU"}]', "no vendor, product"),
+        ('[{"vendor": "0x8086"}]', "four lower-case hexadecimal digits"),
+        ('[{"vendor": "8086", "type": "TOASTER"}]', "use one of FPGA, GPU"),
+        ('[{"kind": "display"}]', "hexadecimal digits of the six-digit PCI class"),
         ('[{"vendor": "8086", "functions": "some"}]', "whole, virtual, any, mdev"),
-        ('[{"vendor": "8086", "functions": "mdev"}]', "go together"),
-        ('[{"vendor": "8086", "mdev_type": "nvidia-63"}]', "go together"),
+        ('[{"vendor": "8086", "functions": "mdev"}]', "requires an mdev_type"),
+        ('[{"vendor": "8086", "mdev_type": "nvidia-63"}]', "requires an mdev_type"),
         ('[{"vendor": "8086", "functions": "mdev", "mdev_type": "../../x"}]', "letters, digits"),
         ('[{"vendor": "8086", "region_type": "A10"}]', "must be a UUID"),
-        ('[{"vendor": "8086", "blank": "blank.gbs"}]', "whole path"),
+        ('[{"vendor": "8086", "blank": "blank.gbs"}]', "absolute path"),
         ('[{"vendor": "8086", "reset": "no"}]', "kernel, none"),
         ('[{"vendor": "8086", "bind": "uio"}]', "vfio-pci, none"),
         ('[{"vendor": "8086", "traits": ["FAST"]}]', "CUSTOM_"),

@@ -151,7 +151,7 @@ def _file(driver, data):
 
 @pytest.mark.parametrize("bdf", ["0000:3b:00.0; id", "$(id)", "--help", "3b:00.0", "0000:3b:00.0\n", "-0000:3b:0.0"])
 def test_what_is_no_address_never_reaches_a_tool(bdf, tools):
-    with pytest.raises(Invalid, match="no PCI address"):
+    with pytest.raises(Invalid, match="not a PCI address"):
         opae.fpgainfo(tools.path).run("fme", bdf=bdf)
     assert tools.runs() == []
 
@@ -161,7 +161,7 @@ def test_a_file_with_a_strange_name_never_reaches_a_tool(name, tools, tmp_path):
     path = tmp_path / name
     path.write_bytes(b"")
     for file in (path, tmp_path / "absent.gbs", tmp_path):
-        with pytest.raises(DriverError, match="cannot be handed to fpgaconf"):
+        with pytest.raises(DriverError, match="cannot be passed to fpgaconf"):
             opae.fpgaconf(tools.path).run("load", bdf=FPGA, file=file)
     assert tools.runs() == []
 

@@ -107,7 +107,7 @@ def test_shares_of_a_gpu_are_plugged_by_uuid_and_gone_afterwards(host):
     assert {name for answer in answers for name in answer} == {"type", "mdev", "parent", "asked_type"}
     made = {path.name for path in (host.tree.devices / GPU).glob("*-*-*-*-*")}
     assert made == {answer["mdev"] for answer in answers}
-    with pytest.raises(NoCapacity, match="0 free of 2"):
+    with pytest.raises(NoCapacity, match="0 free attach handles of 2"):
         host.plug(new_instance(), flavor, GPU)
     host.agent.close()
     host.restarted()
