@@ -18,7 +18,7 @@ FIELDS = {"name": "text", "amount": "int", "ratio": "float", "at": "time"}
 INSERT = insert("things", {**KEYS, **FIELDS}, returning="id, name")
 UPDATE = update("things", KEYS, {"name": "text", "amount": "int"})
 DELETE = delete("things", {"id": "int", "amount": "int"})
-ALL = Statement("SELECT id, name, amount, ratio FROM things ORDER BY id", answers=True)
+ALL = Statement("SELECT id, name, amount, ratio FROM things ORDER BY id", returns_rows=True)
 AT = "2026-03-01 09:30:00.123456"
 
 

@@ -11,7 +11,7 @@ from moorage.db.statement_pipelines import Statement, StatementPipeline
 from tests.store.conftest import on_servers
 from tests.store.test_questions import cut
 
-ONE = Statement("SELECT 1", answers=True)
+ONE = Statement("SELECT 1", returns_rows=True)
 
 
 def by_batches(engine):

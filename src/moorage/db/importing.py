@@ -50,25 +50,26 @@ FindingCallback = Callable[[ImportFinding], object]
 class ImportLedger:
     """Counts the imported rows of each table of the peer and collects the findings, for the receipt."""
 
-    def __init__(self, there: Mapping[str, int], noted: FindingCallback, progress: ProgressCallback) -> None:
-        """`there`: the number of rows of each table of the peer, in the order of the receipt."""
-        self._there = there
-        self._taken = dict.fromkeys(there, 0)
-        self._noted = noted
+    def __init__(self, source_rows: Mapping[str, int], on_finding: FindingCallback, progress: ProgressCallback) -> None:
+        """`source_rows`: the number of rows of each table of the peer, in the order of the receipt."""
+        self._source_rows = source_rows
+        self._imported = dict.fromkeys(source_rows, 0)
+        self._on_finding = on_finding
         self._progress = progress
         self._findings = Findings()
 
     def record(self, finding: ImportFinding) -> None:
         self._findings.add(finding)
-        self._noted(finding)
+        self._on_finding(finding)
 
     def count_rows(self, table: str, rows: int = 1) -> None:
-        self._taken[table] += rows
-        self._progress(table, self._taken[table], self._there[table])
+        self._imported[table] += rows
+        self._progress(table, self._imported[table], self._source_rows[table])
 
     def receipt(self) -> ImportReceipt:
         return ImportReceipt(
-            {table: TableCount(self._there[table], self._taken[table]) for table in self._there}, self._findings
+            {table: TableCount(self._source_rows[table], self._imported[table]) for table in self._source_rows},
+            self._findings,
         )
 
 

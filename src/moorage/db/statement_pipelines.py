@@ -49,14 +49,14 @@ def _raise(error: Exception) -> NoReturn:
 class Statement:
     """SQL in which ``{rows}`` stands for the rows of the parameter, as a table named `v` with these columns.
 
-    `words` is the SQL, or {database: its SQL}; `answers`: the statement returns rows.
+    `words` is the SQL, or {database: its SQL}; `returns_rows`: the statement returns rows.
     """
 
     def __init__(
-        self, words: str | Mapping[str, str], columns: Mapping[str, str] | None = None, *, answers: bool = False
+        self, words: str | Mapping[str, str], columns: Mapping[str, str] | None = None, *, returns_rows: bool = False
     ) -> None:
         self.name = f"batch_{next(_numbers)}".encode()
-        self.answers = answers
+        self.returns_rows = returns_rows
         self._sql = words
         self._columns = columns or {}
         self._worded: dict[str, str] = {}
@@ -73,7 +73,7 @@ def insert(table: str, columns: Mapping[str, str], *, returning: str = "") -> St
     values = ", ".join(f"v.{name}" for name in columns)
     tail = f" RETURNING {returning}" if returning else ""
     words = f"INSERT INTO {table} ({names}) SELECT {values} FROM {{rows}} WHERE true{tail}"
-    return Statement(words, columns, answers=bool(returning))
+    return Statement(words, columns, returns_rows=bool(returning))
 
 
 def update(table: str, keys: Mapping[str, str], changed: Mapping[str, str]) -> Statement:
@@ -303,7 +303,7 @@ class _PostgresqlLink(PostgresqlLink):
             self._checked(result)
         first = begin and not commit
         return [
-            self._rows(result) if statement.answers else []
+            self._rows(result) if statement.returns_rows else []
             for (statement, _), result in zip(sent, results[first : first + len(sent)], strict=True)
         ]
 
@@ -333,7 +333,7 @@ class _MariadbLink(MariadbLink):
         block = [*(["START TRANSACTION"] if begin else []), *words, *(["COMMIT"] if commit else [])]
         parameters = tuple(parameter.decode() for _, parameter in sent if parameter is not None)
         self._cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(block)}; END", parameters)
-        answers = [self._answer() if statement.answers else () for statement, _ in sent]
+        answers = [self._answer() if statement.returns_rows else () for statement, _ in sent]
         while self._cursor.nextset():
             pass
         return answers

@@ -152,20 +152,20 @@ class EmbeddedIdentity:
         expires_at = self._clock.now().replace(microsecond=0) + self._lifetime
         return self._sign(_user_for_host(name, host), None, ("host",), expires_at=expires_at, host=name)
 
-    def rescope_token(self, held: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
+    def rescope_token(self, holder: AuthenticatedCaller, project: Project | None) -> tuple[str, AuthenticatedCaller]:
         """A token for another project, with the expiry of the token it is exchanged for."""
-        methods = tuple(sorted({*held.claims.methods, "token"}))
-        first = held.claims.chain_id or held.claims.audit_id
+        methods = tuple(sorted({*holder.claims.methods, "token"}))
+        first = holder.claims.chain_id or holder.claims.audit_id
         return self._sign(
-            held.user, project, methods, expires_at=held.claims.expires_at, chain_id=first, host=held.host
+            holder.user, project, methods, expires_at=holder.claims.expires_at, chain_id=first, host=holder.host
         )
 
-    def revoke_token(self, held: AuthenticatedCaller, *, with_descendants: bool) -> None:
+    def revoke_token(self, holder: AuthenticatedCaller, *, with_descendants: bool) -> None:
         """Revokes a token: here at once, in other processes within `RELOAD_PERIOD`. Durable when this returns.
 
         `with_descendants` also revokes the tokens it was exchanged for, unless it came from an exchange itself.
         """
-        self._revocations.add_revocation(held.claims, with_descendants=with_descendants)
+        self._revocations.add_revocation(holder.claims, with_descendants=with_descendants)
 
     def identify(self, token: str, *, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:
         """The holder of the token, with the roles of the present users file. Raises `Unauthorized` with the reason."""
@@ -294,7 +294,7 @@ def _make_first_accounts(
                 "id": _id_without_dashes(ids),
                 "password": hash_password(passwords[name], rounds),
                 "default_project": next(iter(roles)),
-                "roles": {project: list(held) for project, held in roles.items()},
+                "roles": {project: list(names) for project, names in roles.items()},
             }
             for name, roles in FIRST_USERS.items()
         },

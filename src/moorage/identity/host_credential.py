@@ -140,8 +140,8 @@ class InProcessHostTokens(RenewedTokens):
         host = self._identity.hosts.hosts().get(self._host)
         if host is None or not host.may_call:
             raise Unauthorized(f"host {self._host} was revoked; restart this process", code="identity.host")
-        text, held = self._identity.issue_for_host(self._host, host)
-        expires_at = held.claims.expires_at
+        text, holder = self._identity.issue_for_host(self._host, host)
+        expires_at = holder.claims.expires_at
         return Token(text, expires_at, renew_at(expires_at, self._clock.now()), "", None, frozenset(), {})
 
 

@@ -90,10 +90,10 @@ class IdentityService:
         if login.other_scope:
             raise Unauthorized("this service has roles in projects only, not in a domain or the whole system")
         if login.token is not None:
-            held = self._identity.identify(login.token)
-            if login.user is not None and self._find_user(login.user) != held.user:
+            holder = self._identity.identify(login.token)
+            if login.user is not None and self._find_user(login.user) != holder.user:
                 raise Unauthorized("the token belongs to another user")
-            return self._identity.rescope_token(held, self._wanted_project(login, held.user))
+            return self._identity.rescope_token(holder, self._wanted_project(login, holder.user))
         user = self._find_user(login.user) if login.user else None
         named = (login.user.id or login.user.name or "") if login.user else ""
         user = self._identity.check_password(user, login.password, named=named, address=address)
@@ -116,17 +116,17 @@ class IdentityService:
         """The holder of a token, for the holder itself and for services. Raises `NotFound` for an invalid token."""
         is_own = own_token is not None and hmac.compare_digest(subject.encode(), own_token.encode())
         grace = SERVICE_TOKEN_GRACE if allow_expired and privileged else timedelta(0)
-        held = self._identify(subject, grace)
-        if not (is_own or privileged or held.user.id == caller.user_id):
+        holder = self._identify(subject, grace)
+        if not (is_own or privileged or holder.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:validate_token.")
-        return held
+        return holder
 
     def revoke_token(self, caller: Caller, subject: str, *, is_admin: bool, with_descendants: bool) -> None:
         """Revokes a token of the caller, or any token for an admin. Raises `NotFound` for an invalid token."""
-        held = self._identify(subject)
-        if not (is_admin or held.user.id == caller.user_id):
+        holder = self._identify(subject)
+        if not (is_admin or holder.user.id == caller.user_id):
             raise Forbidden("You are not authorized to perform the requested action: identity:revoke_token.")
-        self._identity.revoke_token(held, with_descendants=with_descendants)
+        self._identity.revoke_token(holder, with_descendants=with_descendants)
 
     def catalog(self, base_url: str) -> list[Endpoint]:
         """The endpoints. `base_url` is the request's, including our own mount."""
@@ -172,11 +172,11 @@ class IdentityService:
 
     def list_roles(self, name: str | None) -> Sequence[str]:
         """Upstream's roles and the roles in the users file."""
-        held = {
+        used = {
             role for user in self._identity.accounts().users.values() for roles in user.roles.values() for role in roles
         }
         return [
-            role for role in sorted(held | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
+            role for role in sorted(used | {"admin", "manager", "member", "reader", "service"}) if name in (None, role)
         ]
 
     def _identify(self, subject: str, grace: timedelta = timedelta(0)) -> AuthenticatedCaller:

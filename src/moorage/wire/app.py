@@ -97,9 +97,9 @@ class _Served(Generic[S]):
     app_context: AppContext
 
 
-def build_app(api: ServiceApi[S], service: S, around: AppContext) -> WsgiApp:
+def build_app(api: ServiceApi[S], service: S, app_context: AppContext) -> WsgiApp:
     """The WSGI application that serves `api` with the use cases in `service`."""
-    app, served = api.falcon_app, _Served(service, around)
+    app, served = api.falcon_app, _Served(service, app_context)
 
     def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         environ[_SERVED_KEY] = served
@@ -110,7 +110,7 @@ def build_app(api: ServiceApi[S], service: S, around: AppContext) -> WsgiApp:
 
 def _falcon_app(api: ServiceApi[S]) -> "falcon.App[falcon.Request, falcon.Response]":
     app: falcon.App[falcon.Request, falcon.Response] = falcon.App(middleware=[_RequestMiddleware(api)])
-    # An answer without a body has no content type; Falcon reads None so, its annotation says str.
+    # A response without a body has no content type. Falcon accepts None for this, although its annotation is str.
     app.resp_options.default_media_type = cast(str, None)
     app.req_options.strip_url_path_trailing_slash = False
     by_path: dict[str, dict[str, list[Route[S]]]] = defaultdict(lambda: defaultdict(list))
@@ -158,10 +158,10 @@ class _RequestMiddleware(Generic[S]):
 
     def process_request(self, req: falcon.Request, resp: falcon.Response) -> None:
         context = req.context
-        around = _app_context(req)
-        context.began = around.requests.begin_request()
+        app_context = _app_context(req)
+        context.began = app_context.requests.begin_request()
         context.headers = headers = Headers(req.env)
-        context.request_id = around.ids.request_id()
+        context.request_id = app_context.ids.request_id()
         request_context.set((self._api.name, context.request_id))
         # The client's id never replaces ours: two requests with the same id could not be told apart in the log, and a
         # client could make its requests look like another client's.
@@ -175,7 +175,7 @@ class _RequestMiddleware(Generic[S]):
         context.version_refusal = None
         context.version = Version(0, 0)
         try:
-            context.caller = around.authenticator.authenticate(headers, req.env)
+            context.caller = app_context.authenticator.authenticate(headers, req.env)
             caller_context.set((context.caller.project_id or "", context.caller.user_id or ""))
             if context.caller is not ANONYMOUS:
                 req.env[AUTHENTICATED_KEY] = True
@@ -185,8 +185,8 @@ class _RequestMiddleware(Generic[S]):
         try:
             if versions := self._api.versions:
                 legacy = headers.get(versions.legacy_header) if versions.legacy_header else None
-                context.version, said = versions.negotiate_with_headers(headers.get(HEADER), legacy or None)
-                for name, value in said:
+                context.version, response_headers = versions.negotiate_with_headers(headers.get(HEADER), legacy or None)
+                for name, value in response_headers:
                     resp.set_header(name, value)
         except e.MoorageError as error:
             context.refusal = context.refusal or error
@@ -286,14 +286,14 @@ def _decode_request(
     route: Route[S],
     params: Mapping[str, str],
 ) -> Request[S]:
-    around = served.app_context
+    app_context = served.app_context
     caller: Caller = req.context.caller
     document = None
     raw = b""
     if route.reads == "json" and req.method in ("POST", "PUT", "PATCH"):
         raw = _read_body(api, req, wanted=route.schema is not None)
-    if route.rule is not None and not around.policy.allows(route.rule, caller):
-        raise e.Forbidden(around.policy.refusal_message(route.rule), rule=route.rule)
+    if route.rule is not None and not app_context.policy.allows(route.rule, caller):
+        raise e.Forbidden(app_context.policy.refusal_message(route.rule), rule=route.rule)
     if raw or (api.strict and route.schema is not None):
         document = decode_json(raw)
     change: AuditedChange | None = req.context.change
@@ -307,12 +307,12 @@ def _decode_request(
         query=_parsed_query(req),
         version=req.context.version,
         request_id=req.context.request_id,
-        base_url=_base_url(around, req),
+        base_url=_base_url(app_context, req),
         headers=req.context.headers,
-        address=around.proxies.client_address(req.env),
+        address=app_context.proxies.client_address(req.env),
         json=document,
         stream=_body_stream(req) if route.reads in ("stream", "raw") else io.BytesIO(),
-        allowed=lambda rule: around.policy.allows(rule, caller),
+        allowed=lambda rule: app_context.policy.allows(rule, caller),
         change=change,
     )
     if route.before_schema is not None:
@@ -373,11 +373,11 @@ def _body_stream(req: falcon.Request) -> IO[bytes]:
     return cast(IO[bytes], req.stream if ends_by_itself else req.bounded_stream)
 
 
-def _base_url(around: AppContext, req: falcon.Request) -> str:
+def _base_url(app_context: AppContext, req: falcon.Request) -> str:
     prefix = req.root_path.rstrip("/")
-    if around.public_url:
-        return around.public_url.rstrip("/") + prefix
-    scheme, host = forwarded.scheme_and_host(req.env) if around.proxies.trusts(req.env) else (None, None)
+    if app_context.public_url:
+        return app_context.public_url.rstrip("/") + prefix
+    scheme, host = forwarded.scheme_and_host(req.env) if app_context.proxies.trusts(req.env) else (None, None)
     host = host or req.netloc
     if not _HOST.match(host):
         raise e.Invalid(f"the Host header {host[:255]!r} is not a host name or address with an optional port")
@@ -416,15 +416,15 @@ def _send_error(api: ServiceApi[S], req: falcon.Request, resp: falcon.Response, 
     elif refused := disk_error(error):
         log.error("the disk fails", extra={"reason": str(error)})
         error = refused
-    context, around = req.context, _app_context(req)
-    is_operator = around.reveals_details or context.caller.is_admin or context.caller.is_service
+    context, app_context = req.context, _app_context(req)
+    is_operator = app_context.reveals_details or context.caller.is_admin or context.caller.is_service
     accept = req.get_header("Accept") or "*/*"
     problem = problem_of(error, context.request_id, accept, context.version, to_operators=is_operator)
-    whole = error.message if isinstance(error, e.MoorageError) else problem.message
+    full_message = error.message if isinstance(error, e.MoorageError) else problem.message
     if problem.status >= 500:
-        _log_failure(error, whole, {"method": req.method, "path": req.path})
-    elif problem.message != whole:
-        log.info("refused by another service", extra={"method": req.method, "path": req.path, "reason": whole})
+        _log_failure(error, full_message, {"method": req.method, "path": req.path})
+    elif problem.message != full_message:
+        log.info("refused by another service", extra={"method": req.method, "path": req.path, "reason": full_message})
     if req.context.change is not None:
         req.context.change.code = problem.code
     response = api.error_shape(problem)

@@ -39,14 +39,14 @@ class Schema:
     def _compiled(self) -> Any:
         return jsonschema_rs.validator_for(dict(self.document), validate_formats=True, formats=self._formats)
 
-    def validate(self, instance: Any, word: Callable[[Any], str]) -> None:
-        """Raises `Invalid` with the message that `word` makes of the ``jsonschema.ValidationError``."""
+    def validate(self, instance: Any, describe: Callable[[Any], str]) -> None:
+        """Raises `Invalid` with the message that `describe` returns for the ``jsonschema.ValidationError``."""
         if self._compiled.is_valid(instance):
             return
         import jsonschema  # the import takes 80 ms: the first invalid request pays for it, not every start
 
         if (size := _size(instance)) > _MAX_PRINTED_SIZE:
-            raise Invalid(word(self._brief_error(instance, size)), code=self._code)
+            raise Invalid(describe(self._brief_error(instance, size)), code=self._code)
         validator_class = jsonschema.validators.validator_for(self.document, default=jsonschema.Draft202012Validator)
         checker = jsonschema.FormatChecker()
         for name, check in self._formats.items():
@@ -55,7 +55,7 @@ class Schema:
         validator = validator_class(self.document, format_checker=checker)
         error = jsonschema.exceptions.best_match(validator.iter_errors(instance))
         if error is not None:
-            raise Invalid(word(error), code=self._code)
+            raise Invalid(describe(error), code=self._code)
 
     def _brief_error(self, instance: Any, size: int) -> Any:
         """A ``jsonschema.ValidationError`` without the instance.
@@ -73,10 +73,10 @@ class Schema:
             dict(self.document), validate_formats=True, formats=self._formats, mask=_LARGE_DOCUMENT
         )
         error = next(masked.iter_errors(instance))
-        words = (
+        message = (
             error.message if len(error.message) <= _MAX_MESSAGE_LENGTH else f"{error.message[:_MAX_MESSAGE_LENGTH]} ..."
         )
-        return jsonschema.ValidationError(words, path=error.instance_path, instance=_LARGE_DOCUMENT)
+        return jsonschema.ValidationError(message, path=error.instance_path, instance=_LARGE_DOCUMENT)
 
 
 #: Replaces, in a message, a value that is too large to print.

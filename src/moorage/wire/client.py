@@ -129,10 +129,10 @@ class ServiceClient:
         target = with_query(path, params)
         body = None if json is None else orjson.dumps(json)
         may_repeat = method in _REPEATABLE if repeatable is None else repeatable
-        answer = self._send(method, target, self._headers(version, headers, body), body, may_repeat)
-        if 200 <= answer.status < 300 or answer.status in accept:
-            return answer
-        raise self._response_error(method, path, answer)
+        response = self._send(method, target, self._headers(version, headers, body), body, may_repeat)
+        if 200 <= response.status < 300 or response.status in accept:
+            return response
+        raise self._response_error(method, path, response)
 
     def paged_rows(
         self, path: str, key: str, params: Iterable[tuple[str, Any]] = (), *, more: str, version: str | None = None
@@ -142,10 +142,10 @@ class ServiceClient:
         The marker is the last row's id; the link to the next page is not used, because it lacks the path prefix that the
         service may be mounted at.
         """
-        asked = list(params)
+        query = list(params)
         marker: list[tuple[str, Any]] = []
         for _ in range(_MAX_PAGES):
-            page = self.get(path, params=[*asked, *marker], version=version)
+            page = self.get(path, params=[*query, *marker], version=version)
             yield from page[key]
             if not page[key] or not page.get(more):
                 return
@@ -165,9 +165,9 @@ class ServiceClient:
         headers = self._headers(None, {"content-type": content_type, **(headers or {})}, None)
         headers |= dict(self._credentials.headers())
         with naming_peer(self._service_type):
-            answer = self._transport.send(method, path, headers, chunks)
-        if not 200 <= answer.status < 300:
-            raise self._response_error(method, path, answer)
+            response = self._transport.send(method, path, headers, chunks)
+        if not 200 <= response.status < 300:
+            raise self._response_error(method, path, response)
 
     @contextmanager
     def download(self, path: str, headers: Mapping[str, str] | None = None) -> Iterator[Iterator[bytes]]:
@@ -182,9 +182,9 @@ class ServiceClient:
                 if status == 200:
                     yield chunks
                     return
-                answer = ClientResponse(status, answer_headers, b"".join(chunks))
+                response = ClientResponse(status, answer_headers, b"".join(chunks))
                 if status != 401 or renew:
-                    raise self._response_error("GET", path, answer)
+                    raise self._response_error("GET", path, response)
 
     def _send(
         self, method: str, target: str, headers: dict[str, str], body: bytes | None, may_repeat: bool
@@ -194,14 +194,14 @@ class ServiceClient:
         for pause in (*pauses, None):
             try:
                 with naming_peer(self._service_type):
-                    answer = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
-                    if answer.status == 401 and not renewed:
+                    response = self._transport.send(method, target, headers | dict(self._credentials.headers()), body)
+                    if response.status == 401 and not renewed:
                         renewed = True
-                        answer = self._transport.send(
+                        response = self._transport.send(
                             method, target, headers | dict(self._credentials.headers(renew=True)), body
                         )
-                if answer.status != 503 or pause is None:
-                    return answer
+                if response.status != 503 or pause is None:
+                    return response
             except Unavailable:
                 if pause is None:
                     raise
@@ -218,14 +218,14 @@ class ServiceClient:
             headers["x-openstack-request-id"] = request_id
         return headers | dict(extra or {})
 
-    def _response_error(self, method: str, path: str, answer: ClientResponse) -> NotFound | RemoteError | Unavailable:
-        message, code = error_of_response(answer)
-        where = f"{self._service_type} answered {answer.status} to {method} {path}: {message}"
-        if answer.status == 404:
+    def _response_error(self, method: str, path: str, response: ClientResponse) -> NotFound | RemoteError | Unavailable:
+        message, code = error_of_response(response)
+        where = f"{self._service_type} answered {response.status} to {method} {path}: {message}"
+        if response.status == 404:
             return NotFound(where, code=code, detail=message, peer=self._service_type)
-        if answer.status == 503:
+        if response.status == 503:
             return Unavailable(where, code=code, detail=message, peer=self._service_type)
-        return RemoteError(where, status=answer.status, code=code, detail=message, peer=self._service_type)
+        return RemoteError(where, status=response.status, code=code, detail=message, peer=self._service_type)
 
 
 @contextmanager
@@ -245,16 +245,16 @@ def with_query(path: str, params: Mapping[str, Any] | Iterable[tuple[str, Any]])
     return f"{path}?{query}" if query else path
 
 
-def decode_body(answer: ClientResponse) -> Any:
-    return orjson.loads(answer.body) if answer.body else None
+def decode_body(response: ClientResponse) -> Any:
+    return orjson.loads(response.body) if response.body else None
 
 
-def error_of_response(answer: ClientResponse) -> tuple[str, str | None]:
+def error_of_response(response: ClientResponse) -> tuple[str, str | None]:
     """(message, code) of an error body in any of the four upstream shapes; the raw text for another shape."""
     try:
-        document = orjson.loads(answer.body)
+        document = orjson.loads(response.body)
     except orjson.JSONDecodeError:
-        return answer.body[:500].decode(errors="replace") or f"status {answer.status}", None
+        return response.body[:500].decode(errors="replace") or f"status {response.status}", None
     match document:
         case {"errors": [{**error}, *_]}:
             code = error.get("code")

@@ -26,7 +26,7 @@ AnySchema = Schema | VersionedSchema | None
 class ResponseDoc:
     """A successful response. `body` is None for a response without a body."""
 
-    says: str
+    description: str
     body: AnySchema = None
     content_type: str = "application/json"
 
@@ -36,14 +36,14 @@ class OperationDoc:
     """The documentation of one method of one path that the route table does not contain."""
 
     summary: str
-    answers: Mapping[int, ResponseDoc]
+    responses: Mapping[int, ResponseDoc]
     #: The schema that the handler validates ``{name: last value}`` of the query against.
     query: AnySchema = None
     #: An example query: {parameter: value}.
     example: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
     #: Error statuses in addition to those that every operation of its kind may return.
-    refusals: frozenset[int] = frozenset()
+    error_statuses: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ServiceDoc:
     description: str
     operations: Mapping[str, OperationDoc]  #: by ``GET /servers/{server_id}``
     parameters: Mapping[str, Json]  #: schema of each placeholder in the paths
-    refusal: AnySchema  #: the shape of all errors
+    error_schema: AnySchema  #: the shape of all errors
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class _VersionSpan:
 
 
 def document(
-    routes: Iterable[Route[S]], about: ServiceDoc, versions: VersionRange | None, only: Version | None = None
+    routes: Iterable[Route[S]], service_doc: ServiceDoc, versions: VersionRange | None, only: Version | None = None
 ) -> Json:
     """The OpenAPI document of the whole range, or of the microversion `only`."""
     whole = _VersionSpan(only, only) if only or versions is None else _VersionSpan(versions.minimum, versions.maximum)
@@ -85,7 +85,7 @@ def document(
         if span := whole.cut(route.since, route.until):
             operations.setdefault(route.path, {}).setdefault(route.method, []).append((span, route))
     components: Json = {
-        "responses": {"Refusal": _response("A refusal", about.refusal, whole)},
+        "responses": {"Refusal": _response("A refusal", service_doc.error_schema, whole)},
         "securitySchemes": {"token": {"type": "apiKey", "in": "header", "name": AUTH_HEADER}},
     }
     if versions is not None:
@@ -94,14 +94,15 @@ def document(
         "openapi": "3.1.0",
         "jsonSchemaDialect": DIALECT,
         "info": {
-            "title": about.title,
+            "title": service_doc.title,
             "version": str(only or (versions.maximum if versions else 1)),
-            "description": about.description,
+            "description": service_doc.description,
         },
         "security": [{"token": []}],
         "paths": {
             path: {
-                method.lower(): _operation(about, versions, path, method, spans) for method, spans in methods.items()
+                method.lower(): _operation(service_doc, versions, path, method, spans)
+                for method, spans in methods.items()
             }
             for path, methods in operations.items()
         },
@@ -109,7 +110,9 @@ def document(
     }
 
 
-def openapi_route(path: str, routes: Sequence[Route[S]], about: ServiceDoc, versions: VersionRange | None) -> Route[S]:
+def openapi_route(
+    path: str, routes: Sequence[Route[S]], service_doc: ServiceDoc, versions: VersionRange | None
+) -> Route[S]:
     """A public route that returns the document of `routes`; the route may be appended to `routes` itself.
 
     A request with a microversion gets the document of that version, one without gets the document of the range. Each
@@ -119,7 +122,7 @@ def openapi_route(path: str, routes: Sequence[Route[S]], about: ServiceDoc, vers
 
     @cache
     def encoded(only: Version | None) -> bytes:
-        return encode_json(document(routes, about, versions, only))
+        return encode_json(document(routes, service_doc, versions, only))
 
     def show(request: Request[S]) -> Response:
         named = versions is not None and HEADER.lower() in request.headers
@@ -142,29 +145,29 @@ def _microversion(versions: VersionRange, only: Version | None) -> Json:
 
 
 def _operation(
-    about: ServiceDoc,
+    service_doc: ServiceDoc,
     versions: VersionRange | None,
     path: str,
     method: str,
     spans: Sequence[tuple[_VersionSpan, Route[S]]],
 ) -> Json:
-    words = about.operations[f"{method} {path}"]
+    doc = service_doc.operations[f"{method} {path}"]
     placeholders = [name for part in path.split("/") if (name := part.strip("{}")) != part]
     parameters: list[Json] = [
-        {"name": name, "in": "path", "required": True, "schema": about.parameters[name]} for name in placeholders
+        {"name": name, "in": "path", "required": True, "schema": service_doc.parameters[name]} for name in placeholders
     ]
     if versions is not None:
         parameters.append({"$ref": "#/components/parameters/Microversion"})
-    parameters += _query(words, [span for span, _ in spans])
+    parameters += _query(doc, [span for span, _ in spans])
     bodies = [part for span, route in spans if route.reads == "json" for part in _by_version(route.schema, span)]
     operation: Json = {
         "operationId": sub(r"\W+", "_", f"{method.lower()} {path}").strip("_"),
-        "summary": words.summary,
+        "summary": doc.summary,
         "parameters": parameters,
-        "responses": _responses(words, spans, has_body=bool(bodies), may_miss=bool(placeholders)),
+        "responses": _responses(doc, spans, has_body=bool(bodies), may_miss=bool(placeholders)),
     }
-    if words.notes:
-        operation["description"] = words.notes
+    if doc.notes:
+        operation["description"] = doc.notes
     if versions is not None:
         operation["x-openstack-microversions"] = [str(span) for span, _ in spans]
     if bodies:
@@ -177,14 +180,14 @@ def _operation(
 
 
 def _responses(
-    words: OperationDoc, spans: Sequence[tuple[_VersionSpan, Route[S]]], *, has_body: bool, may_miss: bool
+    doc: OperationDoc, spans: Sequence[tuple[_VersionSpan, Route[S]]], *, has_body: bool, may_miss: bool
 ) -> Json:
     span = _enclosing_span([span for span, _ in spans])
     successes = {
-        str(status): _response(answer.says, answer.body, span, answer.content_type)
-        for status, answer in sorted(words.answers.items())
+        str(status): _response(answer.description, answer.body, span, answer.content_type)
+        for status, answer in sorted(doc.responses.items())
     }
-    statuses = {400, 406, 503} | words.refusals
+    statuses = {400, 406, 503} | doc.error_statuses
     if any(route.rule is not None for _, route in spans):
         statuses |= {401, 403}
     if may_miss or any(route.since for _, route in spans):
@@ -228,9 +231,9 @@ def _any_of(parts: Sequence[tuple[_VersionSpan, Json]]) -> Json:
     return {"anyOf": [{"title": str(span)} | schema for span, schema in parts]}
 
 
-def _query(words: OperationDoc, spans: Sequence[_VersionSpan]) -> Iterator[Json]:
+def _query(doc: OperationDoc, spans: Sequence[_VersionSpan]) -> Iterator[Json]:
     """The query parameters. All parameters named by patterns become one object parameter, with a property for each."""
-    parts = [part for span in spans for part in _by_version(words.query, span)]
+    parts = [part for span in spans for part in _by_version(doc.query, span)]
     named: dict[str, list[tuple[_VersionSpan, Json]]] = {}
     patterns: Json = {}
     for span, schema in parts:
@@ -247,12 +250,12 @@ def _query(words: OperationDoc, spans: Sequence[_VersionSpan]) -> Iterator[Json]
         }
         if schemas[0][0].since != parts[0][0].since or schemas[-1][0].until != parts[-1][0].until:
             parameter["description"] = f"In {_VersionSpan(schemas[0][0].since, schemas[-1][0].until)}."
-        if name in words.example:
-            parameter["example"] = words.example[name]
+        if name in doc.example:
+            parameter["example"] = doc.example[name]
         yield parameter
     if patterns:
         example = {
-            name: value for name, value in words.example.items() if any(match(pattern, name) for pattern in patterns)
+            name: value for name, value in doc.example.items() if any(match(pattern, name) for pattern in patterns)
         }
         yield {
             "name": "by_pattern",

@@ -48,8 +48,8 @@ def rotate_secret(request: Request[IdentityService], host: str) -> Response:
 
 
 def log_in_host(request: Request[IdentityService], host: str) -> Response:
-    token, held = request.service.log_in_host(host, request.json["secret"])
-    return Response(201, {"token": token, "expires_at": held.claims.expires_at.isoformat()})
+    token, holder = request.service.log_in_host(host, request.json["secret"])
+    return Response(201, {"token": token, "expires_at": holder.claims.expires_at.isoformat()})
 
 
 def _shown(name: str, host: HostIdentity, now: datetime) -> dict[str, object]:

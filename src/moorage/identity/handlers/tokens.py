@@ -23,12 +23,12 @@ def create_token(request: Request[IdentityService]) -> Response:
         # Record existing users only: people sometimes type their password into the field of the name.
         user = request.service.account_of(login)
         request.change.set_initiator(id=user.id if user else "", name=user.name if user else "")
-    token, held = request.service.log_in(login, request.address)
+    token, holder = request.service.log_in(login, request.address)
     if request.change is not None:
-        request.change.set_initiator(id=held.user.id, name=held.user.name)
-        if held.project is not None:
-            request.change.set_initiator(project_id=held.project.id, project_name=held.project.name)
-    return Response(201, _document(request, held), {_SUBJECT: token, "vary": "X-Auth-Token"})
+        request.change.set_initiator(id=holder.user.id, name=holder.user.name)
+        if holder.project is not None:
+            request.change.set_initiator(project_id=holder.project.id, project_name=holder.project.name)
+    return Response(201, _document(request, holder), {_SUBJECT: token, "vary": "X-Auth-Token"})
 
 
 def show_token(request: Request[IdentityService]) -> Response:
@@ -119,28 +119,28 @@ def _validate(request: Request[IdentityService], subject: str) -> AuthenticatedC
     )
 
 
-def _document(request: Request[IdentityService], held: AuthenticatedCaller) -> dict[str, object]:
+def _document(request: Request[IdentityService], holder: AuthenticatedCaller) -> dict[str, object]:
     token: dict[str, object] = {
-        "methods": list(held.claims.methods),
+        "methods": list(holder.claims.methods),
         "user": {
-            "id": held.user.id,
-            "name": held.user.name,
+            "id": holder.user.id,
+            "name": holder.user.name,
             "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
             "password_expires_at": None,
         },
-        "audit_ids": [one for one in (held.claims.audit_id, held.claims.chain_id) if one],
-        "issued_at": _time(held.claims.issued_at),
-        "expires_at": _time(held.claims.expires_at),
+        "audit_ids": [one for one in (holder.claims.audit_id, holder.claims.chain_id) if one],
+        "issued_at": _time(holder.claims.issued_at),
+        "expires_at": _time(holder.claims.expires_at),
     }
-    if held.project is not None:
+    if holder.project is not None:
         token["project"] = {
-            "id": held.project.id,
-            "name": held.project.name,
+            "id": holder.project.id,
+            "name": holder.project.name,
             "domain": {"id": DOMAIN_ID, "name": DOMAIN_NAME},
         }
         token["is_domain"] = False
         # Peers check for a role by its name, such as "reader", so list implied roles as well.
-        token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(held.roles))]
+        token["roles"] = [{"id": role, "name": role} for role in sorted(with_implied(holder.roles))]
         if "nocatalog" not in request.query.names():
             token["catalog"] = _catalog(request)
     return {"token": token}

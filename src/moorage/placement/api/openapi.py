@@ -56,7 +56,7 @@ _PROVIDERS = {
         "Replace all inventories", {200: ResponseDoc("As they are now.", answers.INVENTORIES)}, notes=_GENERATION
     ),
     "DELETE /resource_providers/{uuid}/inventories": OperationDoc(
-        "Take all inventories away; before 1.5 that method is refused with 405", _GONE, refusals=frozenset({405})
+        "Take all inventories away; before 1.5 that method is refused with 405", _GONE, error_statuses=frozenset({405})
     ),
     "GET /resource_providers/{uuid}/inventories/{resource_class}": OperationDoc(
         "Show one inventory", {200: ResponseDoc("The inventory.", answers.INVENTORY)}
@@ -189,7 +189,7 @@ _OURS = {
         example=_AT,
         notes="With `at`, the providers that are in the tree now as they were then; `holders` is null. At most 2,000 "
         "allocations: `is_cut` tells whether there are more.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/events": OperationDoc(
         "Watch what changes, as server-sent events",
@@ -202,7 +202,7 @@ _OURS = {
         example={"since": "0", "kind": "provider,usages"},
         notes="Resumes behind the id in the header Last-Event-ID, else behind `since`; without either, begins now. An "
         "answer ends after some seconds: come again.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/changes": OperationDoc(
         "List what changed",
@@ -210,7 +210,7 @@ _OURS = {
         query=event.CHANGES,
         example={"since": "0", "limit": "100"},
         notes="Without `since` from the oldest change that is kept. `next` is the `since` of the next page.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/history/providers/{uuid}": OperationDoc(
         "Show what a provider was",
@@ -218,7 +218,7 @@ _OURS = {
         query=event.STATE,
         example=_AT,
         notes="Without `at`, now. 410 before the time from which history is kept.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/history/providers/{uuid}/changes": OperationDoc(
         "List what changed about a provider",
@@ -226,7 +226,7 @@ _OURS = {
         query=event.ENTRIES,
         example=_PERIOD,
         notes="`next` is the `after` of the next page; null on the last one.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/history/consumers/{consumer_uuid}": OperationDoc(
         "Show what a consumer held",
@@ -234,7 +234,7 @@ _OURS = {
         query=event.STATE,
         example=_AT,
         notes="Without `at`, now. 410 before the time from which history is kept.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/history/consumers/{consumer_uuid}/changes": OperationDoc(
         "List what changed about a consumer",
@@ -242,7 +242,7 @@ _OURS = {
         query=event.ENTRIES,
         example=_PERIOD,
         notes="`next` is the `after` of the next page; null on the last one.",
-        refusals=frozenset({410}),
+        error_statuses=frozenset({410}),
     ),
     "GET /moorage/v1/openapi.json": OperationDoc(
         "This document: of the microversion that is named, or of all",
@@ -259,5 +259,5 @@ ABOUT = ServiceDoc(
     "1.0 to 1.39, as Moorage speaks it, and its own routes under `/moorage/v1`.",
     operations=_PROVIDERS | _NAMES | _ALLOCATIONS | _OURS,
     parameters={"uuid": UUID, "consumer_uuid": UUID, "name": TEXT, "resource_class": TEXT},
-    refusal=answers.REFUSAL,
+    error_schema=answers.REFUSAL,
 )

@@ -25,7 +25,7 @@ TAKE = Statement(
         "mariadb": "INSERT INTO change_sequence (id, last) VALUES (1, 1) ON DUPLICATE KEY UPDATE last = last + 1 "
         "RETURNING last, lease_holder",
     },
-    answers=True,
+    returns_rows=True,
 )
 #: The number, if it is the one behind `last` and no other process has the lease: else `FoundOtherwise`.
 _TAKE_NEXT = Statement(
@@ -45,10 +45,10 @@ _FIND_CONSUMERS = Statement(
     "FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid LEFT JOIN allocations AS a ON a.consumer_id = c.id "
     "LEFT JOIN resource_classes AS r ON r.id = a.class_id",
     {"uuid": "text"},
-    answers=True,
+    returns_rows=True,
 )
 _FIND_NAMES = Statement(
-    "SELECT v.name, p.id FROM {rows} JOIN providers AS p ON p.name = v.name", {"name": "text"}, answers=True
+    "SELECT v.name, p.id FROM {rows} JOIN providers AS p ON p.name = v.name", {"name": "text"}, returns_rows=True
 )
 
 _INVENTORY = {

@@ -211,7 +211,8 @@ def _is_known_to_have_failed(error: BaseException) -> bool:
 
 
 _ROW = Statement(
-    "SELECT last, lease_holder, lease_ms, lease_version, lease_visitor FROM change_sequence WHERE id = 1", answers=True
+    "SELECT last, lease_holder, lease_ms, lease_version, lease_visitor FROM change_sequence WHERE id = 1",
+    returns_rows=True,
 )
 _HERE = (
     "UPDATE change_sequence SET lease_holder = v.holder, lease_ms = v.length_ms, lease_version = v.version + 1, "

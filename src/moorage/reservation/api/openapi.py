@@ -49,11 +49,11 @@ _PEERS = {
     "POST /v1/leases": OperationDoc(
         "Create a lease, from 1.1 on also of a hold",
         {201: ResponseDoc("The lease.", _LEASE)},
-        refusals=_MAY_NOT_BE_BUILT | {404, 410},
+        error_statuses=_MAY_NOT_BE_BUILT | {404, 410},
     ),
     "GET /v1/leases/{lease_id}": OperationDoc("Show a lease", {200: ResponseDoc("The lease.", _LEASE)}),
     "PUT /v1/leases/{lease_id}": OperationDoc(
-        "Change a lease", {200: ResponseDoc("As it is now.", _LEASE)}, refusals=_MAY_NOT_BE_BUILT
+        "Change a lease", {200: ResponseDoc("As it is now.", _LEASE)}, error_statuses=_MAY_NOT_BE_BUILT
     ),
     "DELETE /v1/leases/{lease_id}": OperationDoc("Delete a lease in any state", _GONE),
     "GET /v1/os-hosts": OperationDoc(
@@ -62,7 +62,7 @@ _PEERS = {
         query=listing.HOSTS_BY_VERSION,
     ),
     "POST /v1/os-hosts": OperationDoc(
-        "Register a host", {201: ResponseDoc("The host.", _has("host"))}, refusals=frozenset({404})
+        "Register a host", {201: ResponseDoc("The host.", _has("host"))}, error_statuses=frozenset({404})
     ),
     "GET /v1/os-hosts/allocations": OperationDoc(
         "List what is reserved on hosts",
@@ -93,7 +93,7 @@ _PEERS = {
     "POST /v1/floatingips": OperationDoc(
         "Register an address of an external network",
         {201: ResponseDoc("The address.", _has("floatingip"))},
-        refusals=_MAY_NOT_BE_BUILT | {409},
+        error_statuses=_MAY_NOT_BE_BUILT | {409},
     ),
     "GET /v1/floatingips/{floatingip_id}": OperationDoc(
         "Show an address", {200: ResponseDoc("The address.", _has("floatingip"))}
@@ -108,17 +108,17 @@ _OURS = {
     "POST /v1/leases/dry-run": OperationDoc(
         "What creating a lease would do",
         {200: ResponseDoc("What would be picked.", _LEASE)},
-        refusals=_MAY_NOT_BE_BUILT,
+        error_statuses=_MAY_NOT_BE_BUILT,
     ),
     "POST /v1/leases/{lease_id}/dry-run": OperationDoc(
         "What changing a lease would do",
         {200: ResponseDoc("What would be picked.", _LEASE)},
-        refusals=_MAY_NOT_BE_BUILT,
+        error_statuses=_MAY_NOT_BE_BUILT,
     ),
     "GET /v1/leases/{lease_id}/prolongation": OperationDoc(
         "How far a lease can be prolonged",
         {200: ResponseDoc("The latest end.", _has("prolongation"))},
-        refusals=frozenset({409}),
+        error_statuses=frozenset({409}),
     ),
     "GET /v1/leases/{lease_id}/timeline": OperationDoc(
         "What happens to a lease, step by step",
@@ -127,27 +127,27 @@ _OURS = {
     "POST /v1/offers": OperationDoc(
         "When there is room next",
         {200: ResponseDoc("The next periods.", _has("offers", "array", "earliest_start"))},
-        refusals=_MAY_NOT_BE_BUILT,
+        error_statuses=_MAY_NOT_BE_BUILT,
     ),
     "POST /v1/leases/series": OperationDoc(
         "Create a lease again and again, all or none",
         {201: ResponseDoc("The leases.", _has("leases", "array"))},
-        refusals=_MAY_NOT_BE_BUILT,
+        error_statuses=_MAY_NOT_BE_BUILT,
     ),
     "POST /v1/leases/series/dry-run": OperationDoc(
         "What creating a lease again and again would do",
         {200: ResponseDoc("What would be picked for each.", _has("leases", "array"))},
-        refusals=_MAY_NOT_BE_BUILT,
+        error_statuses=_MAY_NOT_BE_BUILT,
     ),
     "POST /v1/maintenance": OperationDoc(
         "Lease whole hosts for maintenance",
         {201: ResponseDoc("The lease.", _LEASE)},
-        refusals=frozenset({404}),
+        error_statuses=frozenset({404}),
     ),
     "POST /v1/maintenance/dry-run": OperationDoc(
         "Which leases a maintenance would touch",
         {200: ResponseDoc("The leases.", _has("leases", "array"))},
-        refusals=frozenset({404}),
+        error_statuses=frozenset({404}),
     ),
     "GET /v1/calendar": OperationDoc(
         "How busy the hosts are, and the project's leases",
@@ -168,7 +168,7 @@ _OURS = {
     ),
     "GET /v1/holds": OperationDoc("List the project's holds", {200: ResponseDoc("The holds.", _has("holds", "array"))}),
     "POST /v1/holds": OperationDoc(
-        "Hold the next room", {201: ResponseDoc("The hold.", _has("hold"))}, refusals=_MAY_NOT_BE_BUILT
+        "Hold the next room", {201: ResponseDoc("The hold.", _has("hold"))}, error_statuses=_MAY_NOT_BE_BUILT
     ),
     "GET /v1/holds/{hold_id}": OperationDoc("Show a hold", {200: ResponseDoc("The hold.", _has("hold"))}),
     "DELETE /v1/holds/{hold_id}": OperationDoc("Let go of a hold", _GONE),
@@ -186,5 +186,5 @@ ABOUT = ServiceDoc(
     "1.0, and what Moorage adds from 1.1 on. Routes of 1.0 also answer with `.json` behind them.",
     operations=_PEERS | _OURS,
     parameters=dict.fromkeys(("lease_id", "hold_id", "project_id", "host_id", "floatingip_id", "name"), _ID),
-    refusal=_REFUSAL,
+    error_schema=_REFUSAL,
 )
