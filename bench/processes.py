@@ -52,7 +52,7 @@ def memory_mib(pids: Iterable[int]) -> float:
 def refuse_taken(port: int) -> None:
     """Raises `RuntimeError` if the port is taken, since the wrong server would be measured."""
     if is_taken(port):
-        raise RuntimeError(f"somebody listens on port {port} already; choose others with --ports")
+        raise RuntimeError(f"port {port} is already in use; choose other ports with --ports")
 
 
 def is_taken(port: int) -> bool:

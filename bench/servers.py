@@ -63,7 +63,7 @@ class Server:
             time.sleep(0.02)
         seconds = time.perf_counter() - started
         if not listens(self.process.pid, port):
-            raise RuntimeError(f"port {port} is not {self.name}'s: somebody else would be measured")
+            raise RuntimeError(f"port {port} is not served by {self.name}: another server would be measured")
         return seconds
 
     def _is_up(self) -> bool:

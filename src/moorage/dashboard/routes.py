@@ -12,7 +12,7 @@ from moorage.identity.policy import RuleTable
 from moorage.wire.app import ServiceApi
 from moorage.wire.http import Request, Response, Route
 
-#: No rule of our own: what somebody may do, the services say.
+#: No rules here: the services check permissions.
 RULES = RuleTable({}, refusal_text="{rule} is not allowed")
 
 

@@ -87,7 +87,7 @@ def authenticator_of(
     hosts = parse_host_users(identity.host_users, identity.host_users_domain, f"{config.source}: [identity] host_users")
     if not config.runs <= WITHOUT_API and (host := hosts.host_of(identity.username, hosts.domain_id)):
         raise StartError(
-            f"{config.source}: [identity] host_users makes {identity.username}, as whom the services call each other, the "
+            f"{config.source}: [identity] host_users makes {identity.username}, the user with which services call each other, the "
             f"agent of host {host}; take another pattern"
         )
     return KeystoneTokens(

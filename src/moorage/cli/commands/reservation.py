@@ -39,7 +39,7 @@ def finish_upgrade(config_path: Path | None) -> None:
         migrations.upgrade(engine, "reservation", _LAST_REVISION)
     finally:
         engine.dispose()
-    console().print("The reservation database contains no data of an older system any more.")
+    console().print("The reservation database no longer contains data of an older system.")
 
 
 @reservation.command("import")

@@ -21,8 +21,8 @@ Documents = list[dict[str, Any]]
 def list_servers(page_request: PageRequest) -> Page:
     """Servers of the project; for an administrator with ``all``, servers of all projects."""
     query, compute = page_request.http.query, page_request.client("compute")
-    everybody = bool(query.first("all")) and page_request.user.is_admin
-    scope: dict[str, object] = {"all_tenants": 1} if everybody else {}
+    all_projects = bool(query.first("all")) and page_request.user.is_admin
+    scope: dict[str, object] = {"all_tenants": 1} if all_projects else {}
     wanted = {name: text for name in ("name", "status") if (text := (query.first(name) or "").strip())}
     message, servers, marker = "", [], query.first("marker")
     try:
@@ -35,13 +35,13 @@ def list_servers(page_request: PageRequest) -> Page:
             raise
         message = error_text(error)
     failed = compute.get(with_query("/v2.1/servers/detail", {**scope, "status": "ERROR", "limit": COUNTED}))
-    kept = {**wanted, **({"all": "1"} if everybody else {})}
+    kept = {**wanted, **({"all": "1"} if all_projects else {})}
     values = {
         "rows": view.rows(servers[:LIMIT]),
         "reasons": view.reasons(failed["servers"]),
         "is_counted_out": len(failed["servers"]) == COUNTED,
         "wanted": {name: wanted.get(name, "") for name in ("name", "status")},
-        "everybody": everybody,
+        "all_projects": all_projects,
         "next_page": urlencode({**kept, "marker": servers[LIMIT - 1]["id"]}) if len(servers) > LIMIT else "",
         "first": urlencode(kept) if marker else None,
         "error": message,
