@@ -3,7 +3,7 @@
 ::
 
     changed file | SIGHUP | `moorage provider-config apply` | job from compute
-        -> ProviderConfigKeeper: read and check -> merge and publish (`agent.tracker`) -> keep, with the previous set
+        -> ProviderConfigReloader: read and check -> merge and publish (`agent.tracker`) -> keep, with the previous set
 
 A refused configuration changes nothing: the last accepted one stays in force. Commands of the machine and jobs of the
 compute service go the same way. Not here: the rules of the files (`agent.provider_config`).

@@ -22,6 +22,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.agent.control.provider_config_reload import ProviderConfigReloader
+from moorage.agent.jobs.job_runner import JobResult
 from moorage.agent.provider_config.current_set import ConfigFileSet
 from moorage.agent.tracker.resource_tracker import ResourceTracker, UpdateResult
 from moorage.agent.tree.update_description import ClassChange, ProviderChange, describe_changes
@@ -172,9 +173,6 @@ def control_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> W
     return build_unix_socket_app(API, control, ids, trail)
 
 
-Result = dict[str, Any]
-
-
 class ProviderConfigJobs:
     def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
         """Jobs of compute about the provider configuration; they do what the commands of this machine do.
@@ -186,7 +184,7 @@ class ProviderConfigJobs:
         self._clock = clock
         self._may_apply = may_apply
 
-    def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> Result:
+    def run_job(self, payload: Mapping[str, Any], _keep_alive: Callable[[], None]) -> JobResult:
         """Raises `MoorageError` with the sentence for the report; then the files are as they were before."""
         if self._clock.now() > datetime.fromisoformat(payload["expires_at"]):
             raise Gone(

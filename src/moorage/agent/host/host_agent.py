@@ -26,54 +26,6 @@ from moorage.jobs.poller_election import PollerElection
 log = logging.getLogger(__name__)
 
 
-#: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.
-AT_LEAST_EACH = 6
-
-
-class HeartbeatTask:
-    """Tells compute that the host is alive, with the host's facts. If a heartbeat fails, the next one makes up for it.
-
-    An answered request for jobs is a sign of life too; then no heartbeat is sent, unless the facts have changed.
-    """
-
-    shows_life = True
-
-    def __init__(
-        self,
-        host: str,
-        facts: Callable[[], Mapping[str, Any]],
-        compute: ComputeClient,
-        election: PollerElection,
-        clock: Clock,
-        period_s: float,
-    ) -> None:
-        self.name = f"heartbeat of {host}"
-        self._host = host
-        self._facts = facts
-        self._compute = compute
-        self._election = election
-        self._clock = clock
-        self._period = timedelta(seconds=period_s)
-        self._sent: tuple[Mapping[str, Any], datetime] | None = None
-
-    def run_once(self) -> datetime:
-        try:
-            facts = self._facts()
-            if self._is_needed(facts):
-                self._compute.register_host(self._host, **facts)
-                self._sent = facts, self._clock.now()
-        except MoorageError as error:
-            log.warning("heartbeat failed: the compute service did not accept it", extra={"why": error.message})
-        return self._clock.now() + self._period
-
-    def _is_needed(self, facts: Mapping[str, Any]) -> bool:
-        now, answered = self._clock.now(), self._election.answered_at
-        if answered is None or now - answered > self._period or self._sent is None:
-            return True
-        sent, at = self._sent
-        return sent != facts or now - at >= AT_LEAST_EACH * self._period
-
-
 @dataclass(frozen=True)
 class AgentSettings:
     """The options of the section [agent] that the agent itself needs."""
@@ -221,3 +173,51 @@ class HostAgent:
                 raise StartError(f"host {self._host} cannot start: {error.message}") from error
             self._clock.sleep(pause_s)
             pause_s = min(pause_s * 2, 5.0)
+
+
+#: Number of periods after which a heartbeat is sent in any case: another agent of this name may have sent other facts.
+AT_LEAST_EACH = 6
+
+
+class HeartbeatTask:
+    """Tells compute that the host is alive, with the host's facts. If a heartbeat fails, the next one makes up for it.
+
+    An answered request for jobs is a sign of life too; then no heartbeat is sent, unless the facts have changed.
+    """
+
+    shows_life = True
+
+    def __init__(
+        self,
+        host: str,
+        facts: Callable[[], Mapping[str, Any]],
+        compute: ComputeClient,
+        election: PollerElection,
+        clock: Clock,
+        period_s: float,
+    ) -> None:
+        self.name = f"heartbeat of {host}"
+        self._host = host
+        self._facts = facts
+        self._compute = compute
+        self._election = election
+        self._clock = clock
+        self._period = timedelta(seconds=period_s)
+        self._sent: tuple[Mapping[str, Any], datetime] | None = None
+
+    def run_once(self) -> datetime:
+        try:
+            facts = self._facts()
+            if self._is_needed(facts):
+                self._compute.register_host(self._host, **facts)
+                self._sent = facts, self._clock.now()
+        except MoorageError as error:
+            log.warning("heartbeat failed: the compute service did not accept it", extra={"why": error.message})
+        return self._clock.now() + self._period
+
+    def _is_needed(self, facts: Mapping[str, Any]) -> bool:
+        now, answered = self._clock.now(), self._election.answered_at
+        if answered is None or now - answered > self._period or self._sent is None:
+            return True
+        sent, at = self._sent
+        return sent != facts or now - at >= AT_LEAST_EACH * self._period
