@@ -36,7 +36,7 @@ from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.placement.store import tables as placement_tables
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.host_selection import CapacityRequest
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.store import tables
@@ -165,9 +165,9 @@ def _calendar(say: Say, hosts: int, leases: int, seconds: float) -> None:
         )
     )
     for name, affinity, amount in (("no policy", None, 40), ("anti-affinity", False, 40), ("affinity", True, 20)):
-        ask = Ask("r", demand, amount, affinity)
+        ask = CapacityRequest("r", demand, amount, affinity)
 
-        def next_slot(ask: Ask = ask) -> float:
+        def next_slot(ask: CapacityRequest = ask) -> float:
             earliest = now + timedelta(minutes=chance.randrange(1440))
             return _timed(
                 lambda: first_fit(calendar, [ask], earliest, earliest + timedelta(days=DAYS), timedelta(days=1))

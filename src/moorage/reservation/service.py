@@ -21,29 +21,26 @@ from moorage.reservation.booking.admission import Admission
 from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.booking.enforcement import Enforcement, Rules
 from moorage.reservation.booking.external_enforcement import ExternalService
-from moorage.reservation.booking.external_lookups import AcceleratorLookup, Sources
+from moorage.reservation.booking.external_lookups import AcceleratorLookup, ExternalLookups
 from moorage.reservation.events.batch_executor import BatchExecutor
 from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.events.event_runner import TOPIC, ReservationRunner
 from moorage.reservation.hosts.floating_ip_service import FloatingIps
-from moorage.reservation.hosts.healing import Healing
-from moorage.reservation.hosts.host_monitor import HostWatch
+from moorage.reservation.hosts.healing import Healing, HostMonitor
 from moorage.reservation.hosts.host_service import HostService, ReservedHosts
 from moorage.reservation.leases.availability import AvailabilityService
-from moorage.reservation.leases.calendar_service import Agenda
+from moorage.reservation.leases.calendar_service import CalendarService
 from moorage.reservation.leases.lease_service import LeaseService
-from moorage.reservation.leases.list_service import Lists
+from moorage.reservation.leases.list_service import ListService
 from moorage.reservation.leases.maintenance import Maintenance
 from moorage.reservation.model.before_end_actions import Allowed
 from moorage.reservation.steps.floating_ip_steps import FloatingIpSteps
-from moorage.reservation.steps.fpga_steps import Programming, RegionSteps
-from moorage.reservation.steps.host_aggregate_steps import LendingSteps
-from moorage.reservation.steps.instance_steps import InstanceSteps
-from moorage.reservation.steps.notification_steps import MailServer, NoticeSteps
-from moorage.reservation.steps.plan_builder import Planning
-from moorage.reservation.steps.server_group_steps import GroupSteps
-from moorage.reservation.steps.snapshot_steps import SnapshotSteps
-from moorage.reservation.steps.step_registry import Effects
+from moorage.reservation.steps.fpga_steps import AcceleratorPrograms, FpgaSteps
+from moorage.reservation.steps.host_aggregate_steps import HostAggregateSteps
+from moorage.reservation.steps.instance_steps import InstanceSteps, ServerGroupSteps
+from moorage.reservation.steps.notification_steps import MailServer, NotificationSteps, SnapshotSteps
+from moorage.reservation.steps.plan_builder import PlanBuilder
+from moorage.reservation.steps.step_registry import StepRegistry
 from moorage.wire.microversion import Version, parse_version
 
 log = logging.getLogger(__name__)
@@ -70,7 +67,7 @@ class ReservationSettings:
     requests_at_once: int = 1  #: of leases that start together; one after the other keeps the same order every time
 
 
-class AcceleratorServiceApi(AcceleratorLookup, Programming, Protocol):
+class AcceleratorServiceApi(AcceleratorLookup, AcceleratorPrograms, Protocol):
     """What reservations need of the accelerator service."""
 
 
@@ -108,28 +105,28 @@ class ReservationService:
         self._network = network
         self.enforcement = Enforcement(engine, rules or Rules(), external)
         self._images = images
-        self.operations, self._together = self._operations(settings, ids, worker, accelerators)
+        self.executor, self._batch_executor = self._executors(settings, ids, worker, accelerators)
 
-        sources = Sources(placement, compute, accelerators, has_network=network is not None)
-        asking = CapacityRequests(engine, sources)
+        lookups = ExternalLookups(placement, compute, accelerators, has_network=network is not None)
+        capacity_requests = CapacityRequests(engine, lookups)
 
-        def tell_runner() -> None:
+        def wake_runner() -> None:
             wakeups.wake(TOPIC)
 
-        self.leases = self._leases(settings, ids, sources, asking, tell_runner)
-        self.lists = Lists(engine)
+        self.leases = self._leases(settings, ids, lookups, capacity_requests, wake_runner)
+        self.lists = ListService(engine)
         self._healing = Healing(
             engine,
             clock,
             self._admission,
-            self.operations,
+            self.executor,
             self.leases,
-            asking,
+            capacity_requests,
             ahead_s=settings.healing_interval_s,
-            on_change=tell_runner,
+            on_change=wake_runner,
         )
-        self.offers = self._offers(settings, ids)
-        self.agenda = Agenda(engine, clock, self._admission, asking)
+        self.availability = self._availability(settings, ids)
+        self.calendar = CalendarService(engine, clock, self._admission, capacity_requests)
         self.maintenance = Maintenance(engine, clock, self.leases)
         self.floating_ips = FloatingIps(engine, clock, ids, network)
         self.hosts = HostService(engine, clock, ids, ReservedHosts(placement, compute, settings.freepool))
@@ -138,8 +135,8 @@ class ReservationService:
         self,
         settings: ReservationSettings,
         ids: Ids,
-        sources: Sources,
-        asking: CapacityRequests,
+        lookups: ExternalLookups,
+        capacity_requests: CapacityRequests,
         on_change: Callable[[], None],
     ) -> LeaseService:
         return LeaseService(
@@ -148,17 +145,17 @@ class ReservationService:
             ids,
             self._admission,
             self._addresses,
-            self.operations,
+            self.executor,
             self.enforcement,
-            sources,
-            asking,
+            lookups,
+            capacity_requests,
             allowed=settings.allowed,
             minutes_before_end=settings.minutes_before_end,
             cleaning_time_s=settings.cleaning_time_s,
             on_change=on_change,
         )
 
-    def _offers(self, settings: ReservationSettings, ids: Ids) -> AvailabilityService:
+    def _availability(self, settings: ReservationSettings, ids: Ids) -> AvailabilityService:
         return AvailabilityService(
             self._engine,
             self._clock,
@@ -172,33 +169,33 @@ class ReservationService:
             max_holds=settings.max_holds,
         )
 
-    def _operations(
+    def _executors(
         self, settings: ReservationSettings, ids: Ids, worker: str | None, accelerators: AcceleratorServiceApi | None
     ) -> tuple[EventExecutor, BatchExecutor]:
         instances = InstanceSteps(self._placement, self._compute)
         steps = (
             instances,
-            GroupSteps(self._engine, self._compute),
-            LendingSteps(self._compute, settings.freepool),
-            RegionSteps(self._placement, accelerators),
+            ServerGroupSteps(self._engine, self._compute),
+            HostAggregateSteps(self._compute, settings.freepool),
+            FpgaSteps(self._placement, accelerators),
             self.enforcement,
             SnapshotSteps(self._engine, self._compute, self._images),
-            NoticeSteps(self._engine, settings.allowed, settings.mail),
+            NotificationSteps(self._engine, settings.allowed, settings.mail),
             FloatingIpSteps(self._engine, self._network),
         )
-        effects = Effects([each.actions for each in steps], instances.joint)
-        operations = EventExecutor(
+        step_registry = StepRegistry([each.actions for each in steps], instances.joint_actions)
+        executor = EventExecutor(
             self._engine,
             self._clock,
             ids,
-            effects,
-            Planning(self.enforcement.tells_ends, settings.compat_server_groups, settings.before_end_of_hosts),
+            step_registry,
+            PlanBuilder(self.enforcement.notifies_ends, settings.compat_server_groups, settings.before_end_of_hosts),
             instances.generation,
             worker=worker or ids.uuid(),
             start_deadline_s=settings.start_deadline_s,
         )
-        return operations, BatchExecutor(
-            self._engine, self._clock, effects, operations, requests_at_once=settings.requests_at_once
+        return executor, BatchExecutor(
+            self._engine, self._clock, step_registry, executor, requests_at_once=settings.requests_at_once
         )
 
     def now(self) -> datetime:
@@ -222,8 +219,8 @@ class ReservationService:
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
         """The task that belongs to this service, see `ReservationRunner` for `poll_s`."""
-        return ReservationRunner(self._engine, self._clock, self.operations, self._together, poll_s=poll_s)
+        return ReservationRunner(self._engine, self._clock, self.executor, self._batch_executor, poll_s=poll_s)
 
-    def watch(self, *, period_s: float) -> HostWatch:
+    def host_monitor(self, *, period_s: float) -> HostMonitor:
         """The task that notices when hosts fail and when they are back."""
-        return HostWatch(self._engine, self._clock, self._compute, self._admission, self._healing, period_s=period_s)
+        return HostMonitor(self._engine, self._clock, self._compute, self._admission, self._healing, period_s=period_s)

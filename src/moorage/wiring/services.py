@@ -347,13 +347,13 @@ def build_reservation(parts: Components) -> None:
     parts.plane.starts.append(service.check_placement)
     parts.plane.tasks.append(service.runner(poll_s=poll_s))
     if watch_s:
-        parts.plane.tasks.append(service.watch(period_s=watch_s))
+        parts.plane.tasks.append(service.host_monitor(period_s=watch_s))
     parts.serve("reservation", reservation_routes.API, service, reservation_routes.RULES, engine)
 
 
 def requests_at_once(clock: Clock) -> int:
     """Maximum number of parallel requests when leases start. One in virtual time, so that the order is fixed."""
-    from moorage.reservation.events.parallel_requests import REQUESTS_AT_ONCE
+    from moorage.reservation.events.batch_executor import REQUESTS_AT_ONCE
 
     return REQUESTS_AT_ONCE if isinstance(clock, SystemClock | AdjustableClock) else 1
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moorage.reservation.capacity import calendar as calendar_module
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.utilisation import busy
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage, utilisation
 from moorage.reservation.model.slot_demand import SlotDemand
 
 ZERO = datetime(2026, 1, 1, tzinfo=UTC)
@@ -136,7 +135,7 @@ def test_how_busy_hosts_are_together_is_the_most_of_each_step(taken, added, read
         within = range(first, min(first + step, period[1]))
         most = {name: max(_used_in(there, name, minute) for minute in within) for name in CLASSES}
         expected += [{name: units for name, units in most.items() if units}] * len(within)
-    shown = busy(calendar, at(period[0]), at(period[1]), timedelta(minutes=step), asked)
+    shown = utilisation(calendar, at(period[0]), at(period[1]), timedelta(minutes=step), asked)
     assert [each.used for each in shown for _ in range((each.end - each.start) // timedelta(minutes=1))] == expected
     assert all(before.used != after.used for before, after in pairwise(shown)), "neighbours that are the same are one"
 

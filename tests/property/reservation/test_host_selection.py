@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.host_selection import CapacityRequest
 from moorage.reservation.model.slot_demand import SlotDemand
 from tests.unit.reservation.picking import pickup_hosts
 
@@ -35,7 +35,7 @@ def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, hel
         if sum(counts) == amount
     ]
     possible = any(admitted(way, affinity) for way in ways)
-    picked = pickup_hosts(slots, Ask("r", ONE, amount, affinity, held=slots_of(held)))
+    picked = pickup_hosts(slots, CapacityRequest("r", ONE, amount, affinity, held=slots_of(held)))
     assert (picked is not None) == possible
     if picked is not None:
         assert sum(picked.values()) == amount
@@ -46,7 +46,7 @@ def test_a_choice_is_made_exactly_when_there_is_one(slots, amount, affinity, hel
 @given(slots, st.integers(1, 8), held)
 @settings(max_examples=300, deadline=None)
 def test_without_policy_as_much_as_possible_is_kept(slots, amount, held):
-    picked = pickup_hosts(slots, Ask("r", ONE, amount, None, held=slots_of(held)))
+    picked = pickup_hosts(slots, CapacityRequest("r", ONE, amount, None, held=slots_of(held)))
     if picked is not None:
         keepable = sum(min(count, slots.get(host, 0)) for host, count in held.items())
         kept = sum(min(count, picked.get(host, 0)) for host, count in held.items())

@@ -6,14 +6,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
+from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.model.slot_demand import SlotDemand
 from tests.property.reservation.test_calendar import HOSTS, SPAN, at, capacities, requests, usages
 
 demands = st.just(SlotDemand(whole_host=True)) | requests.map(SlotDemand)
 asks = st.builds(
-    Ask,
+    CapacityRequest,
     st.sampled_from("ab"),
     demands,
     st.integers(1, 9),
@@ -45,7 +45,7 @@ def test_the_next_slot_is_the_one_found_minute_by_minute(hosts, taken, added, as
 def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
     """Cleaning ends within a minute; a start is a whole one."""
     longer = [HostUsage(each.host, each.start, each.end + timedelta(seconds=seconds), each.amounts) for each in taken]
-    calendar, ask = Calendar(hosts, longer), Ask("a", demand, 2, None)
+    calendar, ask = Calendar(hosts, longer), CapacityRequest("a", demand, 2, None)
     length += timedelta(seconds=seconds)
     assert first_fit(calendar, [ask], at(0), at(40), length) == minute_by_minute(calendar, [ask], 0, 40, length)
 
@@ -53,7 +53,7 @@ def test_also_in_seconds_and_far_away(hosts, taken, demand, seconds, length):
 @given(capacities, st.lists(usages, max_size=12), st.lists(asks, max_size=3), minutes, lengths)
 @settings(max_examples=200, deadline=None)
 def test_several_reservations_fit_together_where_it_is_said(hosts, taken, several, earliest, length):
-    wanted = [Ask(str(n), a.demand, a.amount, a.affinity, a.eligible) for n, a in enumerate(several)]
+    wanted = [CapacityRequest(str(n), a.demand, a.amount, a.affinity, a.eligible) for n, a in enumerate(several)]
     calendar = Calendar(hosts, taken)
     found = first_fit(calendar, wanted, at(earliest), at(3 * SPAN), length)
     free = max([earliest, *(round((usage.end - at(0)) / timedelta(minutes=1)) for usage in taken)])
@@ -75,7 +75,7 @@ def test_many_small_slots_are_never_promised_too_early(amount, capacity):
         for step in range(SPAN)
     ]
     calendar = Calendar(host, [usage for usage in taken if usage.amounts["VCPU"] < capacity])
-    ask, length = Ask("a", SlotDemand({"VCPU": 1}), amount, None), timedelta(minutes=2)
+    ask, length = CapacityRequest("a", SlotDemand({"VCPU": 1}), amount, None), timedelta(minutes=2)
     found, expected = (
         first_fit(calendar, [ask], at(0), at(SPAN), length),
         minute_by_minute(calendar, [ask], 0, SPAN, length),

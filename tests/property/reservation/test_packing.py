@@ -4,11 +4,11 @@ from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.reservation.test_pick import END, START
 
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity
-from moorage.reservation.capacity.host_selection import Ask, Shortage, holds, plan, usages
+from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan, still_fits, usages
 from moorage.reservation.model.slot_demand import WHOLE_HOST, DemandGroup, SlotDemand, class_of
+from tests.unit.reservation.test_host_selection import END, START
 
 CLASSES = ("VCPU", "CUSTOM_FPGA")
 
@@ -86,11 +86,11 @@ def test_leases_of_all_types_never_overbook(hosts, leases):
     capacities = [host_of(number, shelves) for number, shelves in enumerate(hosts, 1)]
     calendar, taken = Calendar(capacities, []), {}
     for number, lease in enumerate(leases):
-        wanted = [Ask(f"{number}.{at}", *each) for at, each in enumerate(lease)]
+        wanted = [CapacityRequest(f"{number}.{at}", *each) for at, each in enumerate(lease)]
         planned = plan(calendar, wanted, START, END)
         if isinstance(planned, Shortage):
             continue
-        assert holds(calendar, planned, START, END)
+        assert still_fits(calendar, planned, START, END)
         for ask in wanted:
             placing = planned[ask.reservation_id]
             assert sum(map(len, placing.values())) == ask.amount

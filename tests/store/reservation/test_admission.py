@@ -14,7 +14,7 @@ from moorage.core.ids import SeededIds
 from moorage.db.transactions import read, write
 from moorage.reservation.booking.admission import Admission, Booking, NotEnoughHostsAvailable
 from moorage.reservation.capacity.calendar import Calendar
-from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.host_selection import CapacityRequest
 from moorage.reservation.model.leases import Allocation
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.model.slot_demand import SlotDemand
@@ -48,7 +48,7 @@ def admit(engine, admission, seed, amount=1, *, vcpus=8, affinity=None, start=ST
         host_store.insert_allocations(connection, rows, NOW)
         return {host: len(slots) for host, slots in placing.items()}
 
-    ask = Ask(reservation.id, SlotDemand(request.size.resources()), amount, affinity)
+    ask = CapacityRequest(reservation.id, SlotDemand(request.size.resources()), amount, affinity)
     return admission.admit(Booking([ask], start, end), commit=commit)
 
 

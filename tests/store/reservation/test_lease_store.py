@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.errors import Conflict
 from moorage.db.transactions import read, write
-from moorage.reservation.model.event_order import turn
+from moorage.reservation.model.event_order import schedule_events
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, LeaseStatus, ReservationStatus
 from moorage.reservation.model.reservation_requests import InstanceRequest, Size
 from moorage.reservation.store import event_store, host_store, lease_store, property_store
@@ -132,13 +132,13 @@ def test_the_first_of_many_due_events_run_as_if_all_had_been_read(database, ids,
             host_store.insert_allocations(connection, slots(ids, lease, chance.choice(hosts), 1), NOW)
     with read(database) as connection:
         every = event_store.unfinished(connection, now)
-        would_run = [event.event_id for event in turn(every, now).run]
+        would_run = [event.event_id for event in schedule_events(every, now).run]
         assert 5 < len(would_run) < len(every) / 2
         for most in range(1, len(every) + 2):
             found = event_store.unfinished(connection, now, most)
             first = [event.event_id for event in found[:most]]
             assert first == [event.event_id for event in every[:most]]
-            run = [event.event_id for event in turn(found, now).run if event.event_id in first]
+            run = [event.event_id for event in schedule_events(found, now).run if event.event_id in first]
             assert run == [event_id for event_id in would_run if event_id in first]
 
 

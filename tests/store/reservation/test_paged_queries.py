@@ -14,7 +14,7 @@ from moorage.db import migrations
 from moorage.db.transactions import read, write
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.list_query import LeasePage, SortKey
-from moorage.reservation.store import lease_store, paged_queries
+from moorage.reservation.store import lease_store
 from moorage.reservation.store.tables import leases
 from tests.databases import Schema
 from tests.migrated import engine_with
@@ -64,7 +64,7 @@ def walked(database, wanted):
     found, marker = [], None
     for _ in range(20):
         with read(database) as connection:
-            page, more = paged_queries.page(connection, LeasePage(**wanted, marker=marker))
+            page, more = lease_store.find_page(connection, LeasePage(**wanted, marker=marker))
         found += page
         if not more:
             return found
@@ -98,7 +98,7 @@ def test_filters_narrow(database, some):
 def test_a_marker_of_another_project_is_none(database, some):
     for marker in (some[0].id, "nothing"):
         with read(database) as connection, pytest.raises(Invalid, match="not found"):
-            paged_queries.page(connection, LeasePage(project_id="p1", marker=marker))
+            lease_store.find_page(connection, LeasePage(project_id="p1", marker=marker))
 
 
 IDS = SeededIds(4)
@@ -135,7 +135,7 @@ def test_a_page_is_read_from_an_index(kind, of):
 def explained(database, wanted):
     """What the database says that it would do, as text."""
     with read(database) as connection:
-        statement = paged_queries.statement(connection, wanted)
+        statement = lease_store.page_statement(connection, wanted)
         text = statement.compile(dialect=database.dialect, compile_kwargs={"literal_binds": True})
         explain = "EXPLAIN QUERY PLAN " if database.dialect.name == "sqlite" else "EXPLAIN "
         return "\n".join(str(row) for row in connection.exec_driver_sql(f"{explain}{str(text).replace('%', '%%')}"))

@@ -2,8 +2,7 @@ from datetime import UTC, datetime
 
 from moorage.reservation.capacity import calendar as calendar_module
 from moorage.reservation.capacity import step_blocks
-from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.utilisation import busy
+from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage, utilisation
 from moorage.reservation.model.slot_demand import WHOLE_HOST, SlotDemand
 
 DAYS = [datetime(2026, 1, day, tzinfo=UTC) for day in range(1, 8)]
@@ -102,7 +101,7 @@ def test_how_full_it_is_sums_up_all_rows_once_and_then_what_differs(monkeypatch)
         monkeypatch.setattr(module, "total", lambda its: rows.append(len(its.row)) or total(its))
 
     def most(calendar):
-        return [each.used.get("VCPU", 0) for each in busy(calendar, DAYS[0], DAYS[2], DAYS[1] - DAYS[0])]
+        return [each.used.get("VCPU", 0) for each in utilisation(calendar, DAYS[0], DAYS[2], DAYS[1] - DAYS[0])]
 
     assert most(there) == [100, 0]
     assert max(rows) == 100

@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from moorage.reservation.model.event_order import PATIENCE, Unfinished, turn
+from moorage.reservation.model.event_order import PATIENCE, UnfinishedEvent, schedule_events
 from moorage.reservation.model.leases import EventType, LeaseStatus
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -10,21 +10,21 @@ MINUTE = timedelta(minutes=1)
 
 def event(
     name: str, kind: EventType, status: LeaseStatus, *, at: datetime = NOW, lease: str = "", **more
-) -> Unfinished:
+) -> UnfinishedEvent:
     values = {"lease_start": at, "lease_end": at + HOUR, "hosts": frozenset({1}), **more}
-    return Unfinished(name, lease or name, kind, at, 0, status, **values)
+    return UnfinishedEvent(name, lease or name, kind, at, 0, status, **values)
 
 
-def ended(name: str, *, at: datetime = NOW, **more) -> Unfinished:
+def ended(name: str, *, at: datetime = NOW, **more) -> UnfinishedEvent:
     return event(name, EventType.END, LeaseStatus.ACTIVE, at=at, lease_start=at - HOUR, lease_end=at, **more)
 
 
-def started(name: str, *, at: datetime = NOW, **more) -> Unfinished:
+def started(name: str, *, at: datetime = NOW, **more) -> UnfinishedEvent:
     return event(name, EventType.START, LeaseStatus.PENDING, at=at, **more)
 
 
-def run(*events: Unfinished, now: datetime = NOW) -> list[str]:
-    return [each.event_id for each in turn(events, now).run]
+def run(*events: UnfinishedEvent, now: datetime = NOW) -> list[str]:
+    return [each.event_id for each in schedule_events(events, now).run]
 
 
 def test_what_is_not_due_does_not_run():
@@ -61,7 +61,9 @@ def test_an_end_comes_before_a_start_of_the_same_moment():
 def test_a_start_waits_for_the_end_before_it_on_a_common_host_only():
     """D10: a slow end delays its successors and nobody else."""
     slow = ended("slow", hosts=frozenset({1, 2}), retry_at=NOW + MINUTE)
-    result = turn([slow, started("next", hosts=frozenset({2, 3})), started("other", hosts=frozenset({3}))], NOW)
+    result = schedule_events(
+        [slow, started("next", hosts=frozenset({2, 3})), started("other", hosts=frozenset({3}))], NOW
+    )
     assert [each.event_id for each in result.run] == ["other"]
     assert "lease slow has not ended" in result.wait["next"]
 

@@ -5,7 +5,14 @@ import pytest
 
 from moorage.core.errors import Invalid
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.host_selection import Ask, Shortage, difference, holds, plan, query_available_hosts
+from moorage.reservation.capacity.host_selection import (
+    CapacityRequest,
+    Shortage,
+    difference,
+    plan,
+    query_available_hosts,
+    still_fits,
+)
 from moorage.reservation.model.slot_demand import SlotDemand
 from tests.unit.reservation.picking import pickup_hosts
 
@@ -16,8 +23,8 @@ def hosts(*cores: int, taken: tuple[HostUsage, ...] = ()) -> Calendar:
     return Calendar([HostCapacity(host, {"VCPU": each}) for host, each in enumerate(cores, 1)], taken)
 
 
-def ask(amount: int, affinity: bool | None = None, *, name: str = "r", vcpus: int = 1, **more) -> Ask:
-    return Ask(name, SlotDemand({"VCPU": vcpus}), amount, affinity, **more)
+def ask(amount: int, affinity: bool | None = None, *, name: str = "r", vcpus: int = 1, **more) -> CapacityRequest:
+    return CapacityRequest(name, SlotDemand({"VCPU": vcpus}), amount, affinity, **more)
 
 
 def on(counts: dict[int, int], vcpus: int = 1):
@@ -25,8 +32,8 @@ def on(counts: dict[int, int], vcpus: int = 1):
     return {host: ({"VCPU": vcpus},) * count for host, count in counts.items()}
 
 
-def whole(amount: int, most: int | None = None, *, name: str = "r", **more) -> Ask:
-    return Ask(name, SlotDemand(whole_host=True), amount, most=most, **more)
+def whole(amount: int, most: int | None = None, *, name: str = "r", **more) -> CapacityRequest:
+    return CapacityRequest(name, SlotDemand(whole_host=True), amount, most=most, **more)
 
 
 def test_search_answers_how_many_fit_on_each_host():
@@ -162,16 +169,16 @@ def test_a_shortage_says_what_is_free(asked, free, words):
 
 def test_a_plan_holds_only_where_all_of_it_fits():
     planned = {"a": on({1: 2}), "b": on({1: 2})}
-    assert holds(hosts(4), planned, START, END)
-    assert not holds(hosts(3), planned, START, END)
-    assert not holds(hosts(), planned, START, END)
+    assert still_fits(hosts(4), planned, START, END)
+    assert not still_fits(hosts(3), planned, START, END)
+    assert not still_fits(hosts(), planned, START, END)
 
 
 def test_a_whole_host_and_a_slot_of_it_do_not_hold_together():
     planned = plan(hosts(4), [whole(1)], START, END)
     taken = HostUsage(1, START, END, {"VCPU": 1})
-    assert holds(hosts(4), planned, START, END)
-    assert not holds(hosts(4, taken=(taken,)), planned, START, END)
+    assert still_fits(hosts(4), planned, START, END)
+    assert not still_fits(hosts(4, taken=(taken,)), planned, START, END)
     lent = hosts(4).with_usage([HostUsage(1, START, END, dict(planned["r"][1][0]))])
-    assert not holds(lent, {"a": on({1: 1})}, START, END)
-    assert not holds(lent, planned, START, END)
+    assert not still_fits(lent, {"a": on({1: 1})}, START, END)
+    assert not still_fits(lent, planned, START, END)

@@ -1,7 +1,7 @@
 from datetime import UTC, datetime, timedelta
 
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.host_selection import Ask
+from moorage.reservation.capacity.host_selection import CapacityRequest
 from moorage.reservation.capacity.next_slot import first_fit
 from moorage.reservation.model.slot_demand import SlotDemand
 
@@ -24,7 +24,7 @@ def looked_at(days):
         HostUsage(1, NOW + hour * HOUR, NOW + (hour + 1) * HOUR, {"VCPU": 8 - hour % 2}) for hour in range(24 * days)
     ]
     calendar = Counting([HostCapacity(1, {"VCPU": 8})], taken)
-    found = first_fit(calendar, [Ask("r", SlotDemand({"VCPU": 1}), 1)], NOW, NOW + 90 * DAY, HOUR)
+    found = first_fit(calendar, [CapacityRequest("r", SlotDemand({"VCPU": 1}), 1)], NOW, NOW + 90 * DAY, HOUR)
     assert found == NOW + HOUR
     return calendar.looked
 

@@ -1,5 +1,5 @@
 from moorage.reservation.capacity.calendar import Calendar, HostCapacity, HostUsage
-from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
+from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan
 from moorage.reservation.model.slot_demand import DemandGroup, SlotDemand, label, relabelled
 from tests.unit.reservation.test_host_selection import END, START
 
@@ -75,16 +75,16 @@ def test_traits_choose_providers():
 
 
 def test_a_plan_says_which_provider_each_slot_takes_from():
-    planned = plan(Calendar([HOST], [used(VCPU=2)]), [Ask("r", SlotDemand({"VCPU": 2}), 3)], START, END)
+    planned = plan(Calendar([HOST], [used(VCPU=2)]), [CapacityRequest("r", SlotDemand({"VCPU": 2}), 3)], START, END)
     assert sorted(map(str, planned["r"][1])) == ["{'VCPU#1': 2}", "{'VCPU#1': 2}", "{'VCPU': 2}"]
     assert isinstance(
-        plan(Calendar([HOST], [used(VCPU=3)]), [Ask("r", SlotDemand({"VCPU": 2}), 3)], START, END), Shortage
+        plan(Calendar([HOST], [used(VCPU=3)]), [CapacityRequest("r", SlotDemand({"VCPU": 2}), 3)], START, END), Shortage
     )
 
 
 def test_slots_that_are_held_stay_on_their_provider():
     held = {1: [{"VCPU#1": 3}]}
-    planned = plan(Calendar([HOST], []), [Ask("r", SlotDemand({"VCPU": 3}), 2, held=held)], START, END)
+    planned = plan(Calendar([HOST], []), [CapacityRequest("r", SlotDemand({"VCPU": 3}), 2, held=held)], START, END)
     assert planned["r"][1] == ({"VCPU#1": 3}, {"VCPU": 3})
 
 

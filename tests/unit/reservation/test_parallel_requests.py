@@ -3,13 +3,13 @@ from functools import partial
 
 import pytest
 
-from moorage.reservation.events.parallel_requests import AtOnce
+from moorage.reservation.events.batch_executor import ParallelRequests
 
 
 def test_one_after_the_other_keeps_the_order_and_the_thread():
     seen = []
     works = [partial(seen.append, number) for number in range(5)]
-    assert list(AtOnce(1)([*works, threading.current_thread])) == [None] * 5 + [threading.current_thread()]
+    assert list(ParallelRequests(1)([*works, threading.current_thread])) == [None] * 5 + [threading.current_thread()]
     assert seen == [0, 1, 2, 3, 4]
 
 
@@ -26,7 +26,7 @@ def test_so_many_are_under_way_at_the_same_time_and_no_more():
             under_way[0] -= 1
         return number
 
-    assert sorted(AtOnce(4)([partial(work, number) for number in range(12)])) == list(range(12))
+    assert sorted(ParallelRequests(4)([partial(work, number) for number in range(12)])) == list(range(12))
     assert most[0] <= 4
 
 
@@ -36,4 +36,4 @@ def test_what_raises_is_raised_where_the_results_are_taken():
 
     for threads in (1, 4):
         with pytest.raises(KeyError, match="mine"):
-            list(AtOnce(threads)([fail, fail, fail]))
+            list(ParallelRequests(threads)([fail, fail, fail]))

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from moorage.core.errors import RemoteError
 from moorage.db.transactions import write
 from moorage.placement.client.placement_client import Inventory
-from moorage.reservation.steps.reservation_providers import SlotOffers
+from moorage.reservation.steps.reservation_providers import SlotPublisher
 from moorage.reservation.store.tables import older_reservations
 from moorage.wiring import services
 from tests.wire.reservation.plane import class_of, instance, lease
@@ -292,7 +292,7 @@ def test_an_inventory_whose_answer_was_lost_is_taken_for_done(hosts):
     hosts.placement.ensure_class("CUSTOM_OTHER")
     provider = hosts.placement.provider_by_name("blazar_compute-2")
     hosts.placement.put_inventory(provider.uuid, "CUSTOM_OTHER", Inventory(1))
-    SlotOffers(hosts.placement).offer("compute-2", {class_of(reservation): 1})
+    SlotPublisher(hosts.placement).offer("compute-2", {class_of(reservation): 1})
     assert hosts.inventory("compute-2", "CUSTOM_OTHER").total == 1
     hosts.clock.advance_to(due)
     hosts.runner.run_once()

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.reservation.api.schemas import calendar, listing
+from moorage.reservation.api.schemas import availability, listing
 from moorage.reservation.model import ical
 from moorage.wire.body import Schema
 from moorage.wire.openapi import OperationDoc, ResponseDoc, ServiceDoc
@@ -152,7 +152,7 @@ _OURS = {
     "GET /v1/calendar": OperationDoc(
         "How busy the hosts are, and the project's leases",
         {200: ResponseDoc("Others' leases are busy time and nothing else.", _has("calendar"))},
-        query=calendar.VIEW,
+        query=availability.CALENDAR_QUERY,
     ),
     "GET /v1/calendar.ics": OperationDoc(
         "The project's leases as a calendar feed", {200: ResponseDoc("iCalendar.", Schema({}), ical.CONTENT_TYPE)}

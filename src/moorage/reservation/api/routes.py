@@ -1,36 +1,47 @@
 """The Reservation API v1: routes, policy rules, the shape of errors. Every route also answers with ``.json``."""
 
 from collections.abc import Callable
+from typing import Any
 
 from moorage.core import errors as e
 from moorage.identity.policy import RuleTable, admin, reader
 from moorage.identity.policy import member as member_role
-from moorage.reservation.api.handlers import (
-    availability,
-    calendar,
-    floating_ips,
-    hosts,
-    leases,
-    limits,
-    paged_lists,
-    root,
-    series,
-)
+from moorage.reservation.api.handlers import availability, hosts, leases
 from moorage.reservation.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.reservation.api.schemas import availability as offer_schema
-from moorage.reservation.api.schemas import floating_ip as floating_ip_schema
 from moorage.reservation.api.schemas import host as host_schema
 from moorage.reservation.api.schemas import lease as lease_schema
-from moorage.reservation.api.schemas import limit as limit_schema
-from moorage.reservation.api.schemas import series as series_schema
-from moorage.reservation.api.schemas.common import word
+from moorage.reservation.api.schemas.common import peer_wording
 from moorage.reservation.service import ReservationService
 from moorage.wire.app import ServiceApi
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.errors import Problem
-from moorage.wire.http import Response, Route
-from moorage.wire.microversion import Version
+from moorage.wire.http import Request, Response, Route
+from moorage.wire.microversion import Version, VersionRange
 from moorage.wire.openapi import openapi_route
+
+#: 1.0 is the peer's, byte for byte. 1.1 has what the peer has not; docs/wire/reservation.md lists it.
+VERSIONS = VersionRange("reservation", Version(1, 0), Version(1, 1))
+
+
+def list_versions(request: Request[ReservationService]) -> Response:
+    """300, and without a token: some clients look here before they have one."""
+    return Response(300, {"versions": [_version(request)]})
+
+
+def show_version(request: Request[ReservationService]) -> Response:
+    return Response(200, {"version": _version(request)})
+
+
+def _version(request: Request[ReservationService]) -> dict[str, Any]:
+    return {
+        "id": "v1.0",
+        "status": "CURRENT",
+        "links": [{"href": f"{request.base_url}/v1", "rel": "self"}],
+        "min_version": str(VERSIONS.minimum),
+        "max_version": str(VERSIONS.maximum),
+    }
+
 
 RULES = RuleTable(
     {
@@ -73,14 +84,18 @@ def _both(
 
 
 ROUTES: list[Route[ReservationService]] = [
-    Route("GET", "/", root.versions, None),
-    Route("GET", "/versions", root.versions, None),
-    *_both("GET", "/v1", root.version, None),
-    Route("GET", "/v1/", root.version, None),
-    *_both("GET", "/v1/leases", leases.index, "blazar:leases:get", until=_PEERS),
-    *_both("GET", "/v1/leases", paged_lists.leases, "blazar:leases:get", since=_OURS),
-    *_both("POST", "/v1/leases", leases.create, "blazar:leases:post", lease_schema.CREATE, until=_PEERS),
-    *_both("POST", "/v1/leases", availability.create_lease, "blazar:leases:post", offer_schema.CREATE, since=_OURS),
+    Route("GET", "/", list_versions, None),
+    Route("GET", "/versions", list_versions, None),
+    *_both("GET", "/v1", show_version, None),
+    Route("GET", "/v1/", show_version, None),
+    *_both("GET", "/v1/leases", leases.list_leases, "blazar:leases:get", until=_PEERS),
+    *_both("GET", "/v1/leases", leases.list_leases_page, "blazar:leases:get", since=_OURS),
+    *_both(
+        "POST", "/v1/leases", leases.create_lease_before_1_1, "blazar:leases:post", lease_schema.CREATE, until=_PEERS
+    ),
+    *_both(
+        "POST", "/v1/leases", availability.create_lease, "blazar:leases:post", offer_schema.CREATE_LEASE, since=_OURS
+    ),
     Route(
         "POST",
         "/v1/leases/dry-run",
@@ -90,9 +105,9 @@ ROUTES: list[Route[ReservationService]] = [
         since=_OURS,
         effect="none",
     ),
-    *_both("GET", "/v1/leases/{lease_id}", leases.show, "blazar:leases:get"),
-    *_both("PUT", "/v1/leases/{lease_id}", leases.update, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION),
-    *_both("DELETE", "/v1/leases/{lease_id}", leases.delete, "blazar:leases:delete"),
+    *_both("GET", "/v1/leases/{lease_id}", leases.show_lease, "blazar:leases:get"),
+    *_both("PUT", "/v1/leases/{lease_id}", leases.update_lease, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION),
+    *_both("DELETE", "/v1/leases/{lease_id}", leases.delete_lease, "blazar:leases:delete"),
     Route(
         "POST",
         "/v1/leases/{lease_id}/dry-run",
@@ -102,60 +117,97 @@ ROUTES: list[Route[ReservationService]] = [
         since=_OURS,
         effect="none",
     ),
-    Route("GET", "/v1/leases/{lease_id}/prolongation", availability.prolongation, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/leases/{lease_id}/timeline", paged_lists.timeline, "blazar:leases:get", since=_OURS),
-    Route("POST", "/v1/leases/series", series.create, "blazar:leases:post", series_schema.CREATE, since=_OURS),
+    Route(
+        "GET", "/v1/leases/{lease_id}/prolongation", availability.show_prolongation, "blazar:leases:get", since=_OURS
+    ),
+    Route("GET", "/v1/leases/{lease_id}/timeline", leases.show_timeline, "blazar:leases:get", since=_OURS),
+    Route(
+        "POST",
+        "/v1/leases/series",
+        leases.create_series,
+        "blazar:leases:post",
+        lease_schema.CREATE_SERIES,
+        since=_OURS,
+    ),
     Route(
         "POST",
         "/v1/leases/series/dry-run",
         availability.rehearse_series,
         "blazar:leases:post",
-        series_schema.CREATE,
+        lease_schema.CREATE_SERIES,
         since=_OURS,
         effect="none",
     ),
-    Route("POST", "/v1/maintenance", series.maintain, "blazar:oshosts:put", series_schema.MAINTENANCE, since=_OURS),
+    Route(
+        "POST",
+        "/v1/maintenance",
+        leases.create_maintenance,
+        "blazar:oshosts:put",
+        lease_schema.MAINTENANCE,
+        since=_OURS,
+    ),
     Route(
         "POST",
         "/v1/maintenance/dry-run",
-        series.touched,
+        leases.rehearse_maintenance,
         "blazar:oshosts:get",
-        series_schema.MAINTENANCE,
+        lease_schema.MAINTENANCE,
         since=_OURS,
         effect="none",
     ),
     Route(
-        "POST", "/v1/offers", availability.find, "blazar:leases:get", offer_schema.SEARCH, since=_OURS, effect="none"
+        "POST",
+        "/v1/offers",
+        availability.find_offers,
+        "blazar:leases:get",
+        offer_schema.SEARCH,
+        since=_OURS,
+        effect="none",
     ),
-    Route("GET", "/v1/holds", availability.holds, "blazar:leases:get", since=_OURS),
-    Route("POST", "/v1/holds", availability.hold, "blazar:leases:post", offer_schema.HOLD, since=_OURS),
+    Route("GET", "/v1/holds", availability.list_holds, "blazar:leases:get", since=_OURS),
+    Route("POST", "/v1/holds", availability.create_hold, "blazar:leases:post", offer_schema.HOLD, since=_OURS),
     Route("GET", "/v1/holds/{hold_id}", availability.show_hold, "blazar:leases:get", since=_OURS),
-    Route("DELETE", "/v1/holds/{hold_id}", availability.release, "blazar:leases:post", since=_OURS),
-    Route("GET", "/v1/calendar", calendar.show, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/calendar.ics", calendar.feed, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/limits", limits.own, "blazar:leases:get", since=_OURS),
-    Route("GET", "/v1/limits/{project_id}", limits.show, "moorage:limits:get", since=_OURS),
-    Route("PUT", "/v1/limits/{project_id}", limits.update, "moorage:limits:put", limit_schema.UPDATE, since=_OURS),
-    *_both("GET", "/v1/os-hosts", hosts.index, "blazar:oshosts:get", until=_PEERS),
-    *_both("GET", "/v1/os-hosts", paged_lists.hosts, "blazar:oshosts:get", since=_OURS),
-    *_both("POST", "/v1/os-hosts", hosts.create, "blazar:oshosts:post", host_schema.ANY_OBJECT),
-    *_both("GET", "/v1/os-hosts/allocations", hosts.allocations, "blazar:oshosts:get_allocations", until=_PEERS),
-    *_both("GET", "/v1/os-hosts/allocations", paged_lists.allocations, "blazar:oshosts:get_allocations", since=_OURS),
-    *_both("GET", "/v1/os-hosts/properties", hosts.properties, "blazar:oshosts:get"),
-    *_both("PATCH", "/v1/os-hosts/properties/{name}", hosts.set_private, "blazar:oshosts:put", host_schema.PRIVATE),
-    *_both("GET", "/v1/os-hosts/{host_id}", hosts.show, "blazar:oshosts:get"),
-    *_both("PUT", "/v1/os-hosts/{host_id}", hosts.update, "blazar:oshosts:put", host_schema.ANY_OBJECT),
-    *_both("DELETE", "/v1/os-hosts/{host_id}", hosts.delete, "blazar:oshosts:delete"),
-    *_both("GET", "/v1/os-hosts/{host_id}/allocation", hosts.allocation, "blazar:oshosts:get_allocations"),
-    *_both("GET", "/v1/floatingips", floating_ips.index, "blazar:floatingips:get"),
-    *_both("POST", "/v1/floatingips", floating_ips.create, "blazar:floatingips:post", floating_ip_schema.CREATE),
-    *_both("GET", "/v1/floatingips/{floatingip_id}", floating_ips.show, "blazar:floatingips:get"),
-    *_both("DELETE", "/v1/floatingips/{floatingip_id}", floating_ips.delete, "blazar:floatingips:delete"),
+    Route("DELETE", "/v1/holds/{hold_id}", availability.release_hold, "blazar:leases:post", since=_OURS),
+    Route("GET", "/v1/calendar", availability.show_calendar, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/calendar.ics", availability.show_calendar_feed, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/limits", leases.show_own_limits, "blazar:leases:get", since=_OURS),
+    Route("GET", "/v1/limits/{project_id}", leases.show_limits, "moorage:limits:get", since=_OURS),
+    Route(
+        "PUT",
+        "/v1/limits/{project_id}",
+        leases.update_limits,
+        "moorage:limits:put",
+        host_schema.UPDATE_LIMITS,
+        since=_OURS,
+    ),
+    *_both("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS),
+    *_both("GET", "/v1/os-hosts", leases.list_hosts_page, "blazar:oshosts:get", since=_OURS),
+    *_both("POST", "/v1/os-hosts", hosts.create_host, "blazar:oshosts:post", host_schema.ANY_OBJECT),
+    *_both("GET", "/v1/os-hosts/allocations", hosts.list_allocations, "blazar:oshosts:get_allocations", until=_PEERS),
+    *_both(
+        "GET", "/v1/os-hosts/allocations", leases.list_allocations_page, "blazar:oshosts:get_allocations", since=_OURS
+    ),
+    *_both("GET", "/v1/os-hosts/properties", hosts.list_properties, "blazar:oshosts:get"),
+    *_both("PATCH", "/v1/os-hosts/properties/{name}", hosts.update_property, "blazar:oshosts:put", host_schema.PRIVATE),
+    *_both("GET", "/v1/os-hosts/{host_id}", hosts.show_host, "blazar:oshosts:get"),
+    *_both("PUT", "/v1/os-hosts/{host_id}", hosts.update_host, "blazar:oshosts:put", host_schema.ANY_OBJECT),
+    *_both("DELETE", "/v1/os-hosts/{host_id}", hosts.delete_host, "blazar:oshosts:delete"),
+    *_both("GET", "/v1/os-hosts/{host_id}/allocation", hosts.show_allocation, "blazar:oshosts:get_allocations"),
+    *_both("GET", "/v1/floatingips", hosts.list_floating_ips, "blazar:floatingips:get"),
+    *_both(
+        "POST",
+        "/v1/floatingips",
+        hosts.create_floating_ip,
+        "blazar:floatingips:post",
+        host_schema.CREATE_FLOATING_IP,
+    ),
+    *_both("GET", "/v1/floatingips/{floatingip_id}", hosts.show_floating_ip, "blazar:floatingips:get"),
+    *_both("DELETE", "/v1/floatingips/{floatingip_id}", hosts.delete_floating_ip, "blazar:floatingips:delete"),
 ]
 
 #: All but those that are the same with ``.json`` behind them.
 DOCUMENTED = [route for route in ROUTES if not route.path.endswith(".json")]
-DOCUMENTED.append(openapi_route(DOCUMENT_PATH, DOCUMENTED, ABOUT, root.VERSIONS))
+DOCUMENTED.append(openapi_route(DOCUMENT_PATH, DOCUMENTED, ABOUT, VERSIONS))
 ROUTES.append(DOCUMENTED[-1])
 
 #: What the peer refuses before it knows which resource is meant: another shape.
@@ -178,7 +230,7 @@ API: ServiceApi[ReservationService] = ServiceApi(
     name="reservation",
     routes=ROUTES,
     error_shape=error_shape,
-    versions=root.VERSIONS,
-    schema_error_message=word,
+    versions=VERSIONS,
+    schema_error_message=peer_wording,
     max_json_bytes=1 << 20,
 )

@@ -43,13 +43,13 @@ class NotEnoughHostsAvailable(Conflict):
 class Booking:
     """What is planned together for one period."""
 
-    asks: Sequence[host_selection.Ask]
+    asks: Sequence[host_selection.CapacityRequest]
     start: datetime
     end: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class Except:
+class Excluding:
     """What does not count as used: reservations that are planned anew, a hold that is about to be one."""
 
     reservations: Collection[str] = ()
@@ -59,12 +59,12 @@ class Except:
         return bool(self.reservations) or self.hold is not None
 
 
-class _Overtaken(Exception):
+class _PlanInvalidated(Exception):
     """The plan does not hold any more."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Picture:
+class _CalendarSnapshot:
     """The calendar without holds, and up to which revision of each host it goes."""
 
     calendar: Calendar
@@ -86,24 +86,24 @@ class Admission:
         self._engine = engine
         self._clock = clock
         self._lock = threading.Lock()
-        self._picture: _Picture | None = None
+        self._snapshot: _CalendarSnapshot | None = None
         self._is_old = False
 
-    def forget(self) -> None:
+    def invalidate(self) -> None:
         """Allocations were taken away: what is seen is brought up to date before the next plan."""
         with self._lock:
             self._is_old = True
 
-    def calendar(self, but: Except = Except()) -> Calendar:
+    def calendar(self, excluding: Excluding = Excluding()) -> Calendar:
         """What is free, up to date, holds included."""
-        return self._calendar(but, fresh=True)[0]
+        return self._calendar(excluding, fresh=True)[0]
 
-    def plan_all(self, bookings: Sequence[Booking], but: Except = Except()) -> list[host_selection.Plan]:
+    def plan_all(self, bookings: Sequence[Booking], excluding: Excluding = Excluding()) -> list[host_selection.Plan]:
         """What `admit_all` would choose now; nothing is written. Raises `NotEnoughHostsAvailable`."""
-        calendar = self.calendar(but)
+        calendar = self.calendar(excluding)
         plans = _planned(calendar, bookings)
         if isinstance(plans, _Refused):
-            raise _not_enough(plans, calendar, but)
+            raise _not_enough(plans, calendar, excluding)
         return plans
 
     def admit(
@@ -112,7 +112,7 @@ class Admission:
         *,
         before: Callable[[Connection], None] = lambda _: None,
         commit: Callable[[Connection, host_selection.Plan], T],
-        but: Except = Except(),
+        excluding: Excluding = Excluding(),
         only_held: bool = False,
     ) -> T:
         """As `admit_all`, for one booking."""
@@ -120,7 +120,7 @@ class Admission:
             [booking],
             before=before,
             commit=lambda connection, plans: commit(connection, plans[0]),
-            but=but,
+            excluding=excluding,
             only_held=only_held,
         )
 
@@ -130,7 +130,7 @@ class Admission:
         *,
         before: Callable[[Connection], None] = lambda _: None,
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
-        but: Except = Except(),
+        excluding: Excluding = Excluding(),
         only_held: bool = False,
     ) -> T:
         """Plan the bookings, lock the chosen hosts, verify, and run `commit` in the same transaction: all or nothing.
@@ -141,40 +141,43 @@ class Admission:
         """
         fresh = False
         for _ in range(ATTEMPTS):
-            calendar, seen = self._calendar(but, fresh=fresh)
+            calendar, seen = self._calendar(excluding, fresh=fresh)
             plans = _planned(calendar, bookings)
             if isinstance(plans, _Refused):
                 if fresh:
-                    raise _not_enough(plans, calendar, but)
+                    raise _not_enough(plans, calendar, excluding)
                 fresh = True
                 continue
             try:
-                result = self._commit(plans, bookings, before, commit, but)
-            except _Overtaken:
+                result = self._commit(plans, bookings, before, commit, excluding)
+            except _PlanInvalidated:
                 fresh = True
                 continue
-            if but:
-                self.forget()
+            if excluding:
+                self.invalidate()
             elif not only_held:
-                self._remember(seen, bookings, plans)
+                self._add_to_snapshot(seen, bookings, plans)
             return result
-        return in_transaction(self._engine, lambda connection: self._decided(connection, bookings, before, commit, but))
+        return in_transaction(
+            self._engine,
+            lambda connection: self._admit_with_all_hosts_locked(connection, bookings, before, commit, excluding),
+        )
 
-    def _decided(
+    def _admit_with_all_hosts_locked(
         self,
         connection: Connection,
         bookings: Sequence[Booking],
         before: Callable[[Connection], None],
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
-        but: Except,
+        excluding: Excluding,
     ) -> T:
         """Plan with all hosts locked: nobody can overtake."""
         before(connection)
         host_store.lock_hosts(connection, [each.host for each in host_store.capacities(connection)])
-        calendar = self._locked(connection, None, bookings, but)
+        calendar = self._locked(connection, None, bookings, excluding)
         plans = _planned(calendar, bookings)
         if isinstance(plans, _Refused):
-            raise _not_enough(plans, calendar, but)
+            raise _not_enough(plans, calendar, excluding)
         return commit(connection, plans)
 
     def _commit(
@@ -183,7 +186,7 @@ class Admission:
         bookings: Sequence[Booking],
         before: Callable[[Connection], None],
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
-        but: Except,
+        excluding: Excluding,
     ) -> T:
         chosen = {host for plan in plans for picked in plan.values() for host in picked}
 
@@ -191,43 +194,45 @@ class Admission:
             before(connection)
             if chosen:
                 host_store.lock_hosts(connection, chosen)
-                there = self._locked(connection, chosen, bookings, but)
+                there = self._locked(connection, chosen, bookings, excluding)
                 for booking, plan in zip(bookings, plans, strict=True):
-                    if not host_selection.holds(there, plan, booking.start, booking.end):
-                        raise _Overtaken
+                    if not host_selection.still_fits(there, plan, booking.start, booking.end):
+                        raise _PlanInvalidated
                     there = _with(there, booking, plan)
             return commit(connection, plans)
 
         return in_transaction(self._engine, work)
 
     def _locked(
-        self, connection: Connection, hosts: Collection[int] | None, bookings: Sequence[Booking], but: Except
+        self, connection: Connection, hosts: Collection[int] | None, bookings: Sequence[Booking], excluding: Excluding
     ) -> Calendar:
         """The calendar of these hosts (None: all) as it is in this transaction, for the time of the bookings."""
         capacities = host_store.capacities(connection, hosts)
         ids = [each.host for each in capacities]
         start, end = min(each.start for each in bookings), max(each.end for each in bookings)
-        used = host_store.usages_between(connection, ids, start, end, but.reservations)
-        held = hold_store.usages(connection, self._clock.now(), ids, without=but.hold)
+        used = host_store.usages_between(connection, ids, start, end, excluding.reservations)
+        held = hold_store.usages(connection, self._clock.now(), ids, without=excluding.hold)
         return Calendar(capacities, [*used, *held])
 
-    def _calendar(self, but: Except, *, fresh: bool) -> tuple[Calendar, _Picture]:
+    def _calendar(self, excluding: Excluding, *, fresh: bool) -> tuple[Calendar, _CalendarSnapshot]:
         """(what is free, what it was made of). Without `fresh` as it was last seen, and without the holds."""
         with self._lock:
-            picture, is_old = self._picture, self._is_old
+            snapshot, is_old = self._snapshot, self._is_old
             self._is_old = False
-        if not (fresh or is_old or but) and picture is not None:
-            return picture.calendar, picture
+        if not (fresh or is_old or excluding) and snapshot is not None:
+            return snapshot.calendar, snapshot
         with read(self._engine) as connection:
-            picture = _newest(connection, picture, self._clock.now())
-            own = host_store.allocations_of(connection, but.reservations)
-            held = hold_store.usages(connection, self._clock.now(), without=but.hold)
+            snapshot = _refreshed_snapshot(connection, snapshot, self._clock.now())
+            own = host_store.allocations_of(connection, excluding.reservations)
+            held = hold_store.usages(connection, self._clock.now(), without=excluding.hold)
         with self._lock:
-            self._picture = picture
+            self._snapshot = snapshot
         released = [HostUsage(each.host_id, each.start_date, each.end_date, each.resources).released() for each in own]
-        return picture.calendar.with_usage([*released, *held]), picture
+        return snapshot.calendar.with_usage([*released, *held]), snapshot
 
-    def _remember(self, seen: _Picture, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]) -> None:
+    def _add_to_snapshot(
+        self, seen: _CalendarSnapshot, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]
+    ) -> None:
         """Put our own commit into what was seen before it, so that the next request need not read it.
 
         Not into what somebody else has brought up to date meanwhile: there it is already, and would count twice.
@@ -236,11 +241,11 @@ class Admission:
         for booking, plan in zip(bookings, plans, strict=True):
             calendar = _with(calendar, booking, plan)
         with self._lock:
-            if self._picture is seen:
-                self._picture = replace(seen, calendar=calendar)
+            if self._snapshot is seen:
+                self._snapshot = replace(seen, calendar=calendar)
 
 
-def _newest(connection: Connection, seen: _Picture | None, now: datetime) -> _Picture:
+def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, now: datetime) -> _CalendarSnapshot:
     """Revisions are read first: what is written meanwhile is read again next time, and counts once all the same."""
     revised = host_store.revised(connection)
     if seen is not None and seen.revised == revised:
@@ -254,9 +259,9 @@ def _newest(connection: Connection, seen: _Picture | None, now: datetime) -> _Pi
         usages = host_store.live_usages(connection, now, changed)
         # One that is not given out any more has no capacity to be replaced: then everything is read.
         if len(capacities) == len(changed) and seen.calendar.knows(capacities, usages):
-            return _Picture(seen.calendar.replaced(capacities, usages), revised, {**seen.revisions, **read})
+            return _CalendarSnapshot(seen.calendar.replaced(capacities, usages), revised, {**seen.revisions, **read})
     calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, now))
-    return _Picture(calendar, revised, read if seen is None else {**seen.revisions, **read})
+    return _CalendarSnapshot(calendar, revised, read if seen is None else {**seen.revisions, **read})
 
 
 def _planned(calendar: Calendar, bookings: Sequence[Booking]) -> list[host_selection.Plan] | _Refused:
@@ -277,12 +282,12 @@ def _with(calendar: Calendar, booking: Booking, plan: host_selection.Plan) -> Ca
     )
 
 
-def _not_enough(refused: _Refused, calendar: Calendar, but: Except) -> NotEnoughHostsAvailable:
+def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> NotEnoughHostsAvailable:
     """Also says when the same would fit, where it is something new that was asked for."""
     shortage, booking = refused.shortage, refused.booking
     later = None
-    words = one_of(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
-    if not but.reservations:
+    words = name_lease_in_batch(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
+    if not excluding.reservations:
         length = booking.end - booking.start
         later = first_fit(calendar, booking.asks, booking.start, booking.start + HORIZON, length)
         when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
@@ -290,6 +295,6 @@ def _not_enough(refused: _Refused, calendar: Calendar, but: Except) -> NotEnough
     return NotEnoughHostsAvailable(words, reservation_id=shortage.reservation_id, free=shortage.free, later=later)
 
 
-def one_of(number: int, start: datetime, words: str) -> str:
+def name_lease_in_batch(number: int, start: datetime, words: str) -> str:
     """Of several leases that are made together, which one the refusal means."""
     return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"

@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from moorage.core.errors import Invalid
 from moorage.db.transactions import read
-from moorage.reservation.booking.external_lookups import Sources
+from moorage.reservation.booking.external_lookups import ExternalLookups
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.resource_types.registry import type_named
 from moorage.reservation.model import property_query
@@ -16,25 +16,25 @@ from moorage.reservation.store import host_store, property_store
 
 
 class CapacityRequests:
-    def __init__(self, engine: Engine, sources: Sources) -> None:
+    def __init__(self, engine: Engine, lookups: ExternalLookups) -> None:
         self._engine = engine
-        self._sources = sources
+        self._lookups = lookups
 
-    def of(
+    def build(
         self, reservations: Iterable[Reservation], held: Mapping[str, host_selection.Placing], *, keep: bool
-    ) -> list[host_selection.Ask]:
+    ) -> list[host_selection.CapacityRequest]:
         """What is asked of the hosts, by those that ask anything of them. `held`: {reservation id: what it has}"""
         asks = []
         for reservation in reservations:
             wanted = type_named(reservation.resource_type).wanted(reservation.request)
             if wanted is None:
                 continue
-            demand, roots = self._sources.resolved(wanted.demand)
+            demand, roots = self._lookups.resolve_demand(wanted.demand)
             has = held.get(reservation.id, {})
             # What is kept may be more than the least.
             least = max(wanted.amount, sum(map(len, has.values()))) if keep and wanted.most else wanted.amount
             asks.append(
-                host_selection.Ask(
+                host_selection.CapacityRequest(
                     reservation.id,
                     demand,
                     least if wanted.most is None else min(least, wanted.most),

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Invalid, OverQuota
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation.booking.admission import one_of
+from moorage.reservation.booking.admission import name_lease_in_batch
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.previews import UpdatePreview
 from moorage.reservation.capacity import host_selection
@@ -55,14 +55,14 @@ class Enforcement:
             self._external.check_update(lease, held, _after(change), {**held, **plan()}, self._hosts())
         limit_store.ensure(self._engine, lease.project_id)
 
-    def created(self, connection: Connection, lease: Lease, plan: host_selection.Plan, *, of: int = 1) -> None:
+    def record_creation(self, connection: Connection, lease: Lease, plan: host_selection.Plan, *, of: int = 1) -> None:
         """In the transaction that writes the lease, which is one `of` so many. Raises `OverQuota`."""
         limit_store.lock(connection, lease.project_id)
         limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
         limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
         self._check_limits(connection, lease.project_id, lease.start_date, lease.end_date, of=of)
 
-    def updated(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> None:
+    def record_update(self, connection: Connection, change: UpdatePreview, plan: host_selection.Plan) -> None:
         lease, decision = change.lease, change.decision
         limit_store.lock(connection, lease.project_id)
         after = _after(change)
@@ -95,7 +95,7 @@ class Enforcement:
                 self._check_limits(connection, lease.project_id, after.start_date, after.end_date, again)
 
     @property
-    def tells_ends(self) -> bool:
+    def notifies_ends(self) -> bool:
         return self._external is not None
 
     @property
@@ -104,7 +104,7 @@ class Enforcement:
 
     def _tell_end(self, step: Step) -> None:
         with read(self._engine) as connection:
-            lease = lease_store.lease_with(connection, step.reservation_id)
+            lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
         if self._external is not None and lease is not None:
             self._external.on_end(lease, self._held(lease), self._hosts())
 
@@ -150,7 +150,7 @@ class Enforcement:
         there = limit_store.between(connection, project_id, start - period, end + period)
         reserved = [*(each for each in there if each.reservation_id not in anew), *more]
         if reason := refusal(limits, period, reserved, start, end):
-            raise OverQuota(one_of(of, start, f"Over the limits of the project: {reason}"))
+            raise OverQuota(name_lease_in_batch(of, start, f"Over the limits of the project: {reason}"))
 
     def _held(self, lease: Lease) -> host_selection.Plan:
         with read(self._engine) as connection:

@@ -41,7 +41,7 @@ class AcceleratorLookup(Protocol):
         ...
 
 
-class Sources:
+class ExternalLookups:
     def __init__(
         self,
         placement: PlacementClient,
@@ -58,14 +58,14 @@ class Sources:
         self._accelerators = accelerators
         self._has_network = has_network
 
-    def request(self, caller: Caller, wish: Wish) -> ReservationRequest:
+    def resolve_request(self, caller: Caller, wish: Wish) -> ReservationRequest:
         """Raises `NotFound` for a flavor that the caller does not see, `Invalid` for one that cannot be reserved,
         `NotBuilt` for floating IPs without a network service; for bitstreams as `check`.
         """
         if isinstance(wish, FloatingIpRequest) and not self._has_network:
             raise NotBuilt(f"{VIRTUAL_FLOATING_IP} cannot be reserved: {NO_NETWORK_SERVICE}")
         if not isinstance(wish, FlavorWish):
-            self.check(wish, caller.project_id)
+            self.check_bitstream(wish, caller.project_id)
             return wish
         source = self._source(caller, wish.flavor_id)
         demand = demand_of(source)
@@ -73,7 +73,7 @@ class Sources:
             raise Invalid(f"flavor {wish.flavor_id} is that of a reservation: it takes {own[0]}; name another one")
         return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
 
-    def check(self, request: ReservationRequest, project_id: str) -> None:
+    def check_bitstream(self, request: ReservationRequest, project_id: str) -> None:
         """Raises `NotFound` for a bitstream that `project_id` has none of, `Invalid` for one that is in several images."""
         if not isinstance(request, AnyRequest) or not request.programs:
             return
@@ -92,7 +92,7 @@ class Sources:
         if missing is not None:
             raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
 
-    def resolved(self, demand: SlotDemand) -> tuple[SlotDemand, frozenset[str] | None]:
+    def resolve_demand(self, demand: SlotDemand) -> tuple[SlotDemand, frozenset[str] | None]:
         """(the demand with the providers that have the traits that it names, the hosts that its root traits admit)"""
         roots: frozenset[str] | None = None
         if demand.root_required or demand.root_forbidden:

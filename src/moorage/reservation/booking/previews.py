@@ -8,7 +8,7 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from moorage.core.errors import Gone
-from moorage.reservation.booking.admission import Booking, Except
+from moorage.reservation.booking.admission import Booking, Excluding
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import UpdateDecision
 from moorage.reservation.model.leases import Lease, Reservation
@@ -41,12 +41,12 @@ class UpdatePreview:
     addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them
 
     @property
-    def but(self) -> Except:
-        return Except([each.id for each in self.planned])
+    def excluding(self) -> Excluding:
+        return Excluding([each.id for each in self.planned])
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
+class HoldConversion:
     """A hold that becomes a lease: its room is given up and taken in one transaction."""
 
     hold_id: str
@@ -54,8 +54,8 @@ class Taking:
     now: datetime
 
     @property
-    def but(self) -> Except:
-        return Except(hold=self.hold_id)
+    def excluding(self) -> Excluding:
+        return Excluding(hold=self.hold_id)
 
     def kept(self, booking: Booking) -> Booking:
         """The same, with the hosts that are held before all others."""

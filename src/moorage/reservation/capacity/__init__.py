@@ -1,1 +1,10 @@
-"""Capacity over time: the calendar, host selection, addresses, and what each resource type takes. Pure."""
+"""Capacity over time: which hosts and addresses a lease can have, and which steps its events take. Pure: no I/O.
+
+    calendar (usage of all hosts as arrays, made of step_blocks; packing for nested providers)
+      -> host_selection: capacity requests over a period -> {reservation: slots on hosts}, or a Shortage
+      -> next_slot: the first start at which a lease fits
+    addresses: the same for floating IPs
+    lease_update: what an update may change; step_plans: the steps of each event, by resource type
+
+`resource_types` has the rules of each type. Reading and writing the database is done by `booking` and `leases`.
+"""

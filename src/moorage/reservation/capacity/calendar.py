@@ -10,15 +10,16 @@ have a small block of their own, made when somebody asks. When they are many, it
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import numpy.typing as npt
 
 from moorage.reservation.capacity.packing import Shelf, pack
 from moorage.reservation.capacity.step_blocks import Ints, Rows, Segments, StepBlock, Total, total
+from moorage.reservation.model.limits import counted
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
 #: Slots that are looked for on one host where its providers must be packed; no more are told.
@@ -124,7 +125,7 @@ class Calendar:
     def _changed_hosts(self) -> Ints:
         return np.union1d(self._changes.row, self._anew)
 
-    def _on_top(self) -> tuple[Ints, StepBlock]:
+    def _changed_block(self) -> tuple[Ints, StepBlock]:
         """(indices of the hosts that differ from the block, a block of theirs)"""
         if self._changed is None:
             hosts = self._changed_hosts()
@@ -139,12 +140,12 @@ class Calendar:
 
     def segments(self, start: int | None = None, end: int | None = None) -> Segments:
         """All of it, changes included, or what meets ``[start, end)``, in seconds since 1970."""
-        whole, (hosts, block) = self._block.segments(start, end), self._on_top()
+        whole, (hosts, block) = self._block.segments(start, end), self._changed_block()
         if not len(hosts):
             return whole
         return whole.of(~np.isin(whole.row, hosts)).merged(block.segments(start, end).numbered(hosts))
 
-    def together(self, start: int, end: int, hosts: Ints | None = None) -> Total:
+    def total_usage(self, start: int, end: int, hosts: Ints | None = None) -> Total:
         """What these hosts, indices of `hosts`, use together in ``[start, end)``, in seconds since 1970; None: all.
 
         Of all of them it is kept with the block, and only what differs from that is summed up anew.
@@ -160,7 +161,7 @@ class Calendar:
     def peak(self, start: datetime, end: datetime) -> Ints:
         """(hosts, classes): the highest usage over ``[start, end)``."""
         low, high = _first_second(start), _last_second(end)
-        peak, (hosts, block) = self._block.peak(low, high), self._on_top()
+        peak, (hosts, block) = self._block.peak(low, high), self._changed_block()
         peak[hosts] = block.peak(low, high)
         return peak
 
@@ -269,7 +270,7 @@ class Calendar:
 
     def _peak_on(self, row: int, start: int, end: int) -> Ints:
         """As `peak`, of one host."""
-        hosts, block = self._on_top()
+        hosts, block = self._changed_block()
         at = int(np.searchsorted(hosts, row))
         is_changed = at < len(hosts) and hosts[at] == row
         used: Ints = (block.peak(start, end, at) if is_changed else self._block.peak(start, end, row))[0]
@@ -327,3 +328,47 @@ def _first_second(moment: datetime) -> int:
 def _last_second(moment: datetime) -> int:
     """Ends are rounded up: a period never looks shorter than it is."""
     return math.ceil(moment.timestamp())
+
+
+@dataclass(frozen=True, slots=True)
+class Utilisation:
+    """The most that is used at one time in ``[start, end)``, by resource class."""
+
+    start: datetime
+    end: datetime
+    used: Mapping[str, int]
+
+
+def total_capacity(calendar: Calendar, hosts: Collection[int] | None = None) -> dict[str, int]:
+    """What there is on these hosts together; None: on all."""
+    return _named(calendar, calendar.capacity[_rows(calendar, hosts)].sum(axis=0).tolist())
+
+
+def _rows(calendar: Calendar, hosts: Collection[int] | None) -> Ints:
+    numbers = np.arange(len(calendar.hosts))
+    return numbers if hosts is None else numbers[np.isin(calendar.hosts, list(hosts))]
+
+
+def utilisation(
+    calendar: Calendar, start: datetime, end: datetime, step: timedelta, hosts: Collection[int] | None = None
+) -> list[Utilisation]:
+    """One after another; neighbours in which the same is used are one. Of these hosts; None: of all."""
+    low, high = int(start.timestamp()), int(end.timestamp())
+    bounds = np.arange(low, high, int(step.total_seconds()))
+    rows = None if hosts is None else _rows(calendar, hosts)
+    most = calendar.total_usage(low, high, rows).most(bounds, high)
+    changes = np.flatnonzero(np.r_[True, (most[1:] != most[:-1]).any(axis=1)])
+    ends = [*bounds[changes[1:]].tolist(), high]
+    return [
+        Utilisation(_moment(int(bounds[at])), _moment(after), _named(calendar, most[at].tolist()))
+        for at, after in zip(changes.tolist(), ends, strict=True)
+    ]
+
+
+def _named(calendar: Calendar, amounts: list[int]) -> dict[str, int]:
+    counts = counted([dict(zip(calendar.classes, amounts, strict=True))])
+    return {name: units for name, units in counts.items() if units}
+
+
+def _moment(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC)

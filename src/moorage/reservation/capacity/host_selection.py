@@ -29,7 +29,7 @@ Placing: TypeAlias = Mapping[int, Sequence[Amounts]]  #: {host id: what each slo
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class CapacityRequest:
     """What one reservation wants. `held` is what it has now; its usage must not be in the calendar any more."""
 
     reservation_id: str
@@ -57,7 +57,7 @@ class Shortage:
 Plan: TypeAlias = Mapping[str, Placing]  #: {reservation id: where}
 
 
-def plan(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: datetime) -> Plan | Shortage:
+def plan(calendar: Calendar, asks: Sequence[CapacityRequest], start: datetime, end: datetime) -> Plan | Shortage:
     """Hosts for all of `asks` over ``[start, end)``, or the first that cannot be had.
 
     The least movable goes first: whole hosts need empty ones, affinity needs one large gap, anti-affinity many hosts,
@@ -76,7 +76,7 @@ def plan(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: datetime
     return first or {}
 
 
-def _in_order(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: datetime) -> Plan | Shortage:
+def _in_order(calendar: Calendar, asks: Sequence[CapacityRequest], start: datetime, end: datetime) -> Plan | Shortage:
     chosen: dict[str, Placing] = {}
     for position, ask in enumerate(asks):
         slots = query_available_hosts(calendar, ask, start, end)
@@ -95,14 +95,14 @@ def _in_order(calendar: Calendar, asks: Sequence[Ask], start: datetime, end: dat
     return chosen
 
 
-def placed(calendar: Calendar, ask: Ask, picked: Picked, start: datetime, end: datetime) -> Placing:
+def placed(calendar: Calendar, ask: CapacityRequest, picked: Picked, start: datetime, end: datetime) -> Placing:
     return {
         host: calendar.place(host, ask.demand, count, start, end, ask.held.get(host, ()))
         for host, count in picked.items()
     }
 
 
-def holds(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
+def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
     """Does a plan that was made on another calendar fit into this one?"""
     for placing in planned.values():
         if not calendar.has_room(placing, start, end):
@@ -111,7 +111,7 @@ def holds(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> 
     return True
 
 
-def query_available_hosts(calendar: Calendar, ask: Ask, start: datetime, end: datetime) -> Ints:
+def query_available_hosts(calendar: Calendar, ask: CapacityRequest, start: datetime, end: datetime) -> Ints:
     """How many instances of the ask's size fit over the whole period, on each of the calendar's hosts.
 
     There may be tens of thousands: nothing from here to the choice looks at one host after another.
@@ -122,7 +122,9 @@ def query_available_hosts(calendar: Calendar, ask: Ask, start: datetime, end: da
     return counts
 
 
-def pickup_hosts(hosts: Sequence[int], slots: Ints, ask: Ask, for_others: Ints | None = None) -> Picked | None:
+def pickup_hosts(
+    hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None = None
+) -> Picked | None:
     """`ask.amount` slots out of `slots` under the ask's affinity; None when there are not enough.
 
     `hosts` are ids, ascending, `slots` how many can be had of each. `for_others`: how many the rest of the lease could
@@ -175,7 +177,7 @@ def _key(amounts: Amounts) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(amounts.items()))
 
 
-def _more(calendar: Calendar, ask: Ask, has: Placing, start: datetime, end: datetime) -> Placing:
+def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetime, end: datetime) -> Placing:
     """What can be had beyond `ask.amount`, on hosts where it has nothing yet."""
     slots = query_available_hosts(calendar, ask, start, end)
     slots[np.isin(calendar.hosts, list(has))] = 0
@@ -185,7 +187,7 @@ def _more(calendar: Calendar, ask: Ask, has: Placing, start: datetime, end: date
     return placed(calendar, ask, picked or {}, start, end)
 
 
-def _preferred(hosts: Sequence[int], slots: Ints, ask: Ask, for_others: Ints | None) -> Ints:
+def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None) -> Ints:
     """Where in `hosts` there is room: first what is held, then the fullest; the id makes the choice repeatable."""
     room = np.flatnonzero(slots > 0)
     keys = [slots[room]]  # the last one counts first
@@ -201,7 +203,7 @@ def _preferred(hosts: Sequence[int], slots: Ints, ask: Ask, for_others: Ints | N
     return room[np.lexsort(keys)]
 
 
-def _spread(slots: Mapping[int, int], ask: Ask) -> Picked | None:
+def _spread(slots: Mapping[int, int], ask: CapacityRequest) -> Picked | None:
     """Any spread over `slots`, in that order: keep what is held as it is, then fill host after host."""
     missing = ask.amount
     picked: dict[int, int] = {}
@@ -215,13 +217,13 @@ def _spread(slots: Mapping[int, int], ask: Ask) -> Picked | None:
     return None if missing else picked
 
 
-def _movability(ask: Ask) -> tuple[bool, bool, int, int, str]:
+def _movability(ask: CapacityRequest) -> tuple[bool, bool, int, int, str]:
     rank = {True: 0, False: 1, None: 2}[ask.affinity]
     size = ask.amount * max(ask.demand.totals.values(), default=1)
     return (not ask.keep_held, not ask.demand.whole_host, rank, -size, ask.reservation_id)
 
 
-def _shortage(ask: Ask, slots: Ints) -> Shortage:
+def _shortage(ask: CapacityRequest, slots: Ints) -> Shortage:
     hosts = int(np.count_nonzero(slots))
     asked = f"{ask.amount} instance{'s' if ask.amount != 1 else ''} of {ask.demand}"
     if ask.demand.whole_host:

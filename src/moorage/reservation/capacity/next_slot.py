@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 
 from moorage.reservation.capacity.calendar import Calendar
-from moorage.reservation.capacity.host_selection import Ask, Shortage, plan
+from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan
 from moorage.reservation.capacity.step_blocks import Ints
 
 #: How many different numbers of slots are told apart where there is no policy. With more, numbers are rounded down: an
@@ -29,7 +29,7 @@ _NEAR = (timedelta(days=1), timedelta(days=7))
 
 
 def first_fit(
-    calendar: Calendar, asks: Sequence[Ask], earliest: datetime, latest: datetime, length: timedelta
+    calendar: Calendar, asks: Sequence[CapacityRequest], earliest: datetime, latest: datetime, length: timedelta
 ) -> datetime | None:
     """The first whole minute from `earliest` to `latest`, both included, at which all of `asks` fit for `length`.
 
@@ -81,7 +81,7 @@ class _Tight:
 class _Search:
     """One ask against one calendar. Only what lies near a start is looked at, until that is not enough."""
 
-    def __init__(self, calendar: Calendar, ask: Ask, length: timedelta) -> None:
+    def __init__(self, calendar: Calendar, ask: CapacityRequest, length: timedelta) -> None:
         everywhere = np.arange(len(calendar.hosts))
         empty = calendar.fitting(ask.demand, np.zeros_like(calendar.capacity), everywhere)
         if ask.eligible is not None:
@@ -151,7 +151,7 @@ def _merged(row: Ints, first: Ints, after: Ints) -> tuple[Ints, Ints]:
     return first[begins], after[np.r_[begins[1:] - 1, len(row) - 1]]
 
 
-def _levels(ask: Ask, empty: Ints, fitting: Ints) -> tuple[list[tuple[int, int]], int]:
+def _levels(ask: CapacityRequest, empty: Ints, fitting: Ints) -> tuple[list[tuple[int, int]], int]:
     """([(slots that a host must have room for, what it counts then), ...], the count that is needed)."""
     if ask.affinity:
         return [(ask.amount, 1)], 1

@@ -15,10 +15,14 @@ repeated, so nothing is lost by it. See docs/evidence/decisions/0018-leases-that
 """
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -26,18 +30,17 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
 from moorage.db.transactions import in_transaction
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
-from moorage.reservation.events.parallel_requests import AtOnce
-from moorage.reservation.model.event_order import Unfinished
+from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import CLAIM, Event, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
 from moorage.reservation.model.steps import Further, Step, StepKind, Waiting
-from moorage.reservation.steps.step_registry import Effects
+from moorage.reservation.steps.step_registry import StepRegistry
 from moorage.reservation.store import batch_event_store, lease_store
 from moorage.reservation.store.event_store import OPEN
 
 log = logging.getLogger(__name__)
 
 #: So many at once: what they share is then next to nothing for each, and the first has not long to wait for the last.
-MOST = 100
+MAX_BATCH = 100
 
 #: Claims are extended when so much of them is over, between two requests.
 _RENEWAL = CLAIM / 4
@@ -88,29 +91,35 @@ class BatchExecutor:
     """Thread-safe, as `EventExecutor` is."""
 
     def __init__(
-        self, engine: Engine, clock: Clock, effects: Effects, operations: EventExecutor, *, requests_at_once: int
+        self,
+        engine: Engine,
+        clock: Clock,
+        step_registry: StepRegistry,
+        executor: EventExecutor,
+        *,
+        requests_at_once: int,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._effects = effects
-        self._operations = operations
-        self._at_once = AtOnce(requests_at_once)
+        self._step_registry = step_registry
+        self._executor = executor
+        self._in_parallel = ParallelRequests(requests_at_once)
 
-    def start(self, events: Sequence[Unfinished]) -> BatchResult:
+    def start_leases(self, events: Sequence[UnfinishedEvent]) -> BatchResult:
         """Carry out those of these starts that can share their way; the others are untouched."""
         try:
             starts, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
         except Conflict:
             return BatchResult()  # one by one it shows which
-        now = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
+        batch = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
         if starts:
-            self._carry_out(now)
+            self._run_round(batch)
         return BatchResult(frozenset(start.claim.event_id for start in starts), gone)
 
-    def pass_by(self, events: Sequence[Unfinished]) -> BatchResult:
+    def finish_idle_before_end(self, events: Sequence[UnfinishedEvent]) -> BatchResult:
         """These are due before an end: finish those before whose end nothing is to be done; the others are untouched."""
         try:
-            done, gone = in_transaction(self._engine, lambda connection: self._pass_by(connection, events))
+            done, gone = in_transaction(self._engine, lambda connection: self._finish_idle(connection, events))
         except Conflict:
             return BatchResult()  # one by one it shows which
         for event in events:
@@ -118,38 +127,40 @@ class BatchExecutor:
                 log.info("lease event done", extra={"lease_id": event.lease_id, "type": event.type})
         return BatchResult(done, gone)
 
-    def _pass_by(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[frozenset[str], frozenset[str]]:
+    def _finish_idle(
+        self, connection: Connection, events: Sequence[UnfinishedEvent]
+    ) -> tuple[frozenset[str], frozenset[str]]:
         now = self._clock.now()
         there, gone = _as_seen(connection, events, now)
-        plan = self._operations.planning.steps
+        plan = self._executor.plan_builder.event_steps
         idle = {
             event_id: event.epoch
             for event_id, (event, lease) in there.items()
             if _is_new(event, lease) and not plan(connection, lease, event.type, now)
         }
         if idle:
-            held = batch_event_store.claim(connection, idle, self._operations.worker, now + CLAIM, now)
+            held = batch_event_store.claim(connection, idle, self._executor.worker, now + CLAIM, now)
             batch_event_store.finish(connection, held, now)
         return frozenset(idle), gone
 
-    def _carry_out(self, now: _Round) -> None:
-        self._offer(now)
-        self._hold(now, StepKind.PUT_INVENTORY)
-        self._open(now)
-        self._finish(now)
-        for start, position, why in now.failed:
-            self._operations.stopped(start.claim, position + 1, start.steps[position], why)
+    def _run_round(self, batch: _Round) -> None:
+        self._offer(batch)
+        self._hold(batch, StepKind.PUT_INVENTORY)
+        self._open(batch)
+        self._finish(batch)
+        for start, position, why in batch.failed:
+            self._executor.record_stopped_step(start.claim, position + 1, start.steps[position], why)
 
-    def _claim(self, connection: Connection, events: Sequence[Unfinished]) -> tuple[list[_Start], frozenset[str]]:
+    def _claim(self, connection: Connection, events: Sequence[UnfinishedEvent]) -> tuple[list[_Start], frozenset[str]]:
         """What is ours now, and the ids of the events that are not any more what they were seen to be."""
         now = self._clock.now()
         there, gone = _as_seen(connection, events, now)
         fit = {
             event_id: (event, lease)
             for event_id, (event, lease) in there.items()
-            if _is_new(event, lease) and not self._operations.is_late(lease, EventType.START)
+            if _is_new(event, lease) and not self._executor.is_late(lease, EventType.START)
         }
-        plans = self._operations.planning.starts(connection, [lease for _, lease in fit.values()])
+        plans = self._executor.plan_builder.start_steps(connection, [lease for _, lease in fit.values()])
         taken = {
             event_id: (event, plans[lease.id])
             for event_id, (event, lease) in fit.items()
@@ -158,7 +169,7 @@ class BatchExecutor:
         if not taken:
             return [], gone
         seen = {event_id: event.epoch for event_id, (event, _) in taken.items()}
-        epochs = batch_event_store.claim(connection, seen, self._operations.worker, now + CLAIM, now)
+        epochs = batch_event_store.claim(connection, seen, self._executor.worker, now + CLAIM, now)
         leases = [event.lease_id for event, _ in taken.values()]
         lease_store.move_all(connection, leases, LeaseStatus.PENDING, LeaseStatus.STARTING, now)
         batch_event_store.insert_steps(connection, {event_id: plan for event_id, (_, plan) in taken.items()}, now)
@@ -167,33 +178,33 @@ class BatchExecutor:
             for event_id, (event, plan) in taken.items()
         ], gone
 
-    def _offer(self, now: _Round) -> None:
+    def _offer(self, batch: _Round) -> None:
         """Every inventory of every lease: before the first access of any (R24)."""
         which = [
             (event_id, position)
-            for event_id, start in now.starts.items()
+            for event_id, start in batch.starts.items()
             for position, step in enumerate(start.steps)
             if step.kind is StepKind.PUT_INVENTORY
         ]
-        steps = [now.starts[event_id].steps[position] for event_id, position in which]
-        for numbers, error in self._at_once(self._effects.joint(StepKind.PUT_INVENTORY, steps)):
+        steps = [batch.starts[event_id].steps[position] for event_id, position in which]
+        for numbers, error in self._in_parallel(self._step_registry.joint_parts(StepKind.PUT_INVENTORY, steps)):
             if error is not None:
                 for number in numbers:
-                    now.fails(*which[number], error)
-            self._renew(now)
+                    batch.fails(*which[number], error)
+            self._renew(batch)
 
-    def _open(self, now: _Round) -> None:
-        rest = [partial(self._rest_of, now, start) for start in now.starts.values()]
-        for event_id, position, why in self._at_once(rest):
+    def _open(self, batch: _Round) -> None:
+        rest = [partial(self._rest_of, batch, start) for start in batch.starts.values()]
+        for event_id, position, why in self._in_parallel(rest):
             if why is not None:
-                now.fails(event_id, position, why)
-            self._renew(now)
+                batch.fails(event_id, position, why)
+            self._renew(batch)
 
-    def _rest_of(self, now: _Round, start: _Start) -> tuple[str, int, MoorageError | Waiting | None]:
+    def _rest_of(self, batch: _Round, start: _Start) -> tuple[str, int, MoorageError | Waiting | None]:
         """What is left of a start, as long as it is ours: (event id, the step that ended it, why)."""
         event_id = start.claim.event_id
         for position, step in enumerate(start.steps):
-            if event_id not in now.starts:
+            if event_id not in batch.starts:
                 break
             if step.kind is not StepKind.PUT_INVENTORY and (why := self._run(step)) is not None:
                 return event_id, position, why
@@ -201,20 +212,20 @@ class BatchExecutor:
 
     def _run(self, step: Step) -> MoorageError | Waiting | None:
         try:
-            found = self._effects.run(step)
+            found = self._step_registry.run_step(step)
         except MoorageError as error:
             return error
         if isinstance(found, Further):
             raise TypeError(f"{step.kind} finds more to do: it cannot be among the quick ones")
         return found
 
-    def _renew(self, now: _Round) -> None:
-        if now.starts and self._clock.now() >= now.renew_at:
-            self._hold(now)
+    def _renew(self, batch: _Round) -> None:
+        if batch.starts and self._clock.now() >= batch.renew_at:
+            self._hold(batch)
 
-    def _hold(self, now: _Round, done: StepKind | None = None) -> None:
+    def _hold(self, batch: _Round, done: StepKind | None = None) -> None:
         """Go on with those that are still ours; `done`: steps of this kind are, of all of them."""
-        held = now.held()
+        held = batch.held()
 
         def work(connection: Connection) -> batch_event_store.Held:
             moment = self._clock.now()
@@ -224,14 +235,14 @@ class BatchExecutor:
             return mine
 
         mine = in_transaction(self._engine, work)
-        now.renew_at = self._clock.now() + _RENEWAL
+        batch.renew_at = self._clock.now() + _RENEWAL
         for event_id in held.keys() - mine.keys():
-            self._operations.lost(now.starts.pop(event_id).claim)
+            self._executor.release_lost_claim(batch.starts.pop(event_id).claim)
 
-    def _finish(self, now: _Round) -> None:
-        if not now.starts:
+    def _finish(self, batch: _Round) -> None:
+        if not batch.starts:
             return
-        held, leases = now.held(), [start.claim.lease_id for start in now.starts.values()]
+        held, leases = batch.held(), [start.claim.lease_id for start in batch.starts.values()]
 
         def work(connection: Connection) -> None:
             moment = self._clock.now()
@@ -243,27 +254,27 @@ class BatchExecutor:
         try:
             in_transaction(self._engine, work)
         except Conflict:
-            for start in now.starts.values():
-                self._operations.carry_out(start.claim)
+            for start in batch.starts.values():
+                self._executor.run_event(start.claim)
             return
-        for start in now.starts.values():
+        for start in batch.starts.values():
             log.info("lease event done", extra={"lease_id": start.claim.lease_id, "type": start.claim.type})
 
 
 def _as_seen(
-    connection: Connection, events: Sequence[Unfinished], now: datetime
-) -> tuple[dict[str, tuple[Unfinished, Lease]], frozenset[str]]:
+    connection: Connection, events: Sequence[UnfinishedEvent], batch: datetime
+) -> tuple[dict[str, tuple[UnfinishedEvent, Lease]], frozenset[str]]:
     """{event id: (event, its lease, which is locked)}, and the ids of the events that are not any more what they were."""
     found = lease_store.lock_all(connection, [event.lease_id for event in events])
     there = {
         event.event_id: (event, lease)
         for event in events
-        if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, now)
+        if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, batch)
     }
     return there, frozenset(event.event_id for event in events) - there.keys()
 
 
-def _is_as_seen(seen: Unfinished, lease: Lease, now: datetime) -> bool:
+def _is_as_seen(seen: UnfinishedEvent, lease: Lease, batch: datetime) -> bool:
     """Nobody works on anything of the lease, and nobody has taken up this since."""
     event = _event(seen, lease)
     return (
@@ -271,16 +282,61 @@ def _is_as_seen(seen: Unfinished, lease: Lease, now: datetime) -> bool:
         and (event.type, event.epoch) == (seen.type, seen.epoch)
         and event.status in OPEN
         and lease.status is seen.lease_status
-        and not any(each.claimed(now) for each in lease.events)
+        and not any(each.claimed(batch) for each in lease.events)
     )
 
 
-def _is_new(seen: Unfinished, lease: Lease) -> bool:
+def _is_new(seen: UnfinishedEvent, lease: Lease) -> bool:
     """Nobody has ever taken it up, and nothing of its lease is of an older system and still to be told apart."""
     event = _event(seen, lease)
     is_untouched = event is not None and (event.status, event.attempt) == (EventStatus.UNDONE, 0)
     return is_untouched and all(each.generation is not None for each in lease.reservations)
 
 
-def _event(seen: Unfinished, lease: Lease) -> Event | None:
+def _event(seen: UnfinishedEvent, lease: Lease) -> Event | None:
     return next((each for each in lease.events if each.id == seen.event_id), None)
+
+
+T = TypeVar("T")
+
+#: Enough that somebody works while the others wait, and no more: they share one processor.
+REQUESTS_AT_ONCE = 8
+
+
+class ParallelRequests:
+    """Carries out what is given to it, in up to `threads` threads; with one in the caller's own, in the given order.
+
+    What is given neither waits for one another nor needs an order. The threads are made for it and end after it, or
+    with the process, whatever they do then: a pool would have the process wait for them.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+
+    def __call__(self, works: Sequence[Callable[[], T]]) -> Iterator[T]:
+        """The results as they come. What raises ends it for the caller; the others are still carried out."""
+        if self._threads < 2 or len(works) < 2:
+            yield from (work() for work in works)
+            return
+        todo: SimpleQueue[Callable[[], T]] = SimpleQueue()
+        done: SimpleQueue[Future[T]] = SimpleQueue()
+        for work in works:
+            todo.put(work)
+        for number in range(min(self._threads, len(works))):
+            threading.Thread(target=_run_queue, args=(todo, done), name=f"at-once-{number}", daemon=True).start()
+        for _ in works:
+            yield done.get().result()
+
+
+def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]]) -> None:
+    while True:
+        try:
+            work = todo.get_nowait()
+        except Empty:
+            return
+        future: Future[T] = Future()
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the top of a thread: whoever asked for it is told
+            future.set_exception(error)
+        done.put(future)

@@ -21,10 +21,10 @@ from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
 from moorage.db.transactions import in_transaction, read
 from moorage.reservation.capacity.addresses import wants_of
-from moorage.reservation.model.event_order import Unfinished
+from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import (
-    AT_ONCE,
     CLAIM,
+    DUE_IMMEDIATELY,
     RUNS_IN,
     WIRE_EVENTS,
     Event,
@@ -38,8 +38,8 @@ from moorage.reservation.model.leases import (
     status_after_update,
 )
 from moorage.reservation.model.steps import Further, Step, Waiting
-from moorage.reservation.steps.plan_builder import Planning
-from moorage.reservation.steps.step_registry import Effects
+from moorage.reservation.steps.plan_builder import PlanBuilder
+from moorage.reservation.steps.step_registry import StepRegistry
 from moorage.reservation.store import (
     address_store,
     batch_event_store,
@@ -93,8 +93,8 @@ class EventExecutor:
         engine: Engine,
         clock: Clock,
         ids: Ids,
-        effects: Effects,
-        planning: Planning,
+        step_registry: StepRegistry,
+        plan_builder: PlanBuilder,
         generation: Callable[[Reservation], Generation],
         *,
         worker: str,
@@ -104,13 +104,13 @@ class EventExecutor:
         self._engine = engine
         self._clock = clock
         self._ids = ids
-        self._effects = effects
+        self._step_registry = step_registry
         self._generation = generation
         self._start_deadline = timedelta(seconds=start_deadline_s)
-        self.planning = planning
+        self.plan_builder = plan_builder
         self.worker = worker
 
-    def claim(self, event: Unfinished) -> EventClaim | None:
+    def claim(self, event: UnfinishedEvent) -> EventClaim | None:
         """The claim on a due event, or None when it is not to be had (any more)."""
 
         def work(connection: Connection) -> EventClaim | None:
@@ -130,14 +130,14 @@ class EventExecutor:
 
         return in_transaction(self._engine, work)
 
-    def born_claimed(self, lease_id: str, kind: EventType) -> Event:
+    def new_claimed_event(self, lease_id: str, kind: EventType) -> Event:
         """A new event that this worker holds from the start: for operations that a request carries out itself."""
         now = self._clock.now()
         return Event(
             id=self._ids.uuid(),
             lease_id=lease_id,
             type=kind,
-            time=AT_ONCE,
+            time=DUE_IMMEDIATELY,
             status=EventStatus.IN_PROGRESS,
             created_at=now,
             updated_at=None,
@@ -147,7 +147,7 @@ class EventExecutor:
             claim_until=now + CLAIM,
         )
 
-    def carry_out(self, claim: EventClaim) -> StepResult:
+    def run_event(self, claim: EventClaim) -> StepResult:
         """Do what is left of the event. Errors of other services are handled here; a `StepResult` tells how it went."""
         try:
             with read(self._engine) as connection:
@@ -156,7 +156,7 @@ class EventExecutor:
             if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
                 self._give_up(claim, late)
                 return StepResult(EventOutcome.FAILED, late)
-            if lease is not None and (unknown := self._tell_apart_for(claim, lease)):
+            if lease is not None and (unknown := self._determine_generations_or_wait(claim, lease)):
                 return unknown
             for row in self._journal(claim):
                 if row.state is not StepState.UNDONE:
@@ -168,11 +168,11 @@ class EventExecutor:
                     return trouble
             self._finish(claim)
         except Fenced as error:
-            return self.lost(claim, error)
+            return self.release_lost_claim(claim, error)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
         return StepResult(EventOutcome.FINISHED)
 
-    def create(self, claim: EventClaim, steps: Sequence[Step]) -> StepResult:
+    def run_creation(self, claim: EventClaim, steps: Sequence[Step]) -> StepResult:
         """As `carry_out` of a creation whose journal, these steps, the caller has just written.
 
         They are written down as done when all are, in the transaction that ends it; one that takes long, or finds more
@@ -181,11 +181,11 @@ class EventExecutor:
         renewal = self._clock.now() + CLAIM / 4
         for seq, step in enumerate(steps, 1):
             try:
-                found = self._effects.run(step)
+                found = self._step_registry.run_step(step)
             except MoorageError as error:
-                return self.stopped(claim, seq, step, error)
+                return self.record_stopped_step(claim, seq, step, error)
             if found is not None or self._clock.now() >= renewal:
-                return self.carry_out(claim)
+                return self.run_event(claim)
 
         def finish(connection: Connection) -> None:
             now = self._clock.now()
@@ -196,17 +196,17 @@ class EventExecutor:
         try:
             in_transaction(self._engine, finish)
         except Fenced as error:
-            return self.lost(claim, error)
+            return self.release_lost_claim(claim, error)
         log.info("lease event done", extra={"lease_id": claim.lease_id, "type": claim.type})
         return StepResult(EventOutcome.FINISHED)
 
-    def lost(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
+    def release_lost_claim(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
         """Somebody else has it now. Say that we have stopped."""
         log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
         in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
         return StepResult(EventOutcome.FENCED, error.message if error else "")
 
-    def stopped(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
+    def record_stopped_step(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
         """A step of an event that was claimed for the first time could not be done, or waits: the event is given back,
         a creation undone.
         """
@@ -214,10 +214,10 @@ class EventExecutor:
         try:
             stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
         except Fenced as error:
-            return self.lost(claim, error)
+            return self.release_lost_claim(claim, error)
         return stop or StepResult(EventOutcome.WAITING)
 
-    def tell_apart(self, lease: Lease) -> bool:
+    def determine_generations(self, lease: Lease) -> bool:
         """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
 
         Raises a `MoorageError` when Placement does not say.
@@ -229,14 +229,14 @@ class EventExecutor:
             def work(
                 connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
             ) -> None:
-                lease_store.tell_apart(connection, reservation.id, generation)
+                lease_store.set_generation(connection, reservation.id, generation)
 
             in_transaction(self._engine, work)
         return bool(unknown)
 
-    def _tell_apart_for(self, claim: EventClaim, lease: Lease) -> StepResult | None:
+    def _determine_generations_or_wait(self, claim: EventClaim, lease: Lease) -> StepResult | None:
         try:
-            self.tell_apart(lease)
+            self.determine_generations(lease)
         except MoorageError as error:
             reason = f"telling an older reservation's generation: {error.message}"
 
@@ -258,7 +258,7 @@ class EventExecutor:
             rows = event_store.steps_of(connection, claim.event_id)
             if not rows:
                 lease = lease_store.find_lease(connection, claim.lease_id)
-                steps = [] if lease is None else self.planning.steps(connection, lease, claim.type, now)
+                steps = [] if lease is None else self.plan_builder.event_steps(connection, lease, claim.type, now)
                 event_store.insert_steps(connection, claim.event_id, [(step.kind, step.args()) for step in steps], now)
                 rows = event_store.steps_of(connection, claim.event_id)
             return rows
@@ -268,7 +268,7 @@ class EventExecutor:
     def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
         """None when the step is done, else why the event stops here for now or for good."""
         try:
-            found = self._effects.run(Step.from_journal(row.kind, row.args))
+            found = self._step_registry.run_step(Step.from_journal(row.kind, row.args))
         except MoorageError as error:
             return self._failed(claim, row, error)
         if isinstance(found, Waiting):
@@ -298,10 +298,10 @@ class EventExecutor:
             return StepResult(EventOutcome.FAILED, error.message, error)
         if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
             return None
-        return self._again(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
+        return self._retry_later(claim, row, reason, min(MAX_BACKOFF_S, 2 ** min(row.attempt + 1, 10)))
 
     def _waits(self, claim: EventClaim, row: StepRow, found: Waiting) -> StepResult:
-        return self._again(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
+        return self._retry_later(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
 
     def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
         """An action before the end that failed often enough, or has no more time, is left: the others go on."""
@@ -318,7 +318,7 @@ class EventExecutor:
 
         return in_transaction(self._engine, work)
 
-    def _again(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
+    def _retry_later(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
         """Give the event back until the pause is over, or until its deadline, when it is given up."""
 
         def work(connection: Connection) -> None:
@@ -359,7 +359,7 @@ class EventExecutor:
             if lease is None:
                 return
             if claim.type is EventType.CREATE:
-                self._turn_into_delete(connection, lease, claim)
+                self._replace_by_delete(connection, lease, claim)
             elif claim.type is EventType.UPDATE:
                 lease_store.move(connection, lease, status_after_update(lease), now)
             elif claim.type is EventType.START:
@@ -369,13 +369,13 @@ class EventExecutor:
         log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
         in_transaction(self._engine, work)
 
-    def _turn_into_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
+    def _replace_by_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
         """What was created so far is undone by deleting the lease (R12)."""
         now = self._clock.now()
         lease_store.move(connection, lease, LeaseStatus.DELETING, now)
         event_store.insert_event(
             connection,
-            Event(self._ids.uuid(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, now, None),
+            Event(self._ids.uuid(), lease.id, EventType.DELETE, DUE_IMMEDIATELY, EventStatus.UNDONE, now, None),
         )
 
     def _finish(self, claim: EventClaim) -> None:

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 
 from moorage.core.clock import Clock
 from moorage.db.transactions import read
-from moorage.reservation.events.batch_executor import MOST, BatchExecutor, BatchResult
+from moorage.reservation.events.batch_executor import MAX_BATCH, BatchExecutor, BatchResult
 from moorage.reservation.events.event_executor import EventExecutor
-from moorage.reservation.model.event_order import Unfinished, runnable, turn
+from moorage.reservation.model.event_order import UnfinishedEvent, runnable, schedule_events
 from moorage.reservation.model.leases import EventType, LeaseStatus
 from moorage.reservation.store import event_store
 
@@ -45,30 +45,30 @@ class ReservationRunner:
         self,
         engine: Engine,
         clock: Clock,
-        operations: EventExecutor,
-        together: BatchExecutor,
+        executor: EventExecutor,
+        batch_executor: BatchExecutor,
         *,
         poll_s: float | None = None,
     ) -> None:
         self._engine = engine
         self._clock = clock
-        self._operations = operations
-        self._together = together
+        self._executor = executor
+        self._batch_executor = batch_executor
         self._poll_s = poll_s
 
     def run_once(self) -> datetime | None:
         lost: set[str] = set()  # somebody else was quicker
         done = 0
         while done < MAX_EVENTS:
-            turns = self._turns(lost)
+            turns = self._runnable_events(lost)
             if not turns:
-                return self._next_look()
-            for group in _groups(turns[: MAX_EVENTS - done]):
-                match _shares(group[0]):
+                return self._next_due()
+            for group in _batches(turns[: MAX_EVENTS - done]):
+                match _batch_type(group[0]):
                     case EventType.START:
-                        shared = self._together.start(group)
+                        shared = self._batch_executor.start_leases(group)
                     case EventType.BEFORE_END:
-                        shared = self._together.pass_by(group)
+                        shared = self._batch_executor.finish_idle_before_end(group)
                     case _:
                         shared = BatchResult()
                 done += len(shared.done)
@@ -76,27 +76,27 @@ class ReservationRunner:
                 for event in group:
                     if event.event_id in shared.done | shared.gone:
                         continue
-                    claim = self._operations.claim(event)
+                    claim = self._executor.claim(event)
                     if claim is None:
                         lost.add(event.event_id)
                     else:
-                        self._operations.carry_out(claim)
+                        self._executor.run_event(claim)
                         done += 1
         return self._clock.now()
 
-    def _turns(self, lost: Collection[str]) -> list[Unfinished]:
+    def _runnable_events(self, lost: Collection[str]) -> list[UnfinishedEvent]:
         """What may run now, in this order; what became of one does not bring another's turn forward."""
-        now, turns = self._clock.now(), list[Unfinished]()
+        now, turns = self._clock.now(), list[UnfinishedEvent]()
         for most in (FIRST_READ, None):
             with read(self._engine) as connection:
                 unfinished = event_store.unfinished(connection, now, most)
             mine = {event.event_id for event in unfinished[:most]}.difference(lost)
-            turns = [event for event in turn(unfinished, now).run if event.event_id in mine]
+            turns = [event for event in schedule_events(unfinished, now).run if event.event_id in mine]
             if turns or len(unfinished) < FIRST_READ:
                 break
         return turns
 
-    def _next_look(self) -> datetime | None:
+    def _next_due(self) -> datetime | None:
         now = self._clock.now()
         with read(self._engine) as connection:
             waiting = [event for event in event_store.unfinished(connection, now) if runnable(event)]
@@ -108,12 +108,12 @@ class ReservationRunner:
         return min(moments, default=None)
 
 
-def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
-    """In their order: those that follow one another and share a way together, `MOST` at once, others by themselves."""
-    group: list[Unfinished] = []
+def _batches(turns: Sequence[UnfinishedEvent]) -> Iterator[list[UnfinishedEvent]]:
+    """In their order: those that follow one another and share a way together, `MAX_BATCH` at once, others by themselves."""
+    group: list[UnfinishedEvent] = []
     for event in turns:
-        way = _shares(event)
-        if group and (way is None or way is not _shares(group[0]) or len(group) == MOST):
+        way = _batch_type(event)
+        if group and (way is None or way is not _batch_type(group[0]) or len(group) == MAX_BATCH):
             yield group
             group = []
         group.append(event)
@@ -121,7 +121,7 @@ def _groups(turns: Sequence[Unfinished]) -> Iterator[list[Unfinished]]:
         yield group
 
 
-def _shares(event: Unfinished) -> EventType | None:
+def _batch_type(event: UnfinishedEvent) -> EventType | None:
     """Which way it shares with others of its type: starts that nobody has begun, and what is due before an end."""
     if event.type is EventType.BEFORE_END or (
         event.type is EventType.START and event.lease_status is LeaseStatus.PENDING

@@ -14,15 +14,16 @@ as the steps of an update: after a crash a runner goes on with it.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Connection, Engine
 
+from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.db.transactions import in_transaction, read
-from moorage.reservation.booking.admission import Admission, Booking, Except, NotEnoughHostsAvailable
+from moorage.reservation.booking.admission import Admission, Booking, Excluding, NotEnoughHostsAvailable
 from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.step_plans import plan_move, plan_regions
@@ -30,7 +31,7 @@ from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.leases.lease_service import LeaseChanged, LeaseService
 from moorage.reservation.model.leases import Allocation, EventType, Lease, LeaseStatus, Reservation
 from moorage.reservation.model.steps import Step
-from moorage.reservation.steps.plan_builder import left, services_of, slots_of, unloaded
+from moorage.reservation.steps.plan_builder import abandoned_regions, regions_to_load, services_of, slots_of
 from moorage.reservation.store import event_store, host_store, lease_store
 
 log = logging.getLogger(__name__)
@@ -58,9 +59,9 @@ class Healing:
         engine: Engine,
         clock: Clock,
         admission: Admission,
-        operations: EventExecutor,
+        executor: EventExecutor,
         leases: LeaseService,
-        asking: CapacityRequests,
+        capacity_requests: CapacityRequests,
         *,
         ahead_s: int,
         on_change: Callable[[], None],
@@ -69,13 +70,13 @@ class Healing:
         self._engine = engine
         self._clock = clock
         self._admission = admission
-        self._operations = operations
+        self._executor = executor
         self._leases = leases
-        self._asking = asking
+        self._capacity_requests = capacity_requests
         self._ahead = timedelta(seconds=ahead_s)
         self._on_change = on_change
 
-    def heal(self, failed: Failed) -> None:
+    def heal_leases(self, failed: Failed) -> None:
         """May be repeated, and be done by several processes: what is healed is not touched again."""
         now = self._clock.now()
         with read(self._engine) as connection:
@@ -92,7 +93,7 @@ class Healing:
 
     def _move(self, lease_id: str, failed: Failed) -> None:
         lease = self._stable(lease_id)
-        if lease is not None and self._operations.tell_apart(lease):
+        if lease is not None and self._executor.determine_generations(lease):
             lease = self._stable(lease_id)
         if lease is None:
             return
@@ -107,7 +108,7 @@ class Healing:
         except LeaseChanged:
             return  # looked at again the next time
         if claim is not None:
-            self._operations.carry_out(claim)
+            self._executor.run_event(claim)
             self._on_change()
 
     def _stable(self, lease_id: str) -> Lease | None:
@@ -132,16 +133,16 @@ class Healing:
                     Booking(asks, max(lease.start_date, self._clock.now()), self._leases.padded(lease.end_date)),
                     before=before,
                     commit=lambda connection, plan: self._commit(connection, lease, affected, plan, failed),
-                    but=Except([each.id for each in affected]),
+                    excluding=Excluding([each.id for each in affected]),
                 )
             except NotEnoughHostsAvailable as error:
                 asks = _less(asks, str(error.fields["reservation_id"]), int(str(error.fields["free"])))
 
     def _asks(
         self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
-    ) -> list[host_selection.Ask]:
+    ) -> list[host_selection.CapacityRequest]:
         sound = held_of(row for row in rows if row.host_id not in failed)
-        return self._asking.of(affected, sound, keep=lease.status is LeaseStatus.ACTIVE)
+        return self._capacity_requests.build(affected, sound, keep=lease.status is LeaseStatus.ACTIVE)
 
     def _commit(
         self,
@@ -167,7 +168,7 @@ class Healing:
             return None
         slots = slots_of(connection, lease)
         services = services_of(connection, before, slots)
-        new, old = unloaded(connection, lease), left(connection, lease)
+        new, old = regions_to_load(connection, lease), abandoned_regions(connection, lease)
         steps: list[Step] = []
         for each in moved:
             key = each.reservation.id
@@ -184,7 +185,7 @@ class Healing:
             lease = lease_store.lock(connection, lease_id)
             if lease is None or lease.status is not LeaseStatus.ACTIVE:
                 return None
-            regions = unloaded(connection, lease)
+            regions = regions_to_load(connection, lease)
             steps = [
                 step
                 for each in lease.reservations
@@ -194,7 +195,7 @@ class Healing:
 
         claim = in_transaction(self._engine, work)
         if claim is not None:
-            self._operations.carry_out(claim)
+            self._executor.run_event(claim)
             self._on_change()
 
     def _reallocate(
@@ -219,7 +220,7 @@ class Healing:
 
     def _begin(self, connection: Connection, lease: Lease, steps: Sequence[Step]) -> EventClaim:
         now = self._clock.now()
-        event = self._operations.born_claimed(lease.id, EventType.UPDATE)
+        event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)
@@ -243,13 +244,15 @@ class Healing:
             lease_store.mark(connection, lease_id, degraded, flags, self._clock.now())
 
 
-def _all_of(ask: host_selection.Ask, rows: Sequence[Allocation]) -> host_selection.Ask:
+def _all_of(ask: host_selection.CapacityRequest, rows: Sequence[Allocation]) -> host_selection.CapacityRequest:
     """What the reservation has is what it shall have, also where it could do with less or more."""
     held = sum(row.reservation_id == ask.reservation_id for row in rows)
     return replace(ask, amount=held, most=None)
 
 
-def _less(asks: Sequence[host_selection.Ask], reservation_id: str, free: int) -> list[host_selection.Ask]:
+def _less(
+    asks: Sequence[host_selection.CapacityRequest], reservation_id: str, free: int
+) -> list[host_selection.CapacityRequest]:
     """Ask for what there is, where that is more than what is held; else not at all."""
     less = []
     for ask in asks:
@@ -259,3 +262,50 @@ def _less(asks: Sequence[host_selection.Ask], reservation_id: str, free: int) ->
         elif ask.affinity is not True and sound < free < ask.amount:
             less.append(replace(ask, amount=free))
     return less
+
+
+class HostMonitor:
+    name = "reservation.watch"
+
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        compute: ComputeClient,
+        admission: Admission,
+        healing: Healing,
+        *,
+        period_s: float,
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._compute = compute
+        self._admission = admission
+        self._healing = healing
+        self._period = timedelta(seconds=period_s)
+
+    def run_once(self) -> datetime | None:
+        self._check_hosts()
+        return self._clock.now() + self._period
+
+    def _check_hosts(self) -> None:
+        with read(self._engine) as connection:
+            hosts = [host for host in host_store.all_hosts(connection) if host.ready]
+        if not hosts:
+            return
+        try:
+            up = self._compute.hosts_up()
+        except MoorageError as error:
+            log.warning("compute does not say which hosts live", extra={"reason": error.message})
+            return
+        failed = {host.id: host.hypervisor_hostname for host in hosts if not up.get(host.service_name, False)}
+        for host in hosts:
+            if host.reservable == (host.id in failed):
+                self._mark(host.id, host.hypervisor_hostname, reservable=host.id not in failed)
+        self._healing.heal_leases(failed)
+
+    def _mark(self, host_id: int, name: str, *, reservable: bool) -> None:
+        now = self._clock.now()
+        in_transaction(self._engine, lambda connection: host_store.set_reservable(connection, host_id, reservable, now))
+        self._admission.invalidate()
+        log.warning("a host %s", "is back" if reservable else "has failed", extra={"host": name})

@@ -1,4 +1,4 @@
-"""Taking over an existing Blazar database: everything in one transaction, or nothing.
+"""Takes over an existing Blazar database: everything in one transaction, or nothing.
 
 Ids, names and times are kept. `hosts`, `addresses` and `leases` decide what becomes of each
 row, `blazar_db` reads. What an older reservation has in Nova and Placement is neither touched nor asked for here; it is when its lease is worked on.
@@ -18,8 +18,7 @@ from moorage.db.transactions import write
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.importing.blazar_db import BlazarDatabase
-from moorage.reservation.importing.rules.addresses import floating_ips, given_twice
-from moorage.reservation.importing.rules.hosts import TakenHost, hosts, overbooked
+from moorage.reservation.importing.rules.hosts import TakenHost, floating_ips, hosts, overbooked, overbooked_addresses
 from moorage.reservation.importing.rules.leases import (
     AddressSlot,
     ImportedLeases,
@@ -128,7 +127,7 @@ class _Run:
         self._take_lost()
         for finding in overbooked(self._capacities, self._host_names, self._usages):
             self._note(finding)
-        for finding in given_twice(self._addresses):
+        for finding in overbooked_addresses(self._addresses):
             self._note(finding)
         return self._ledger.receipt()
 

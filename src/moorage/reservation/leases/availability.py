@@ -19,7 +19,7 @@ from moorage.db.transactions import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
 from moorage.reservation.booking.enforcement import Enforcement
-from moorage.reservation.booking.previews import LeasePreview, Taking, UpdatePreview
+from moorage.reservation.booking.previews import HoldConversion, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, When
@@ -162,13 +162,13 @@ class AvailabilityService:
 
         in_transaction(self._engine, work)
 
-    def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, Taking]:
+    def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
         """(the hold as a lease could begin now, what `Leases.create` needs to turn it into one)"""
         now = self._clock.now()
         with read(self._engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
             placings = hold_store.placings(connection, hold_id)
-        return replace(hold, start_date=max(hold.start_date, floor_minute(now))), Taking(hold_id, placings, now)
+        return replace(hold, start_date=max(hold.start_date, floor_minute(now))), HoldConversion(hold_id, placings, now)
 
     def rehearse_create(
         self, caller: Caller, news: Sequence[NewLease]
@@ -185,7 +185,7 @@ class AvailabilityService:
     ) -> tuple[UpdatePreview, host_selection.Plan]:
         """What `Leases.update` would do, or its refusal. Nothing is written."""
         found = self._leases.change(caller, lease_id, change)
-        plan = self._admission.plan_all([found.booking], found.but)[0]
+        plan = self._admission.plan_all([found.booking], found.excluding)[0]
         addresses = self._addresses.rehearse_update(found)
         self._enforcement.rehearse_update(found, plan)
         return replace(found, addresses=addresses), plan
@@ -197,7 +197,7 @@ class AvailabilityService:
             raise Conflict(f"lease {lease_id} is {lease.status}; only one that is pending or active can be prolonged")
         farthest = lease.end_date + HORIZON
         change = self._leases.change(caller, lease_id, LeaseChange(end_date=farthest))
-        calendar, booking = self._admission.calendar(change.but), change.booking
+        calendar, booking = self._admission.calendar(change.excluding), change.booking
         has_addresses, begins = self._addresses.prolonging(change)
         begins = [each for each in begins if lease.end_date < each < farthest]
         ends = [*sorted({*self._ends(calendar, lease.end_date, farthest), *begins}), farthest]
@@ -214,7 +214,7 @@ class AvailabilityService:
             low, high = (middle, high) if fits(ends[middle]) else (low, middle)
         return Prolongation(lease.end_date, ends[low] if low >= 0 else lease.end_date, limited=True)
 
-    def names_of_hosts(self) -> dict[int, str]:
+    def host_names(self) -> dict[int, str]:
         with read(self._engine) as connection:
             return {host.id: host.hypervisor_hostname for host in host_store.all_hosts(connection)}
 

@@ -12,11 +12,11 @@ from moorage.core.errors import Invalid
 from moorage.db.transactions import read
 from moorage.reservation.booking.admission import Admission
 from moorage.reservation.booking.capacity_requests import CapacityRequests
+from moorage.reservation.capacity.calendar import Utilisation, total_capacity, utilisation
 from moorage.reservation.capacity.lease_update import When
-from moorage.reservation.capacity.utilisation import Utilisation, busy, capacity
 from moorage.reservation.model.leases import Lease, floor_minute
 from moorage.reservation.model.list_query import LeasePage, SortKey
-from moorage.reservation.store import paged_queries
+from moorage.reservation.store import lease_store
 
 #: So many steps has a calendar at most.
 MAX_STEPS = 2000
@@ -34,12 +34,12 @@ class View:
     leases: Sequence[Lease]  #: the project's own
 
 
-class Agenda:
-    def __init__(self, engine: Engine, clock: Clock, admission: Admission, asking: CapacityRequests) -> None:
+class CalendarService:
+    def __init__(self, engine: Engine, clock: Clock, admission: Admission, capacity_requests: CapacityRequests) -> None:
         self._engine = engine
         self._clock = clock
         self._admission = admission
-        self._asking = asking
+        self._capacity_requests = capacity_requests
 
     def view(self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = "") -> View:
         """Of the hosts that answer the query `properties`. Raises `Invalid`. Without an end, a week."""
@@ -55,9 +55,11 @@ class Agenda:
             project_id=caller.project_id, ends_after=begin, starts_before=finish, sort_key=SortKey.START_DATE
         )
         with read(self._engine) as connection:
-            own, _ = paged_queries.page(connection, wanted)
-        hosts = self._asking.eligible([properties])
-        return View(begin, finish, capacity(calendar, hosts), busy(calendar, begin, finish, step, hosts), own)
+            own, _ = lease_store.find_page(connection, wanted)
+        hosts = self._capacity_requests.eligible([properties])
+        return View(
+            begin, finish, total_capacity(calendar, hosts), utilisation(calendar, begin, finish, step, hosts), own
+        )
 
     def feed(self, caller: Caller) -> list[Lease]:
         """What the project has and had of late: a page of it at most."""
@@ -65,4 +67,4 @@ class Agenda:
             project_id=caller.project_id, ends_after=self._clock.now() - _PAST, sort_key=SortKey.END_DATE
         )
         with read(self._engine) as connection:
-            return paged_queries.page(connection, wanted)[0]
+            return lease_store.find_page(connection, wanted)[0]

@@ -21,8 +21,8 @@ from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import Admission, Booking
 from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
 from moorage.reservation.booking.enforcement import Enforcement
-from moorage.reservation.booking.external_lookups import Sources
-from moorage.reservation.booking.previews import LeasePreview, Taking, UpdatePreview
+from moorage.reservation.booking.external_lookups import ExternalLookups
+from moorage.reservation.booking.previews import HoldConversion, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import (
     LeaseChange,
@@ -50,7 +50,7 @@ from moorage.reservation.model.leases import (
 from moorage.reservation.model.reservation_requests import ReservationRequest
 from moorage.reservation.model.slot_demand import Amounts
 from moorage.reservation.model.steps import Step
-from moorage.reservation.steps.plan_builder import services_of, slots_of, unloaded
+from moorage.reservation.steps.plan_builder import regions_to_load, services_of, slots_of
 from moorage.reservation.store import batch_event_store, event_store, host_store, lease_store, request_store
 
 #: How often an update is decided anew because the lease changed under it.
@@ -69,10 +69,10 @@ class LeaseService:
         ids: Ids,
         admission: Admission,
         addresses: AddressBooking,
-        operations: EventExecutor,
+        executor: EventExecutor,
         enforcement: Enforcement,
-        sources: Sources,
-        asking: CapacityRequests,
+        lookups: ExternalLookups,
+        capacity_requests: CapacityRequests,
         *,
         allowed: Allowed,
         minutes_before_end: int,
@@ -84,10 +84,10 @@ class LeaseService:
         self._ids = ids
         self._admission = admission
         self._addresses = addresses
-        self._operations = operations
+        self._executor = executor
         self._enforcement = enforcement
-        self._sources = sources
-        self._asking = asking
+        self._lookups = lookups
+        self._capacity_requests = capacity_requests
         self._allowed = allowed
         self._minutes_before_end = minutes_before_end
         self._cleaning_time = timedelta(seconds=cleaning_time_s)
@@ -115,10 +115,10 @@ class LeaseService:
         before_end = check_before_end(new.before_end_date, start, end, self._minutes_before_end)
         lease = self._new_lease(caller, new, start, end, before_end)
         return LeasePreview(
-            lease, Booking(self._asking.of(lease.reservations, {}, keep=False), start, self.padded(end))
+            lease, Booking(self._capacity_requests.build(lease.reservations, {}, keep=False), start, self.padded(end))
         )
 
-    def create(self, caller: Caller, new: NewLease, taking: Taking | None = None) -> Lease:
+    def create(self, caller: Caller, new: NewLease, taking: HoldConversion | None = None) -> Lease:
         """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
         draft = self.draft(caller, new)
         if taking is not None:
@@ -129,17 +129,17 @@ class LeaseService:
         """All of them or none: a refusal names the first for which there is no room."""
         return self._create([self.draft(caller, new) for new in news])
 
-    def _create(self, drafts: Sequence[LeasePreview], taking: Taking | None = None) -> list[Lease]:
+    def _create(self, drafts: Sequence[LeasePreview], taking: HoldConversion | None = None) -> list[Lease]:
         for draft in drafts:
             self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
-        creations = [self._operations.born_claimed(draft.lease.id, EventType.CREATE) for draft in drafts]
+        creations = [self._executor.new_claimed_event(draft.lease.id, EventType.CREATE) for draft in drafts]
         leases = [
             replace(draft.lease, events=(*draft.lease.events, creation))
             for draft, creation in zip(drafts, creations, strict=True)
         ]
 
         journals = {
-            creation.id: self._operations.planning.creation(lease)
+            creation.id: self._executor.plan_builder.creation_steps(lease)
             for lease, creation in zip(leases, creations, strict=True)
         }
 
@@ -150,17 +150,17 @@ class LeaseService:
                     self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
             self._addresses.take(connection, leases)
             for lease, plan in zip(leases, plans, strict=True):
-                self._enforcement.created(connection, lease, plan, of=len(leases))
+                self._enforcement.record_creation(connection, lease, plan, of=len(leases))
             batch_event_store.insert_steps(connection, journals, self._clock.now())
 
         bookings = [draft.booking for draft in drafts]
         if taking is None:
             self._admission.admit_all(bookings, commit=commit)
         else:
-            self._admission.admit_all(bookings, before=taking.give_up, commit=commit, but=taking.but)
+            self._admission.admit_all(bookings, before=taking.give_up, commit=commit, excluding=taking.excluding)
         for creation in creations:
             claim = EventClaim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
-            result = self._operations.create(claim, journals[creation.id])
+            result = self._executor.run_creation(claim, journals[creation.id])
             if result.outcome is EventOutcome.FAILED:
                 self._undo_creation(creation.lease_id)
                 for other in creations:
@@ -179,14 +179,14 @@ class LeaseService:
     def update(self, caller: Caller, lease_id: str, change: LeaseChange) -> Lease:
         for _ in range(ATTEMPTS):
             lease = self.show(caller, lease_id, rule="blazar:leases:put")
-            if self._operations.tell_apart(lease):
+            if self._executor.determine_generations(lease):
                 lease = self._current(lease_id)
             try:
                 claim = self._apply(self._changed(lease, change))
             except LeaseChanged:
                 continue
             if claim is not None:
-                self._operations.carry_out(claim)
+                self._executor.run_event(claim)
             self._on_change()
             return self._current(lease_id)
         raise Conflict(f"lease {lease_id} keeps changing; repeat the request")
@@ -198,7 +198,7 @@ class LeaseService:
         self._on_change()
 
     def _delete(self, lease_id: str) -> None:
-        deletion = self._operations.born_claimed(lease_id, EventType.DELETE)
+        deletion = self._executor.new_claimed_event(lease_id, EventType.DELETE)
 
         def work(connection: Connection) -> bool:
             """True when the deletion may be carried out here and now."""
@@ -216,8 +216,8 @@ class LeaseService:
             return not busy
 
         if in_transaction(self._engine, work):
-            self._operations.carry_out(EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
-            self._admission.forget()
+            self._executor.run_event(EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
+            self._admission.invalidate()
 
     def _new_lease(self, caller: Caller, new: NewLease, start: datetime, end: datetime, before_end: datetime) -> Lease:
         now = self._clock.now()
@@ -239,7 +239,8 @@ class LeaseService:
             created_at=now,
             updated_at=None,
             reservations=tuple(
-                self._new_reservation(lease_id, self._sources.request(caller, wish), now) for wish in new.reservations
+                self._new_reservation(lease_id, self._lookups.resolve_request(caller, wish), now)
+                for wish in new.reservations
             ),
             events=(
                 event(EventType.START, start),
@@ -272,9 +273,9 @@ class LeaseService:
         with read(self._engine) as connection:
             pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
         for event in pending:
-            if event.type is EventType.DELETE and (claim := self._operations.claim(event)):
-                self._operations.carry_out(claim)
-        self._admission.forget()
+            if event.type is EventType.DELETE and (claim := self._executor.claim(event)):
+                self._executor.run_event(claim)
+        self._admission.invalidate()
 
     def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
         """What `lease_update` would do. Raises as that does for what cannot be right."""
@@ -287,20 +288,22 @@ class LeaseService:
                 self._allowed.check(action)
         if lease.status is LeaseStatus.PENDING:
             for request in decision.requests.values():
-                self._sources.check(request, lease.project_id)
+                self._lookups.check_bitstream(request, lease.project_id)
         requests = {each.id: decision.requests.get(each.id, each.request) for each in lease.reservations}
         planned = [each for each in lease.reservations if decision.grows or each.id in decision.requests]
         with read(self._engine) as connection:
             held = held_of(host_store.allocations_of(connection, [each.id for each in planned]))
         keep = lease.status is not LeaseStatus.PENDING
-        asks = self._asking.of([replace(each, request=requests[each.id]) for each in planned], held, keep=keep)
+        asks = self._capacity_requests.build(
+            [replace(each, request=requests[each.id]) for each in planned], held, keep=keep
+        )
         booking = Booking(asks, decision.start_date, self.padded(decision.end_date))
         return UpdatePreview(lease, decision, planned, requests, held, booking)
 
     def _apply(self, change: UpdatePreview) -> EventClaim | None:
         """Commit the decision; the claim on what is left to do outside, if anything is."""
         lease, decision = change.lease, change.decision
-        self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.but)[0])
+        self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.excluding)[0])
 
         def before(connection: Connection) -> None:
             if lease_store.lock(connection, lease.id) != lease:
@@ -316,10 +319,10 @@ class LeaseService:
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
             self._addresses.retake(connection, change)
-            self._enforcement.updated(connection, change, plan)
+            self._enforcement.record_update(connection, change, plan)
             return self._begin_steps(connection, lease, decision, slots_before)
 
-        return self._admission.admit(change.booking, before=before, commit=commit, but=change.but)
+        return self._admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
 
     def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
         """The lease's own columns, its events, and the period of slots that stay where they are."""
@@ -360,7 +363,7 @@ class LeaseService:
         steps: list[Step] = []
         slots = slots_of(connection, lease)
         services = services_of(connection, slots_before, slots)
-        regions = unloaded(connection, lease) if lease.status is LeaseStatus.ACTIVE else {}
+        regions = regions_to_load(connection, lease) if lease.status is LeaseStatus.ACTIVE else {}
         for reservation in lease.reservations:
             if reservation.id not in decision.requests:
                 continue
@@ -370,11 +373,11 @@ class LeaseService:
             else:
                 request = decision.requests[reservation.id]
                 steps += plan_change(reservation, request)
-                steps += self._operations.planning.group(reservation, request)
+                steps += self._executor.plan_builder.server_group_steps(reservation, request)
         if not steps:
             return None
         now = self._clock.now()
-        event = self._operations.born_claimed(lease.id, EventType.UPDATE)
+        event = self._executor.new_claimed_event(lease.id, EventType.UPDATE)
         lease_store.move(connection, lease, LeaseStatus.UPDATING, now)
         event_store.insert_event(connection, event)
         event_store.insert_steps(connection, event.id, [(step.kind, step.args()) for step in steps], now)

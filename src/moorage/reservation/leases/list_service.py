@@ -13,7 +13,7 @@ from moorage.reservation.model.before_end_actions import EndAction, EndActionKin
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
 from moorage.reservation.model.list_query import HostPage, LeasePage
 from moorage.reservation.model.steps import StepKind
-from moorage.reservation.store import event_store, host_store, paged_queries
+from moorage.reservation.store import event_store, host_store, lease_store
 from moorage.reservation.store.event_store import StepCount, StepRow, StepState
 
 #: Hosts that are read at once where only their properties tell whether they are wanted.
@@ -21,7 +21,7 @@ _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class BeforeEndResult:
     """What became of an action; `status` is planned, trying, done or failed.
 
     `error` names services and hosts, which are the operators' business; `told` is what the lease's project reads of it.
@@ -38,7 +38,7 @@ class Done:
 OPERATORS_KNOW = "it could not be done; an administrator can read why"
 
 
-class Lists:
+class ListService:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
@@ -49,17 +49,17 @@ class Lists:
                 raise Forbidden("Only an administrator may ask for the leases of another project")
             wanted = replace(wanted, project_id=caller.project_id)
         with read(self._engine) as connection:
-            return paged_queries.page(connection, wanted)
+            return lease_store.find_page(connection, wanted)
 
-    def done_before_end(self, leases: Sequence[Lease]) -> dict[str, list[Done]]:
+    def before_end_results(self, leases: Sequence[Lease]) -> dict[str, list[BeforeEndResult]]:
         """{lease id: what became of each action that the lease asks for before its end}"""
-        asking = [lease.id for lease in leases if lease.before_end_actions]
+        capacity_requests = [lease.id for lease in leases if lease.before_end_actions]
         rows: dict[str, list[StepRow]] = {}
-        if asking:
+        if capacity_requests:
             with read(self._engine) as connection:
-                rows = event_store.steps_before_end(connection, asking)
+                rows = event_store.steps_before_end(connection, capacity_requests)
         return {
-            lease.id: [_done(lease, action, rows.get(lease.id, ())) for action in lease.before_end_actions]
+            lease.id: [_before_end_result(lease, action, rows.get(lease.id, ())) for action in lease.before_end_actions]
             for lease in leases
         }
 
@@ -101,10 +101,10 @@ _STEPS = {
 }
 
 
-def _done(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> Done:
+def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> BeforeEndResult:
     event = lease.event(EventType.BEFORE_END)
     if event is None or event.status is EventStatus.UNDONE:
-        return Done(action, "planned")
+        return BeforeEndResult(action, "planned")
     mine = [
         row
         for row in rows
@@ -112,11 +112,11 @@ def _done(lease: Lease, action: EndAction, rows: Sequence[StepRow]) -> Done:
     ]
     attempts = max((row.attempt + (row.state is StepState.DONE) for row in mine), default=0)
     if all(row.state is StepState.DONE for row in mine) and (mine or event.status is EventStatus.DONE):
-        return Done(action, "done", attempts)
+        return BeforeEndResult(action, "done", attempts)
     error = next((row.last_error for row in mine if row.last_error), None)
     over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
     # Of a webhook it is what the place that the project chose has answered.
     told = error if action.kind is EndActionKind.WEBHOOK else None
     error = error or (event.last_error if over else None)
     told = told or (OPERATORS_KNOW if error else None)
-    return Done(action, "failed" if over else "trying", attempts, error, told)
+    return BeforeEndResult(action, "failed" if over else "trying", attempts, error, told)

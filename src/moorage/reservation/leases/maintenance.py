@@ -12,7 +12,7 @@ from moorage.reservation.booking.admission import NotEnoughHostsAvailable
 from moorage.reservation.capacity.lease_update import NewLease, period_of
 from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Lease
-from moorage.reservation.store import host_store, paged_queries
+from moorage.reservation.store import host_store, lease_store
 
 #: So many leases are named in a refusal; `touched` has all.
 _NAMED = 5
@@ -24,7 +24,7 @@ class Maintenance:
         self._clock = clock
         self._leases = leases
 
-    def touched(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
+    def affected_leases(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
         """Leases that have something on these hosts in that time. Raises `NotFound` for a host that is not there."""
         start, end = period_of(new, self._clock.now())
         with read(self._engine) as connection:
@@ -32,16 +32,16 @@ class Maintenance:
             if missing := [name for name, host in zip(names, found, strict=True) if host is None or not host.ready]:
                 raise NotFound(f"Host '{missing[0]}' not found!")
             ids = [host.id for host in found if host is not None]
-            return paged_queries.of_ids(connection, host_store.leases_on(connection, ids, start, end))
+            return lease_store.find_leases(connection, host_store.leases_on(connection, ids, start, end))
 
     def create(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
         """Raises `Conflict` that names the leases in the way."""
-        found = self.touched(new, names)
+        found = self.affected_leases(new, names)
         if not found:
             try:
                 return self._leases.create(caller, new)
             except NotEnoughHostsAvailable:
-                found = self.touched(new, names)  # made meanwhile; or the room is only held
+                found = self.affected_leases(new, names)  # made meanwhile; or the room is only held
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise Conflict(f"The hosts are not free then: {words or 'room on them is held'}{more}")

@@ -8,7 +8,7 @@ from enum import StrEnum
 from moorage.core.errors import Invalid
 
 #: Of one lease.
-MOST_ACTIONS = 5
+MAX_ACTIONS = 5
 
 #: Host and path are of characters that no two programs read differently; user names and fragments are left out.
 _URL = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(/[!$-\[\]-~]*)?", re.IGNORECASE)

@@ -31,7 +31,7 @@ _RANK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Unfinished:
+class UnfinishedEvent:
     """An event that is not DONE and not ERROR, and what its turn depends on."""
 
     event_id: str
@@ -60,26 +60,26 @@ class Unfinished:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class EventSchedule:
     """`run` in this order; `wait` are due but must not run yet: {event id: reason}."""
 
-    run: tuple[Unfinished, ...]
+    run: tuple[UnfinishedEvent, ...]
     wait: dict[str, str]
 
 
-def turn(unfinished: Sequence[Unfinished], now: datetime) -> Turn:
+def schedule_events(unfinished: Sequence[UnfinishedEvent], now: datetime) -> EventSchedule:
     """What to run at `now`. `unfinished` must hold every unfinished event whose time has come."""
-    ends_on: dict[int, list[Unfinished]] = defaultdict(list)
+    ends_on: dict[int, list[UnfinishedEvent]] = defaultdict(list)
     for event in unfinished:
         if event.type is EventType.END:
             for host in event.hosts:
                 ends_on[host].append(event)
     busy = {event.lease_id for event in unfinished if event.claimed(now)}
-    heads: dict[str, Unfinished] = {}
+    heads: dict[str, UnfinishedEvent] = {}
     for event in sorted(unfinished, key=_within_lease):
         if event.time <= now and runnable(event):
             heads.setdefault(event.lease_id, event)
-    run: list[Unfinished] = []
+    run: list[UnfinishedEvent] = []
     wait: dict[str, str] = {}
     for event in sorted(heads.values(), key=_between_leases):
         if event.lease_id in busy:
@@ -90,24 +90,24 @@ def turn(unfinished: Sequence[Unfinished], now: datetime) -> Turn:
             wait[event.event_id] = reason
         else:
             run.append(event)
-    return Turn(tuple(run), wait)
+    return EventSchedule(tuple(run), wait)
 
 
-def runnable(event: Unfinished) -> bool:
+def runnable(event: UnfinishedEvent) -> bool:
     """Does the lease's state admit this event at all?"""
     return event.lease_status in RUNS_IN[event.type][0]
 
 
-def _within_lease(event: Unfinished) -> tuple[int, datetime, str]:
+def _within_lease(event: UnfinishedEvent) -> tuple[int, datetime, str]:
     return _RANK[event.type], event.time, event.event_id
 
 
-def _between_leases(event: Unfinished) -> tuple[datetime, bool, str]:
+def _between_leases(event: UnfinishedEvent) -> tuple[datetime, bool, str]:
     """By time; of what falls on one moment whatever frees something before what starts."""
     return event.time, event.type is EventType.START, event.event_id
 
 
-def _predecessor(event: Unfinished, ends_on: Mapping[int, Sequence[Unfinished]], now: datetime) -> str | None:
+def _predecessor(event: UnfinishedEvent, ends_on: Mapping[int, Sequence[UnfinishedEvent]], now: datetime) -> str | None:
     """`ends_on`: {host: unfinished ends of leases there}"""
     if event.type is not EventType.START or now >= event.time + PATIENCE:
         return None

@@ -294,7 +294,7 @@ CLAIM = timedelta(seconds=60)
 MAX_AHEAD = timedelta(seconds=60)
 
 #: When an event is due that is of no particular time: creating, updating and deleting, whatever clocks do meanwhile.
-AT_ONCE = datetime(1970, 1, 1, tzinfo=UTC)
+DUE_IMMEDIATELY = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def is_claimed(claim_until: datetime | None, now: datetime) -> bool:

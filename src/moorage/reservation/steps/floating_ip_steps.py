@@ -31,7 +31,7 @@ TAG = "blazar"
 _MARK = "reservation:"
 
 #: So many are made before the claim on the event is renewed.
-AT_ONCE = 20
+MAX_CREATED_PER_RUN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class FloatingIpSteps:
         for address in due.addresses:
             found = there.get((address.floating_network_id, address.floating_ip_address))
             if found is None:
-                if made == AT_ONCE:
+                if made == MAX_CREATED_PER_RUN:
                     return Further((step,))
                 found = self._made(due, address)
                 made += 1
@@ -114,7 +114,7 @@ class FloatingIpSteps:
     def _due(self, step: Step) -> _Due | None:
         """None where the lease is gone."""
         with read(self._engine) as connection:
-            lease = lease_store.lease_with(connection, step.reservation_id)
+            lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
             held = address_store.of_reservations(connection, [step.reservation_id])
         if lease is None:
             return None

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 EMPTIED_WITHIN_S = 20.0
 
 
-class Programming(Protocol):
+class AcceleratorPrograms(Protocol):
     """The accelerator service. What is carried is told by its image's id; None: nothing."""
 
     def deployables(self) -> Sequence[RemoteDeployable]: ...
@@ -33,10 +33,10 @@ class Programming(Protocol):
     def empty(self, uuid: str, only: ProgramRequest, wait_s: float) -> str | None: ...
 
 
-class RegionSteps:
+class FpgaSteps:
     """`actions` are what it can do. `accelerators` is None in a cloud without any: no reservation names a bitstream there."""
 
-    def __init__(self, placement: PlacementClient, accelerators: Programming | None) -> None:
+    def __init__(self, placement: PlacementClient, accelerators: AcceleratorPrograms | None) -> None:
         self._placement = placement
         self._accelerators = accelerators
         self.actions: Actions = {
@@ -95,7 +95,7 @@ class RegionSteps:
                 raise
             log.warning("a region keeps its bitstream", extra={"region": step.deployable, "reason": error.message})
 
-    def _found(self, step: Step) -> tuple[Programming, RemoteDeployable | None]:
+    def _found(self, step: Step) -> tuple[AcceleratorPrograms, RemoteDeployable | None]:
         if self._accelerators is None:
             raise MoorageError(f"there is no accelerator service to have {step.deployable} programmed by")
         parts = self._accelerators.deployables()

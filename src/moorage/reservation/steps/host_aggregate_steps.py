@@ -10,7 +10,7 @@ from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
 OWNER_KEY = "blazar:owner"
 
 
-class LendingSteps:
+class HostAggregateSteps:
     """`actions` are what it can do. `freepool` is the aggregate that registered hosts are in while nobody has them."""
 
     def __init__(self, compute: ComputeClient, freepool: str) -> None:

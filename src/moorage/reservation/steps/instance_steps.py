@@ -2,33 +2,40 @@
 
 Spec: docs/evidence/specs/instance-reservation.md
 
-Which steps, and in which order: `resource_types.virtual_instance`. Every step may happen twice: names derive from the
-reservation's id and the host's name, what is there already is left, what is gone already is fine.
+`resource_types.virtual_instance` defines which steps run and in which order. Every step may run twice: names derive
+from the reservation's id and the host's name; existing objects are kept, and missing ones need no deletion.
+
+Also here: server groups as an older system makes them, and servers that are being moved when a reservation ends.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
+from sqlalchemy import Engine
+
 from moorage.compute.client.compute_client import ComputeClient
-from moorage.core.errors import Conflict, MoorageError
+from moorage.compute.client.values import Migration, ServerGroup
+from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.names import reservation_flavor, reservation_provider
+from moorage.db.transactions import in_transaction
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
 from moorage.reservation.model.leases import Generation, Reservation, generation_of
 from moorage.reservation.model.steps import Actions, JointActions, Part, Step, StepKind, Waiting
-from moorage.reservation.steps.in_flight_moves import Departures
-from moorage.reservation.steps.reservation_providers import SlotOffers, offer_slots
+from moorage.reservation.steps.reservation_providers import SlotPublisher, offer_slots
+from moorage.reservation.store import lease_store
 
 
 class InstanceSteps:
-    """`actions` are what it can do, `joint` what it can do for many reservations at once."""
+    """`actions` run one step each, `joint_actions` many steps of one kind together."""
 
     def __init__(self, placement: PlacementClient, compute: ComputeClient) -> None:
         self._placement = placement
         self._compute = compute
-        self._offers = SlotOffers(placement)
-        self._departures = Departures(placement, compute)
-        self.joint: JointActions = {StepKind.PUT_INVENTORY: self._put_inventories}
+        self._offers = SlotPublisher(placement)
+        self._in_flight_moves = InFlightMoves(placement, compute)
+        self.joint_actions: JointActions = {StepKind.PUT_INVENTORY: self._put_inventories}
         self.actions: Actions = {
             StepKind.ENSURE_CLASS: self._ensure_class,
             StepKind.ENSURE_FLAVOR: self._ensure_flavor,
@@ -46,7 +53,7 @@ class InstanceSteps:
         }
 
     def generation(self, reservation: Reservation) -> Generation:
-        """What a reservation is that came from an older system; asks Placement (A1)."""
+        """The generation of a reservation that an older system made; asks Placement (A1)."""
         has_class = self._placement.has_class(reservation.resource_class)
         return generation_of(reservation.aggregate_id, reservation.server_group_id, has_class=has_class)
 
@@ -74,7 +81,7 @@ class InstanceSteps:
         offer_slots(self._placement, step.host, step.resource_class, step.total)
 
     def _put_inventories(self, steps: Sequence[Step]) -> list[Part]:
-        """By host, in the order in which the steps name them."""
+        """One part per host, in the order in which the steps name the hosts."""
         of_host: dict[str, list[int]] = defaultdict(list)
         for position, step in enumerate(steps):
             of_host[step.host].append(position)
@@ -120,22 +127,22 @@ class InstanceSteps:
         try:
             self._placement.delete_inventory(provider.uuid, resource_class)
         except Conflict:
-            # In use and changed-in-between look the same here (A5): the usage tells them apart, neither is skipped.
+            # "In use" and "changed meanwhile" are the same conflict here (A5). The usage distinguishes them; retry both.
             used = self._placement.usages(provider.uuid).get(resource_class, 0)
             return Waiting(f"{used} of {resource_class} on {provider.name} are still in use")
         return None
 
     def _reclaim_inventory(self, step: Step) -> Waiting | None:
-        """Its servers are gone by now: who still has a slot was on the way, from it or to it, when they were looked for."""
+        """The servers are deleted by now. A consumer that still holds a slot was being moved when they were listed."""
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         waiting = None if provider is None else self._drop_from(provider, step.resource_class)
         if provider is None or waiting is None:
             return None
-        leaving = self._departures.of_slots(provider.uuid, step.resource_class, step.reservation_id)
+        leaving = self._in_flight_moves.of_slots(provider.uuid, step.resource_class, step.reservation_id)
         return Waiting("; ".join([waiting.reason, *leaving]))
 
     def _retire_inventory(self, step: Step) -> None:
-        """Of a host that failed: nothing more is launched there; what its servers hold stays until they are gone."""
+        """On a failed host: shrinks the inventory to its usage, so that no server is launched there any more."""
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         if provider is None:
             return
@@ -152,3 +159,104 @@ class InstanceSteps:
         except Conflict as error:
             return Waiting(f"{step.resource_class} is still in some inventory: {error.message}")
         return None
+
+
+class ServerGroupSteps:
+    """Server groups as an older system makes them, for clients that name them when they launch a server.
+
+    Moorage does not need them, since the inventories express affinity (A2). They are created where `[reservation]
+    compat_server_groups` is set. A group's name derives from the reservation's id, so each step may run twice.
+    """
+
+    def __init__(self, engine: Engine, compute: ComputeClient) -> None:
+        self._engine = engine
+        self._compute = compute
+        self.actions: Actions = {StepKind.ENSURE_GROUP: self._ensure, StepKind.DELETE_GROUP: self._delete}
+
+    def _ensure(self, step: Step) -> None:
+        """Leaves exactly one group, with the step's policy; none if the step has no policy."""
+        found = None
+        for group in self._named(step):
+            if found is None and group.policy == step.policy:
+                found = group.id
+            else:
+                self._compute.delete_server_group(group.id)
+        if found is None and step.policy:
+            found = self._compute.create_server_group(_name(step), step.policy)
+        group_id = found
+        if not in_transaction(
+            self._engine, lambda connection: lease_store.set_server_group(connection, step.reservation_id, group_id)
+        ):
+            self._delete(step)  # the lease was deleted meanwhile, so no later step would delete the group
+
+    def _delete(self, step: Step) -> None:
+        """Deletes the group of the step, and one whose id was lost in a crash."""
+        known = {step.group_id} if step.group_id else set()
+        for group_id in sorted(known | {group.id for group in self._named(step)}):
+            self._compute.delete_server_group(group_id)
+
+    def _named(self, step: Step) -> list[ServerGroup]:
+        return [group for group in self._compute.server_groups() if group.name == _name(step)]
+
+
+def _name(step: Step) -> str:
+    return f"reservation:{step.reservation_id}"
+
+
+log = logging.getLogger(__name__)
+
+#: Filter of compute's migrations: resizes that wait to be confirmed or reverted.
+_UNCONFIRMED = {"migration_type": "resize", "status": "finished"}
+
+
+class InFlightMoves:
+    """Resolves servers that are being moved when a reservation ends, so that the end does not wait for a user.
+
+    ================================================  ===============================================================
+    left by a resize that nobody confirmed            confirmed, so that it stays where it is: its old place belongs
+                                                      to the reservation
+    arrived by a resize, or moved back, or failed     deleted: it holds a slot like any server of the reservation
+    still moving                                      waited for: it will become one of the other two
+    ================================================  ===============================================================
+
+    Uses public APIs only and may be repeated. Nova acts after its answer, so callers look again.
+    """
+
+    def __init__(self, placement: PlacementClient, compute: ComputeClient) -> None:
+        self._placement = placement
+        self._compute = compute
+
+    def of_slots(self, provider_uuid: str, resource_class: str, flavor_id: str) -> list[str]:
+        """Resolves every consumer that holds a slot of the reservation; returns a sentence about each.
+
+        The reservation is given by its class and flavor. The flavor may be deleted by now.
+        """
+        held = self._placement.provider_allocations(provider_uuid)
+        holders = sorted(consumer for consumer, units in held.items() if units.get(resource_class))
+        left = {each.uuid: each for each in self._compute.migrations(_UNCONFIRMED)}
+        return [
+            self._confirm(left[consumer]) if consumer in left else self._delete(consumer, flavor_id)
+            for consumer in holders
+        ]
+
+    def _confirm(self, migration: Migration) -> str:
+        subject = f"server {migration.server_id} has left by a resize that nobody confirmed"
+        try:
+            self._compute.confirm_resize(migration.server_id)
+        except (NotFound, RemoteError) as error:
+            if isinstance(error, RemoteError) and error.status not in (400, 409):
+                raise
+            outcome = f"it cannot be confirmed now: {error.message}"
+        else:
+            outcome = "it is confirmed, for the reservation ends"
+        log.info(outcome, extra={"server": migration.server_id, "migration": migration.uuid})
+        return f"{subject}; {outcome}"
+
+    def _delete(self, consumer: str, flavor_id: str) -> str:
+        server = self._compute.server(consumer)
+        if server is None:
+            return f"{consumer} is no server, and no resize that can be confirmed"
+        if server.flavor_id != flavor_id and server.status != "ERROR":
+            return f"server {server.id} is {server.status} with another flavor; it is waited for"
+        self._compute.delete_server(server.id)
+        return f"server {server.id} is being deleted"

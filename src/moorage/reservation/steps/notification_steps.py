@@ -1,12 +1,14 @@
-"""The steps that tell somebody that a lease will end: webhooks and mail. What may be told to whom is `before_end_actions`.
+"""The steps before the end of a lease: webhooks, mail and snapshots of servers.
 
-Whoever is told may be told twice, where an answer or a worker was lost: `id` and ``Idempotency-Key`` of a webhook and
-the Message-ID of a mail are the same then, so that they can pass by the second. What is said of failures names no path of a URL and no password: both may be secrets.
+`before_end_actions` defines which webhooks and mail addresses are allowed. A receiver may be notified twice if an
+answer or a worker was lost. The `id` and ``Idempotency-Key`` of a webhook and the Message-ID of a mail are then the
+same, so that it can ignore the second. Error texts contain no URL path and no password, because both may be secret.
 """
 
 import http.client
 import smtplib
 import ssl
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,21 +19,25 @@ from urllib.parse import urlsplit
 import orjson
 from sqlalchemy import Engine
 
+from moorage.compute.client.compute_client import ComputeClient
+from moorage.compute.client.values import Server
 from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
 from moorage.db.transactions import read
+from moorage.images.client import ImageLookup
+from moorage.images.views import OwnerView
 from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, domain_of, split_url
 from moorage.reservation.model.leases import EventType, Lease
-from moorage.reservation.model.steps import Actions, Step, StepKind
+from moorage.reservation.model.steps import Actions, Further, Step, StepKind
 from moorage.reservation.store import lease_store
 
-#: Of a connection, and of each answer of the other side. Other leases wait meanwhile.
+#: For connecting and for each answer of the server. Other leases wait meanwhile.
 TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """`security` is ``none``, ``starttls`` or ``tls``; without a `user` nobody logs in."""
+    """`security` is ``none``, ``starttls`` or ``tls``. Without a `user`, no login is sent."""
 
     host: str
     port: int
@@ -47,7 +53,7 @@ class MailServer:
             smtp = self._connected()
             try:
                 smtp.send_message(message)
-                with suppress(OSError, smtplib.SMTPException):  # it is sent, whatever the farewell
+                with suppress(OSError, smtplib.SMTPException):  # the message is already sent
                     smtp.quit()
             finally:
                 smtp.close()
@@ -57,7 +63,7 @@ class MailServer:
             raise Unavailable(f"the mail server {self.host}:{self.port} did not take the message: {reason}") from None
 
     def _connected(self) -> smtplib.SMTP:
-        # Its own name is the sender's domain: no look-up of this machine's, which others need not know.
+        # Greet with the sender's domain: it needs no look-up and does not disclose this machine's name.
         name = domain_of(self.sender)
         if self.security == "tls":
             context = ssl.create_default_context()
@@ -75,8 +81,8 @@ class MailServer:
         return smtp
 
 
-class NoticeSteps:
-    """`actions` are what it can do. `allowed` is asked again: the operator may have changed it since."""
+class NotificationSteps:
+    """Checks each target against `allowed` again: the operator may have changed it since the lease was created."""
 
     def __init__(self, engine: Engine, allowed: Allowed, mail: MailServer | None) -> None:
         self._engine = engine
@@ -106,9 +112,9 @@ class NoticeSteps:
 
 
 def _post(origin: str, path: str, body: bytes, key: str) -> int:
-    """The status that is answered; the rest of the answer is not read, and no redirect is followed.
+    """POSTs the body and returns the HTTP status. Does not read the answer's body and follows no redirect.
 
-    Not the client that services have for each other: that one writes whole URLs into the log.
+    Does not use the client that services use for each other, because that one logs whole URLs.
     """
     url = urlsplit(origin)
     connect = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
@@ -125,7 +131,7 @@ def _post(origin: str, path: str, body: bytes, key: str) -> int:
 
 
 def _key(lease: Lease, url: str) -> str:
-    """A string as draft-ietf-httpapi-idempotency-key-header wants it. Of each URL its own: one service may have two."""
+    """A string as draft-ietf-httpapi-idempotency-key-header requires; differs per URL, as one service may have two."""
     return f'"{lease.before_end_occasion}.{sha256(url.encode()).hexdigest()[:16]}"'
 
 
@@ -148,12 +154,12 @@ def _document(lease: Lease) -> bytes:
 
 
 def _date(moment: datetime) -> str:
-    """As the API shows it: UTC, without a zone."""
+    """The API's format: UTC, without a zone."""
     return f"{moment:%Y-%m-%dT%H:%M:%S.%f}"
 
 
 def _message(lease: Lease, sender: str, to: str) -> EmailMessage:
-    name = "".join(each if each.isprintable() else " " for each in lease.name)  # no line of its own in the headers
+    name = "".join(each if each.isprintable() else " " for each in lease.name)  # a line break would add a header
     message = EmailMessage()
     message["From"], message["To"] = sender, to
     message["Subject"] = f"Lease {name} ends at {lease.end_date:%Y-%m-%d %H:%M} UTC"
@@ -165,3 +171,59 @@ def _message(lease: Lease, sender: str, to: str) -> EmailMessage:
         "Prolong it, or save what you need.\n"
     )
     return message
+
+
+#: Appended to the server's name to make the name of its image.
+SUFFIX = "-before-end"
+
+_LONGEST_NAME = 255
+
+
+class SnapshotSteps:
+    """Saves the servers of a reservation before its end, over compute's public API.
+
+    One step finds the servers, then each server has a step of its own, so that a failed one is retried alone. Each
+    image carries the occasion it was made for, so that a retry does not make it again.
+    """
+
+    def __init__(self, engine: Engine, compute: ComputeClient, images: ImageLookup | None) -> None:
+        """`images`: None without an image service; a lost answer may then result in two images."""
+        self._engine = engine
+        self._compute = compute
+        self._images = images
+        self.actions: Actions = {
+            StepKind.FIND_SERVERS: self._of_flavor,
+            StepKind.FIND_SERVERS_OF_HOSTS: self._of_hosts,
+            StepKind.SNAPSHOT_SERVER: self._snapshot,
+        }
+
+    def _of_flavor(self, step: Step) -> Further:
+        return _each(step, self._compute.servers_of_flavor(step.reservation_id))
+
+    def _of_hosts(self, step: Step) -> Further:
+        lent = self._compute.aggregate_by_name(step.reservation_id)
+        hosts = lent.hosts if lent is not None else ()
+        return _each(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
+
+    def _snapshot(self, step: Step) -> None:
+        with read(self._engine) as connection:
+            lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
+        server = self._compute.server(step.target)
+        if server is None or lease is None:
+            return  # its owner has deleted it
+        made_for = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
+        # Look in the server's own project only: any project can give its images these properties.
+        view = OwnerView(server.project_id)
+        if self._images is not None and self._images.is_there(view, {"instance_uuid": step.target, **made_for}):
+            return
+        called = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
+        self._compute.create_image(step.target, called, made_for)
+
+
+def _each(step: Step, servers: Iterable[Server]) -> Further:
+    return Further(
+        tuple(
+            Step(StepKind.SNAPSHOT_SERVER, step.reservation_id, lease_id=step.lease_id, target=server.id)
+            for server in sorted(servers, key=lambda each: each.id)
+        )
+    )

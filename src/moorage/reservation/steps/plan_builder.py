@@ -23,30 +23,30 @@ from moorage.reservation.store import event_store, host_store, region_store
 
 
 @dataclass(frozen=True, slots=True)
-class Planning:
+class PlanBuilder:
     """`steps` work inside the caller's transaction."""
 
-    tells_ends: bool = False  #: an operator's service is told when a lease ends
-    makes_groups: bool = False  #: see `server_group_steps`
+    notifies_ends: bool = False  #: an operator's service is told when a lease ends
+    makes_server_groups: bool = False  #: see `server_group_steps`
     before_end_of_hosts: str = ""  #: see `plan_before_end`
 
-    def steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
+    def event_steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
         match kind:
             case EventType.CREATE:
-                return self.creation(lease)
+                return self.creation_steps(lease)
             case EventType.START:
-                return self.starts(connection, [lease])[lease.id]
+                return self.start_steps(connection, [lease])[lease.id]
             case EventType.BEFORE_END:
                 return plan_before_end(lease, self.before_end_of_hosts)
             case EventType.END | EventType.DELETE:
                 return self._end(connection, lease, now)
         return []  # an update's steps are written down with the update itself
 
-    def creation(self, lease: Lease) -> list[Step]:
-        groups = [step for each in lease.reservations for step in self.group(each, each.request)]
+    def creation_steps(self, lease: Lease) -> list[Step]:
+        groups = [step for each in lease.reservations for step in self.server_group_steps(each, each.request)]
         return groups + plan_create(lease.reservations)
 
-    def starts(self, connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
+    def start_steps(self, connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
         """{lease id: the steps of its start}; as many statements for many leases as for one."""
         rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
         slots = _slots(connection, leases, rows)
@@ -55,21 +55,23 @@ class Planning:
             lease.id: plan_start(lease.reservations, slots, services, lease.project_id, regions) for lease in leases
         }
 
-    def group(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
+    def server_group_steps(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
         """See `plan_group`; nothing where no groups are made."""
-        return plan_group(reservation, request) if self.makes_groups else []
+        return plan_group(reservation, request) if self.makes_server_groups else []
 
     def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
         slots = _with_retired(connection, lease, slots_of(connection, lease))
         living = [each for each in lease.reservations if each.status is not ReservationStatus.DELETED]
-        told = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.tells_ends]
+        told = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.notifies_ends]
         services = services_of(connection, slots)
         regions, others = _to_empty(connection, lease, now)
         leaving = [
             step for each in living for step in plan_regions(each, (), others.get(each.id, ()), lease.project_id)
         ]
         # Groups that a crash kept from being written down: the others are in the plan.
-        lost = [each.id for each in living if each.server_group_id is None and self.group(each, each.request)]
+        lost = [
+            each.id for each in living if each.server_group_id is None and self.server_group_steps(each, each.request)
+        ]
         end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
         return told + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
 
@@ -89,7 +91,7 @@ def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Alloc
     return slots
 
 
-def unloaded(connection: Connection, lease: Lease) -> RegionsOfAll:
+def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
     """Of a lease that has begun: regions of its slots that have still to be loaded. Those of hosts that are down wait for
     these.
     """
@@ -100,7 +102,7 @@ def unloaded(connection: Connection, lease: Lease) -> RegionsOfAll:
     }
 
 
-def left(connection: Connection, lease: Lease) -> RegionsOfAll:
+def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
     """Regions that were loaded and are not of the lease's slots any more."""
     held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
     return {

@@ -46,7 +46,7 @@ def offer_slots(
     placement.put_inventory(provider.uuid, resource_class, _inventory(slots))  # the others stay (R22, R23)
 
 
-class SlotOffers:
+class SlotPublisher:
     """The slots of many reservations that start together: a request for each, or two for all that a host is to have.
 
     Reservation providers are looked up once and remembered: whoever deletes one makes the next write a 404.

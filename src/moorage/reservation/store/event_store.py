@@ -17,13 +17,13 @@ from sqlalchemy import Connection, Row, Update, bindparam, case, delete, func, i
 from moorage.core.errors import Conflict
 from moorage.db.engine import in_list
 from moorage.db.types import UtcDateTime
-from moorage.reservation.model.event_order import Unfinished
+from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, EventType, LeaseStatus
 from moorage.reservation.model.steps import StepKind
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
 #: So many failures of one event are named.
-MOST_REASONS = 3
+MAX_REASONS = 3
 
 
 class Fenced(Conflict):
@@ -172,7 +172,7 @@ def by_lease(connection: Connection, project_id: str | None = None) -> dict[str,
     return found
 
 
-def unfinished(connection: Connection, now: datetime, most: int | None = None) -> list[Unfinished]:
+def unfinished(connection: Connection, now: datetime, most: int | None = None) -> list[UnfinishedEvent]:
     """Every event whose time has come and that is not finished, with the hosts of its lease.
 
     `most`: the first so many, and behind them the others of their leases. Whether one of the first may run depends on
@@ -189,13 +189,13 @@ def unfinished(connection: Connection, now: datetime, most: int | None = None) -
     return [_unfinished(row, hosts[row.lease_id]) for row in rows]
 
 
-def unfinished_of(connection: Connection, lease_id: str, now: datetime) -> list[Unfinished]:
+def unfinished_of(connection: Connection, lease_id: str, now: datetime) -> list[UnfinishedEvent]:
     """As `unfinished`, of one lease."""
     rows = connection.execute(_DUE.where(events.c.lease_id == lease_id), {"now": now})
     return [_unfinished(row, frozenset()) for row in rows]
 
 
-def coming(connection: Connection, now: datetime) -> list[Unfinished]:
+def coming(connection: Connection, now: datetime) -> list[UnfinishedEvent]:
     """The next events whose time has not come yet, soonest first (their hosts are left out)."""
     return [_unfinished(row, frozenset()) for row in connection.execute(_COMING, {"now": now})]
 
@@ -310,8 +310,8 @@ def failures(connection: Connection, event_id: str) -> str | None:
     """Why steps of the event were given up, a few of them named; None when none was."""
     failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
     reasons = list(dict.fromkeys(row.last_error or row.kind for row in failed))
-    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
-    return "; ".join(reasons[:MOST_REASONS] + more) or None
+    more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
+    return "; ".join(reasons[:MAX_REASONS] + more) or None
 
 
 def step_counts(connection: Connection, lease_id: str) -> dict[str, list[StepCount]]:
@@ -400,8 +400,8 @@ def _hosts(connection: Connection, lease_ids: set[str]) -> dict[str, frozenset[i
     return {lease_id: frozenset(found[lease_id]) for lease_id in lease_ids}
 
 
-def _unfinished(row: Row[Any], hosts: frozenset[int]) -> Unfinished:
-    return Unfinished(
+def _unfinished(row: Row[Any], hosts: frozenset[int]) -> UnfinishedEvent:
+    return UnfinishedEvent(
         event_id=row.id,
         lease_id=row.lease_id,
         type=EventType(row.event_type),

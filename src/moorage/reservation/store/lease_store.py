@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, insert, or_, select, update
 
-from moorage.core.errors import Conflict
+from moorage.core.errors import Conflict, Invalid
 from moorage.db.engine import in_list
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import (
@@ -25,6 +25,7 @@ from moorage.reservation.model.leases import (
     Reservation,
     ReservationStatus,
 )
+from moorage.reservation.model.list_query import LeasePage
 from moorage.reservation.store import event_store, request_store
 from moorage.reservation.store.tables import leases, older_reservations, reservations
 
@@ -92,6 +93,36 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
     ]
 
 
+def find_page(connection: Connection, wanted: LeasePage) -> tuple[list[Lease], bool]:
+    """(the leases, whether more follow). Raises `Invalid` for a marker that is no lease of the list's project."""
+    rows = connection.execute(page_statement(connection, wanted)).all()
+    ids = [row.id for row in rows[: wanted.limit]]
+    return find_leases(connection, ids), len(rows) > wanted.limit
+
+
+def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
+    """In the order of `ids`; those that are not there are left out."""
+    if not ids:
+        return []
+    its_reservations = reservations_of_leases(connection, ids)
+    its_events = event_store.of_leases(connection, ids)
+    found = {
+        row.id: lease_of(row, its_reservations[row.id], its_events[row.id])
+        for row in connection.execute(select(leases).where(leases.c.id.in_(ids)))
+    }
+    return [found[each] for each in ids if each in found]
+
+
+def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
+    """One row more than the page has, to know whether more follow."""
+    key = leases.c[wanted.sort_key]
+    found = select(leases.c.id).where(*_filters(wanted)).limit(wanted.limit + 1)
+    if wanted.marker is not None:
+        found = found.where(_after(connection, wanted))
+    order = (key.desc(), leases.c.id.desc()) if wanted.descending else (key, leases.c.id)
+    return found.order_by(*order)
+
+
 def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
     """{lease id: its reservations}; none for those that have none."""
     found: dict[str, list[Reservation]] = defaultdict(list)
@@ -108,7 +139,7 @@ def find_lease(connection: Connection, lease_id: str) -> Lease | None:
     return lease_of(row, found, event_store.of_lease(connection, lease_id))
 
 
-def lease_with(connection: Connection, reservation_id: str) -> Lease | None:
+def find_lease_of_reservation(connection: Connection, reservation_id: str) -> Lease | None:
     """The lease that has this reservation."""
     statement = select(reservations.c.lease_id).where(reservations.c.id == reservation_id)
     lease_id = connection.execute(statement).scalar_one_or_none()
@@ -178,7 +209,7 @@ def move_reservations(
     )
 
 
-def tell_apart(connection: Connection, reservation_id: str, generation: Generation) -> None:
+def set_generation(connection: Connection, reservation_id: str, generation: Generation) -> None:
     """Write down what a reservation of an older system is."""
     connection.execute(
         update(older_reservations)
@@ -303,3 +334,27 @@ def _generation(row: Row[Any]) -> Generation | None:
     if row.older_id is None:
         return Generation.PURE
     return None if row.generation is None else Generation(row.generation)
+
+
+def _filters(wanted: LeasePage) -> list[ColumnElement[bool]]:
+    equal = {"project_id": wanted.project_id, "name": wanted.name, "status": wanted.status}
+    found = [leases.c[name] == value for name, value in equal.items() if value is not None]
+    if wanted.ends_after is not None:
+        found.append(leases.c.end_date > wanted.ends_after)
+    if wanted.starts_before is not None:
+        found.append(leases.c.start_date < wanted.starts_before)
+    return found
+
+
+def _after(connection: Connection, wanted: LeasePage) -> ColumnElement[bool]:
+    """Written so that the bound on the key stands alone: MariaDB uses no index for a comparison of pairs."""
+    key, last = leases.c[wanted.sort_key], leases.c.id
+    statement = select(key).where(last == wanted.marker)
+    if wanted.project_id is not None:
+        statement = statement.where(leases.c.project_id == wanted.project_id)
+    at = connection.execute(statement).scalar_one_or_none()
+    if at is None:
+        raise Invalid(f"marker [{wanted.marker}] not found")
+    if wanted.descending:
+        return and_(key <= at, or_(key < at, last < wanted.marker))
+    return and_(key >= at, or_(key > at, last > wanted.marker))

@@ -1,1 +1,5 @@
-"""One module per resource: decode, call the service, encode."""
+"""Handlers: each decodes a request, calls the service once and encodes the answer.
+
+`leases` has leases, series, maintenance windows, lists in pages and limits; `availability` has offers, holds, dry
+runs and the calendar; `hosts` has what administrators register. Only `api.routes` names them.
+"""

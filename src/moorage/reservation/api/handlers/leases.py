@@ -1,39 +1,114 @@
+"""Handlers of ``/leases``, series, maintenance windows, lists in pages, and the limits of projects."""
+
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlencode
 
-from moorage.reservation.api.schemas import lease as schema
+from moorage.reservation.api.handlers.hosts import encode_matching_slots
+from moorage.reservation.api.schemas import host as host_schema
+from moorage.reservation.api.schemas import lease as lease_schema
+from moorage.reservation.api.schemas import listing
 from moorage.reservation.model.leases import Lease
+from moorage.reservation.model.limits import ProjectLimits
 from moorage.reservation.service import ReservationService
 from moorage.wire.http import Request, Response
 
 
-def shown(request: Request[ReservationService], leases: Sequence[Lease]) -> list[dict[str, Any]]:
-    """As the version of the request has them."""
+def encode_leases(request: Request[ReservationService], leases: Sequence[Lease]) -> list[dict[str, Any]]:
+    """The leases in the shape of the request's microversion."""
     if request.version < (1, 1):
-        return [schema.encode(lease) for lease in leases]
-    done = request.service.lists.done_before_end(leases)
-    return [schema.encode_ours(lease, done[lease.id], to_admin=request.caller.is_admin) for lease in leases]
+        return [lease_schema.encode(lease) for lease in leases]
+    done = request.service.lists.before_end_results(leases)
+    return [lease_schema.encode_ours(lease, done[lease.id], to_admin=request.caller.is_admin) for lease in leases]
 
 
-def index(request: Request[ReservationService]) -> Response:
-    return Response(200, {"leases": shown(request, request.service.leases.index(request.caller))})
+def list_leases(request: Request[ReservationService]) -> Response:
+    return Response(200, {"leases": encode_leases(request, request.service.leases.index(request.caller))})
 
 
-def create(request: Request[ReservationService]) -> Response:
-    """Before 1.1; from then on `offers.create_lease`."""
-    lease = request.service.leases.create(request.caller, schema.decode_create(request.json, peers_only=True))
-    return Response(201, {"lease": schema.encode(lease)})
+def create_lease_before_1_1(request: Request[ReservationService]) -> Response:
+    """Up to microversion 1.0. From 1.1 on the handler is `availability.create_lease`."""
+    lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json, peers_only=True))
+    return Response(201, {"lease": lease_schema.encode(lease)})
 
 
-def show(request: Request[ReservationService], lease_id: str) -> Response:
-    return Response(200, {"lease": shown(request, [request.service.leases.show(request.caller, lease_id)])[0]})
+def show_lease(request: Request[ReservationService], lease_id: str) -> Response:
+    return Response(200, {"lease": encode_leases(request, [request.service.leases.show(request.caller, lease_id)])[0]})
 
 
-def update(request: Request[ReservationService], lease_id: str) -> Response:
-    lease = request.service.leases.update(request.caller, lease_id, schema.decode_update(request.json))
-    return Response(200, {"lease": shown(request, [lease])[0]})
+def update_lease(request: Request[ReservationService], lease_id: str) -> Response:
+    lease = request.service.leases.update(request.caller, lease_id, lease_schema.decode_update(request.json))
+    return Response(200, {"lease": encode_leases(request, [lease])[0]})
 
 
-def delete(request: Request[ReservationService], lease_id: str) -> Response:
+def delete_lease(request: Request[ReservationService], lease_id: str) -> Response:
     request.service.leases.delete(request.caller, lease_id)
     return Response(204)
+
+
+def create_series(request: Request[ReservationService]) -> Response:
+    news = lease_schema.decode_series(request.json, request.service.now())
+    made = request.service.leases.create_series(request.caller, news)
+    return Response(201, {"leases": encode_leases(request, made)})
+
+
+def create_maintenance(request: Request[ReservationService]) -> Response:
+    lease = request.service.maintenance.create(request.caller, *lease_schema.decode_maintenance(request.json))
+    return Response(201, {"lease": encode_leases(request, [lease])[0]})
+
+
+def rehearse_maintenance(request: Request[ReservationService]) -> Response:
+    found = request.service.maintenance.affected_leases(*lease_schema.decode_maintenance(request.json))
+    return Response(200, {"leases": lease_schema.encode_affected(found)})
+
+
+def list_leases_page(request: Request[ReservationService]) -> Response:
+    wanted = listing.decode_leases(listing.checked_query(request.query, listing.LEASES))
+    found, more = request.service.lists.leases(request.caller, wanted)
+    return _page(request, "leases", encode_leases(request, found), found[-1].id if more else None)
+
+
+def show_timeline(request: Request[ReservationService], lease_id: str) -> Response:
+    found = request.service.lists.timeline(request.service.leases.show(request.caller, lease_id))
+    return Response(200, {"timeline": lease_schema.encode_timeline(found, to_admin=request.caller.is_admin)})
+
+
+def list_hosts_page(request: Request[ReservationService]) -> Response:
+    wanted = listing.decode_hosts(listing.checked_query(request.query, listing.HOSTS))
+    found, more = request.service.lists.hosts(wanted)
+    return _page(request, "hosts", [host_schema.encode(host) for host in found], str(found[-1].id) if more else None)
+
+
+def list_allocations_page(request: Request[ReservationService]) -> Response:
+    """Unlike before 1.1, a page contains all of its hosts, including those without a matching reservation."""
+    wanted = listing.decode_hosts(listing.checked_query(request.query, listing.ALLOCATIONS))
+    found, more = request.service.lists.allocations(wanted)
+    rows = [encode_matching_slots(request, host, slots) for host, slots in found]
+    return _page(request, "allocations", rows, str(found[-1][0].id) if more else None)
+
+
+def _page(request: Request[ReservationService], name: str, rows: list[dict[str, Any]], last: str | None) -> Response:
+    body: dict[str, Any] = {name: rows}
+    if last is not None:
+        pairs = [(key, value) for key, value in request.query.pairs if key != "marker"]
+        href = f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', last)])}"
+        body[f"{name}_links"] = [{"rel": "next", "href": href}]
+    return Response(200, body)
+
+
+def show_own_limits(request: Request[ReservationService]) -> Response:
+    return show_limits(request, request.caller.project_id)
+
+
+def show_limits(request: Request[ReservationService], project_id: str) -> Response:
+    return _limits_reply(request, project_id, request.service.enforcement.limits_of(project_id))
+
+
+def update_limits(request: Request[ReservationService], project_id: str) -> Response:
+    return _limits_reply(
+        request, project_id, request.service.enforcement.set_limits(project_id, host_schema.decode_limits(request.json))
+    )
+
+
+def _limits_reply(request: Request[ReservationService], project_id: str, limits: ProjectLimits) -> Response:
+    return Response(200, host_schema.encode_limits(project_id, limits, request.service.enforcement.period))

@@ -1,1 +1,5 @@
-"""What crosses the wire: bodies decoded to typed values, values encoded as the peer shapes them."""
+"""The wire format: JSON schemas, decoders from bodies to typed values, encoders in the shape that Blazar answers.
+
+`reservation` has the keys of each resource type, `lease` also series and maintenance windows, `host` also floating
+IPs and limits, `availability` also the calendar, `listing` the queries of lists in pages.
+"""

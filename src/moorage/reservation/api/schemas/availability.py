@@ -1,15 +1,18 @@
-"""Offers, holds and rehearsals on the wire (from microversion 1.1 on)."""
+"""The wire format of offers, holds, dry runs and the calendar (from microversion 1.1 on)."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.reservation.api.schemas import lease
-from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
+from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, decode_when, encode_date, encode_time
 from moorage.reservation.booking.previews import Addresses, LeasePreview, UpdatePreview
 from moorage.reservation.capacity import host_selection
+from moorage.reservation.capacity.lease_update import When
 from moorage.reservation.leases.availability import AvailabilityRequest, AvailabilityResult, Prolongation
+from moorage.reservation.leases.calendar_service import View
 from moorage.reservation.model.leases import EventType
+from moorage.reservation.model.property_query import MAX_TEXT
 from moorage.reservation.store.hold_store import Hold
 from moorage.wire.body import Schema
 
@@ -58,7 +61,7 @@ FROM_HOLD = Schema(
 )
 
 #: From 1.1 on: with dates, or of a hold. Which one it is held against (again) depends on what it has.
-CREATE = Schema(
+CREATE_LEASE = Schema(
     {
         "type": "object",
         "properties": {**lease.CREATE_OURS.document["properties"], **FROM_HOLD.document["properties"]},
@@ -67,7 +70,21 @@ CREATE = Schema(
 )
 
 
-def decode(body: Mapping[str, Any]) -> AvailabilityRequest:
+CALENDAR_QUERY = Schema(
+    {
+        "type": "object",
+        "properties": {
+            "start_date": {"type": "string"},
+            "end_date": DATE_TEXT,
+            "resource_properties": {"type": "string", "maxLength": MAX_TEXT},
+            "step_minutes": {"type": "string", "pattern": "^[1-9][0-9]{0,5}$"},
+        },
+        "additionalProperties": False,
+    }
+)
+
+
+def decode_search(body: Mapping[str, Any]) -> AvailabilityRequest:
     made_up = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
     return AvailabilityRequest(
         lease.decode_create(made_up),
@@ -78,7 +95,7 @@ def decode(body: Mapping[str, Any]) -> AvailabilityRequest:
     )
 
 
-def encode(found: AvailabilityResult) -> dict[str, Any]:
+def encode_offers(found: AvailabilityResult) -> dict[str, Any]:
     body: dict[str, Any] = {"offers": [_period(*slot) for slot in found.slots]}
     if found.shortage is not None:
         body["earliest_start"] = {"free": found.shortage.free, "reason": found.shortage.reason}
@@ -154,6 +171,38 @@ def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mappi
         "before_end_date": encode_date(decision.before_end),
         "before_end_actions": [lease.encode_action(each) for each in decision.before_end_actions],
         "reservations": found,
+    }
+
+
+def decode_calendar_query(values: Mapping[str, str]) -> tuple[When, datetime | None, timedelta, str]:
+    """(start, end, step, query that hosts answer)"""
+    return (
+        decode_when(values.get("start_date", "now")),
+        decode_date(values["end_date"]) if "end_date" in values else None,
+        timedelta(minutes=int(values.get("step_minutes", "60"))),
+        values.get("resource_properties", ""),
+    )
+
+
+def encode_calendar(view: View) -> dict[str, Any]:
+    return {
+        "start_date": encode_date(view.start),
+        "end_date": encode_date(view.end),
+        "capacity": dict(view.capacity),
+        "busy": [
+            {"start_date": encode_date(each.start), "end_date": encode_date(each.end), "used": dict(each.used)}
+            for each in view.busy
+        ],
+        "leases": [
+            {
+                "id": each.id,
+                "name": each.name,
+                "status": each.status,
+                "start_date": encode_date(each.start_date),
+                "end_date": encode_date(each.end_date),
+            }
+            for each in view.leases
+        ],
     }
 
 

@@ -41,7 +41,7 @@ def encode_time(moment: datetime | None) -> str | None:
     return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S.%f}"
 
 
-def word(error: Any) -> str:
+def peer_wording(error: Any) -> str:
     """A ``jsonschema.ValidationError`` in the words of the peer, where it has words."""
     name = next((str(part) for part in reversed(error.absolute_path) if isinstance(part, str)), "body")
     match error.validator:

@@ -1,11 +1,14 @@
 """Hosts, their properties and allocations on the wire. A host's extra capabilities lie flat beside its columns."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any
 
 from moorage.core.errors import Forbidden, Invalid
 from moorage.reservation.api.schemas.common import encode_date, encode_time
+from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.model.leases import Allocation, RegisteredHost
+from moorage.reservation.model.limits import ProjectLimits
 from moorage.reservation.store.property_store import HOST_TYPE
 from moorage.wire.body import Schema
 
@@ -83,6 +86,71 @@ def encode_property_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "private": row["private"],
         "created_at": encode_date(row["created_at"]),
         "updated_at": encode_date(row["updated_at"]),
+    }
+
+
+_AMOUNTS = {
+    "type": "object",
+    "maxProperties": 100,
+    "propertyNames": {"type": "string", "pattern": "^[A-Z0-9_]{1,255}$"},
+    "additionalProperties": {"type": "integer", "minimum": 0, "maximum": 2**53},
+}
+
+#: Null: the limits of who has none of its own.
+UPDATE_LIMITS = Schema(
+    {
+        "type": "object",
+        "required": ["limits"],
+        "properties": {
+            "limits": {
+                "type": ["object", "null"],
+                "properties": {"now": _AMOUNTS, "hours": _AMOUNTS},
+                "additionalProperties": False,
+            }
+        },
+        "additionalProperties": False,
+    }
+)
+
+
+def decode_limits(body: Mapping[str, Any]) -> ProjectLimits | None:
+    limits = body["limits"]
+    return None if limits is None else ProjectLimits(limits.get("now", {}), limits.get("hours", {}))
+
+
+def encode_limits(project_id: str, limits: ProjectLimits, period: timedelta) -> dict[str, Any]:
+    return {
+        "limits": {
+            "project_id": project_id,
+            "now": dict(limits.now),
+            "hours": dict(limits.hours),
+            "period_days": period.days,
+        }
+    }
+
+
+CREATE_FLOATING_IP = Schema(
+    {
+        "type": "object",
+        "required": ["floating_network_id", "floating_ip_address"],
+        "properties": {
+            "floating_network_id": {"type": "string", "minLength": 1, "maxLength": 255},
+            "floating_ip_address": {"type": "string", "minLength": 1, "maxLength": 255},
+        },
+        "additionalProperties": False,
+    }
+)
+
+
+def encode_floating_ip(floating_ip: RegisteredAddress) -> dict[str, Any]:
+    return {
+        "id": floating_ip.id,
+        "floating_network_id": floating_ip.floating_network_id,
+        "subnet_id": floating_ip.subnet_id,
+        "floating_ip_address": floating_ip.floating_ip_address,
+        "reservable": floating_ip.reservable,
+        "created_at": encode_time(floating_ip.created_at),
+        "updated_at": encode_time(floating_ip.updated_at),
     }
 
 

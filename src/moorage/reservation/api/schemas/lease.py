@@ -1,15 +1,19 @@
 """Leases on the wire."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.core.errors import Invalid
 from moorage.reservation.api.schemas import reservation
 from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
-from moorage.reservation.capacity.lease_update import LeaseChange, NewLease
-from moorage.reservation.leases.list_service import OPERATORS_KNOW, Done
-from moorage.reservation.model.before_end_actions import MOST_ACTIONS, EndAction, EndActionKind
+from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
+from moorage.reservation.leases.list_service import OPERATORS_KNOW, BeforeEndResult
+from moorage.reservation.model.before_end_actions import MAX_ACTIONS, EndAction, EndActionKind
 from moorage.reservation.model.leases import WIRE_EVENTS, Event, EventType, Lease
+from moorage.reservation.model.reservation_requests import PHYSICAL_HOST
 from moorage.reservation.store.event_store import StepCount
 from moorage.wire.body import Schema, VersionedSchema
 from moorage.wire.microversion import Version
@@ -54,7 +58,7 @@ UPDATE = Schema(
 
 _ACTIONS = {
     "type": "array",
-    "maxItems": MOST_ACTIONS,
+    "maxItems": MAX_ACTIONS,
     "uniqueItems": True,
     "items": {
         "type": "object",
@@ -79,7 +83,45 @@ CREATE_OURS = _with_actions(CREATE)
 UPDATE_OURS = _with_actions(UPDATE)
 UPDATE_BY_VERSION = VersionedSchema([(Version(1, 0), UPDATE), (Version(1, 1), UPDATE_OURS)])
 
-#: {action: what it needs beside its name}
+_MAX_SERIES = 100
+
+CREATE_SERIES = Schema(
+    {
+        "type": "object",
+        "required": [*CREATE.document["required"], "every_days", "count"],
+        "properties": {
+            **CREATE_OURS.document["properties"],
+            "name": {"type": "string", "minLength": 1, "maxLength": 240},
+            "every_days": {"type": "integer", "minimum": 1, "maximum": 366},
+            "count": {"type": "integer", "minimum": 1, "maximum": _MAX_SERIES},
+        },
+        "additionalProperties": False,
+    }
+)
+
+MAINTENANCE = Schema(
+    {
+        "type": "object",
+        "required": ["name", "start_date", "end_date", "hosts"],
+        "properties": {
+            "name": NAME,
+            "start_date": {"type": "string"},
+            "end_date": {"type": "string"},
+            "hosts": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1, "maxLength": 255},
+                "minItems": 1,
+                "maxItems": 50,
+                "uniqueItems": True,
+            },
+        },
+        "additionalProperties": False,
+    }
+)
+
+_AFFECTED_KEYS = ("id", "name", "project_id", "start_date", "end_date", "status")
+
+#: {action: the key that names its target}
 _TARGETS = {EndActionKind.WEBHOOK: "url", EndActionKind.EMAIL: "to"}
 
 
@@ -148,7 +190,7 @@ def encode(lease: Lease) -> dict[str, Any]:
     }
 
 
-def encode_ours(lease: Lease, done: Sequence[Done], *, to_admin: bool) -> dict[str, Any]:
+def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool) -> dict[str, Any]:
     """From microversion 1.1 on: with what is asked for before the end, and what became of it."""
     encoded = encode(lease)
     encoded["before_end_actions"] = [
@@ -205,3 +247,42 @@ def _encode_event(event: Event) -> dict[str, Any]:
         "created_at": encode_time(event.created_at),
         "updated_at": encode_time(event.updated_at),
     }
+
+
+def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
+    """One lease after another; the first is as the body has it, the others are so many days later (in UTC)."""
+    plain = {name: value for name, value in body.items() if name not in ("every_days", "count")}
+    first, count, step = decode_create(plain), int(body["count"]), timedelta(days=int(body["every_days"]))
+    start, end = period_of(first, now)
+    if count > 1 and end - start > step:
+        raise Invalid("each lease would overlap the next: every_days is less than a lease lasts")
+    return [
+        replace(
+            first,
+            name=f"{first.name} {number + 1}/{count}",
+            start_date=start + step * number,
+            end_date=end + step * number,
+            before_end_date=None if first.before_end_date is None else first.before_end_date + step * number,
+        )
+        for number in range(count)
+    ]
+
+
+def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]]:
+    """(a lease of these hosts as a whole, their names)"""
+    names = body["hosts"]
+    whole = {
+        "resource_type": PHYSICAL_HOST,
+        "min": len(names),
+        "max": len(names),
+        "hypervisor_properties": json.dumps(["in", "$hypervisor_hostname", list(names)]),
+        "resource_properties": "",
+    }
+    plain = {name: body[name] for name in ("name", "start_date", "end_date")}
+    return decode_create({**plain, "reservations": [whole]}), names
+
+
+def encode_affected(found: Sequence[Lease]) -> list[dict[str, Any]]:
+    """Leases as who looks after hosts needs them."""
+    encoded = (encode(each) for each in found)
+    return [{key: each[key] for key in _AFFECTED_KEYS} for each in encoded]

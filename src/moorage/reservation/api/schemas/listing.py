@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, word
+from moorage.reservation.api.schemas.common import DATE_TEXT, decode_date, peer_wording
 from moorage.reservation.model.leases import LeaseStatus
 from moorage.reservation.model.list_query import MAX_LIMIT, HostPage, LeasePage, SortKey
 from moorage.reservation.model.property_query import MAX_TEXT
@@ -62,10 +62,10 @@ HOSTS_BY_VERSION = VersionedSchema([(_FIRST, _PASSED_BY), (_PAGES, HOSTS)])
 ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIONS)])
 
 
-def asked(query: Query, schema: Schema) -> dict[str, str]:
+def checked_query(query: Query, schema: Schema) -> dict[str, str]:
     """{parameter: its last value}, held against `schema`."""
     values = dict(query.pairs)
-    schema.validate(values, word)
+    schema.validate(values, peer_wording)
     return values
 
 

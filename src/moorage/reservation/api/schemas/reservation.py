@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from moorage.core.errors import Invalid
-from moorage.reservation.api.schemas.common import encode_time, word
+from moorage.reservation.api.schemas.common import encode_time, peer_wording
 from moorage.reservation.capacity.resource_types.floating_ip import check_amount
 from moorage.reservation.capacity.resource_types.physical_host import check_range
 from moorage.reservation.model.leases import Reservation
@@ -181,7 +181,7 @@ def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> Wish:
 def decode_change(body: Mapping[str, Any]) -> ReservationChange:
     if "id" not in body:
         raise Invalid("Missing parameter reservation ID")
-    _UPDATE.validate(body, word)
+    _UPDATE.validate(body, peer_wording)
     return ReservationChange(
         id=body["id"],
         resource_type=body.get("resource_type"),
@@ -239,7 +239,7 @@ def decode_affinity(value: object) -> bool | None:
 
 
 def _instance_wish(body: Mapping[str, Any]) -> InstanceRequest:
-    _INSTANCE_CREATE.validate(body, word)
+    _INSTANCE_CREATE.validate(body, peer_wording)
     return InstanceRequest(
         size=Size(int(body["vcpus"]), int(body["memory_mb"]), int(body["disk_gb"])),
         amount=int(body["amount"]),
@@ -249,7 +249,7 @@ def _instance_wish(body: Mapping[str, Any]) -> InstanceRequest:
 
 
 def _flavor_wish(body: Mapping[str, Any]) -> FlavorWish:
-    _FLAVOR_CREATE.validate(body, word)
+    _FLAVOR_CREATE.validate(body, peer_wording)
     return FlavorWish(
         str(body["flavor_id"]),
         int(body["amount"]),
@@ -259,7 +259,7 @@ def _flavor_wish(body: Mapping[str, Any]) -> FlavorWish:
 
 
 def _host_wish(body: Mapping[str, Any]) -> HostRequest:
-    _HOST_CREATE.validate(body, word)
+    _HOST_CREATE.validate(body, peer_wording)
     request = HostRequest(
         _count(body, "min"),
         _count(body, "max"),
@@ -272,7 +272,7 @@ def _host_wish(body: Mapping[str, Any]) -> HostRequest:
 
 
 def _any_wish(body: Mapping[str, Any]) -> AnyRequest:
-    _ANY_CREATE.validate(body, word)
+    _ANY_CREATE.validate(body, peer_wording)
     return AnyRequest(
         _amounts(body),
         int(body["amount"]),
@@ -287,7 +287,7 @@ def _any_wish(body: Mapping[str, Any]) -> AnyRequest:
 
 
 def _floating_ip_wish(body: Mapping[str, Any]) -> FloatingIpRequest:
-    _FLOATING_IP_CREATE.validate(body, word)
+    _FLOATING_IP_CREATE.validate(body, peer_wording)
     amount = _count(body, "amount")
     if amount < 1:
         raise Invalid("amount must be >= 1")

@@ -4,9 +4,11 @@ requests        what is asked of it                schemas.reservation   its sha
 request_store   where that is kept                 effects               what its steps do outside
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from moorage.core.errors import Invalid
 from moorage.reservation.model.leases import Reservation
 from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest
 from moorage.reservation.model.slot_demand import SlotDemand
@@ -66,3 +68,20 @@ class ResourceType(Protocol):
 
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
         """After the end of all else: accelerators give back what they carry."""
+
+
+R = TypeVar("R")
+
+
+def expect(request: ReservationRequest, kind: type[R]) -> R:
+    """`request`, which is of this class: a reservation's type tells."""
+    if not isinstance(request, kind):
+        raise TypeError(f"{request} is no {kind.__name__}")
+    return request
+
+
+def check_known(change: ReservationChange, changeable: Collection[str]) -> None:
+    if unknown := sorted(change.given().keys() - set(changeable)):
+        raise Invalid(
+            f"Unknown parameter {', '.join(unknown)}: such a reservation can change in {', '.join(changeable)}"
+        )

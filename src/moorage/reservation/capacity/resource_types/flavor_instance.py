@@ -7,8 +7,7 @@ reservation's slots beside; see `virtual_instance` for the steps.
 from dataclasses import replace
 
 from moorage.core.errors import Conflict
-from moorage.reservation.capacity.resource_types.base import SlotRequest
-from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.base import SlotRequest, check_known, expect
 from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
 from moorage.reservation.model.leases import Reservation
 from moorage.reservation.model.reservation_requests import (

@@ -8,7 +8,7 @@ end      floating IPs unbound and deleted, whoever uses them
 from dataclasses import replace
 
 from moorage.core.errors import Conflict, Invalid
-from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.base import check_known, expect
 from moorage.reservation.model.leases import Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     VIRTUAL_FLOATING_IP,

@@ -12,8 +12,7 @@ what the end has to do is read from there.
 from dataclasses import replace
 
 from moorage.core.errors import Conflict, Invalid
-from moorage.reservation.capacity.resource_types.base import SlotRequest
-from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.base import SlotRequest, check_known, expect
 from moorage.reservation.model.leases import Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     PHYSICAL_HOST,

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from moorage.core.errors import Invalid
 from moorage.core.names import is_reservation_class, reservation_trait
-from moorage.reservation.capacity.resource_types.base import SlotRequest
-from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.base import SlotRequest, check_known, expect
 from moorage.reservation.capacity.resource_types.flavor_instance import as_demand
 from moorage.reservation.capacity.resource_types.virtual_instance import ServerSlots, check_active
 from moorage.reservation.model.leases import Reservation

@@ -15,8 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from moorage.core.errors import Conflict
-from moorage.reservation.capacity.resource_types.base import SlotRequest
-from moorage.reservation.capacity.resource_types.changes import check_known, expect
+from moorage.reservation.capacity.resource_types.base import SlotRequest, check_known, expect
 from moorage.reservation.model.leases import Generation, Reservation, ReservationStatus
 from moorage.reservation.model.reservation_requests import (
     VIRTUAL_INSTANCE,

@@ -15,7 +15,7 @@ from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutco
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.importing.rules.requests import WITH_SLOTS, PeerRequest, amounts_of, request_of
 from moorage.reservation.model.leases import (
-    AT_ONCE,
+    DUE_IMMEDIATELY,
     WIRE_EVENTS,
     Allocation,
     Event,
@@ -269,7 +269,9 @@ class ImportedLeases:
                 )
             )
         if status is LeaseStatus.DELETING:
-            deletion = Event(self._new_id(), lease.id, EventType.DELETE, AT_ONCE, EventStatus.UNDONE, self._now, None)
+            deletion = Event(
+                self._new_id(), lease.id, EventType.DELETE, DUE_IMMEDIATELY, EventStatus.UNDONE, self._now, None
+            )
             events[EventType.DELETE] = deletion
         return replace(lease, status=status, events=tuple(events.values())), found
 
