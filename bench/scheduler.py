@@ -112,7 +112,7 @@ class _Bench:
         )
         self._builder = BuildTask(engine, self._clock, self._ids, self._client, self._service.hosts, hints)
         self._placer = HostSelector(engine, self._client, self._service.hosts)
-        self._placer.prepare()
+        self._placer.ensure_traits()
 
     def placed_one_by_one(self, say: Say, seconds: float) -> None:
         self._run("one at a time", say, seconds, 1)
@@ -166,7 +166,7 @@ class _Bench:
 
     def _placed(self, servers: list[Server]) -> list[object]:
         if len(servers) == 1:
-            return [self._placer.place(servers[0], {})]
+            return [self._placer.select_and_claim(servers[0], {})]
         orders = [[ServerToPlace(server, {}, lambda: None)] for server in servers]
         outcomes = self._placer.select_and_claim_together(orders, SharedAnswers(len(servers)), lambda: True)
         return [place for outcome in outcomes for place in (outcome if isinstance(outcome, list) else [outcome])]

@@ -68,7 +68,7 @@ def ours(raw: bytes, pieces: random.Random | None = None) -> Reading:
         for piece in _cut(raw, pieces):
             far.sendall(piece)
             try:
-                connection.take()
+                connection.receive()
                 while (arrived := connection.next_request()) is not None:
                     request = arrived.request
                     body = arrived.body.read()

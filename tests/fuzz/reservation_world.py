@@ -145,7 +145,7 @@ def _fed(schema: Any) -> Any:
     return fed
 
 
-_REFUSAL = jsonschema_rs.validator_for(ABOUT.refusal.document)
+_REFUSAL = jsonschema_rs.validator_for(ABOUT.error_schema.document)
 
 
 def trouble_with(status: int, content_type: str, body: bytes) -> str | None:

@@ -426,7 +426,8 @@ class World:
         name = f"{service} {route.method} {route.path.removesuffix('.json')}"
         if name == "compute POST /v2.1/servers/{server_id}/action":
             schemas = {
-                action: ARGUMENTS[action].at(newest(service)) if action in ARGUMENTS else None for action in ACTIONS
+                action: ARGUMENTS[action].for_version(newest(service)) if action in ARGUMENTS else None
+                for action in ACTIONS
             }
             return [{action: smallest(schema.document) if schema else None} for action, schema in schemas.items()]
         if name == "accelerator PATCH /v2/accelerator_requests/{uuid}":

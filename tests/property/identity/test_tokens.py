@@ -28,22 +28,22 @@ claims = st.builds(
 
 @given(claims)
 def test_there_and_back_within_the_length(held):
-    token = SIGNER.sign(held)
+    token = SIGNER.sign_claims(held)
     assert len(token) < MAX_TOKEN_LENGTH
-    assert SIGNER.read(token, NOW) == held
+    assert SIGNER.read_claims(token, NOW) == held
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda raw: "moor1." + raw.decode("latin-1")))
 def test_any_other_text_is_unauthorized(text):
     with pytest.raises(Unauthorized):
-        SIGNER.read(text, NOW)
+        SIGNER.read_claims(text, NOW)
 
 
 @given(claims, st.integers(0), st.characters())
 def test_no_other_character_anywhere_in_the_claims(held, place, character):
-    token = SIGNER.sign(held)
+    token = SIGNER.sign_claims(held)
     place %= token.rindex(".")
     changed = token[:place] + character + token[place + 1 :]
     if changed != token:
         with pytest.raises(Unauthorized):
-            SIGNER.read(changed, NOW)
+            SIGNER.read_claims(changed, NOW)

@@ -114,7 +114,7 @@ class Client:
     def claim(self) -> None:
         """One consumer by PUT or POST; from a generation that was right a moment ago, or is a guess."""
         consumer = self._random.choice(CONSUMERS)
-        wish = self._wish(self.attach_state(consumer), self._some_allocations())
+        wish = self._wish(self.holdings(consumer), self._some_allocations())
         if self._random.random() < 0.5:
             self.call("claim", "POST", "/allocations", "", {consumer: wish})
         else:
@@ -123,7 +123,7 @@ class Client:
     def replace(self) -> None:
         """One consumer's holdings go to another, as when a server migrates; or both get others."""
         first, second = self._random.sample(CONSUMERS, 2)
-        seen, other = self.attach_state(first), self.attach_state(second)
+        seen, other = self.holdings(first), self.attach_state(second)
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
         left = {} if self._random.random() < 0.7 else self._some_allocations()
         self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})
@@ -170,7 +170,7 @@ class Client:
         moving = [consumer for consumer, one in holders.items() if "VGPU" in one["resources"]]
         allocations = {}
         for consumer in moving:
-            held = self.attach_state(consumer)
+            held = self.holdings(consumer)
             if held.answer["allocations"]:
                 allocations[consumer] = self._wish(held, _with_gpus_at(there, held.answer["allocations"]))
         # Last, for this is the first to become old.
