@@ -185,7 +185,7 @@ def test_an_id_that_no_entry_has_is_refused(wire):
     for last_event_id in ("seven", "7.", "7.x", "-1", "٧"):  # noqa: RUF001 - a digit, but not one of ours
         status, _, detail = wire.fails("GET", "/moorage/v1/events", last_event_id=last_event_id)
         assert status == 400
-        assert "is no place in the log of changes" in detail
+        assert "is not a position in the change log" in detail
 
 
 def test_who_does_not_take_event_streams_is_told(wire):

@@ -1,7 +1,7 @@
-"""What the log of changes tells: the state of a provider or consumer after a write, as a document in JSON.
+"""Entries of the change log as they are written: the state of a provider or consumer after a write, as a JSON document.
 
-Pure, and made from states that the writer has at hand: nothing is read for it. An entry is for two readers: other
-processes of ours look at `provider_id` (what to read again), everybody else at `kind`, `subject` and `document`.
+Pure: made from states that the writer has in memory, so nothing is read for it. An entry has two kinds of readers:
+other Moorage processes look at `provider_id` (which provider to read again), clients at `kind`, `subject`, `document`.
 """
 
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ EVERYTHING_ID = -1  #: read all again
 
 class SubjectKind(StrEnum):
     PROVIDER = "provider"  #: a provider's whole state
-    USAGES = "usages"  #: a provider's usages and generation: to be laid over the last whole state
-    CONSUMER = "consumer"  #: a consumer and what it holds
+    USAGES = "usages"  #: a provider's usages and generation, which update its last complete document
+    CONSUMER = "consumer"  #: a consumer and its allocations
     NAMES = "names"
     EVERYTHING = "everything"
 
 
 class ChangeDocument(NamedTuple):
-    """`subject` is the uuid of a provider or consumer; without a `document` it is gone."""
+    """`subject` is the uuid of a provider or consumer; without a `document` it was deleted."""
 
     kind: SubjectKind
     provider_id: int | None
@@ -54,7 +54,7 @@ def provider_document(provider: Provider, parent_uuid: str | None, root_uuid: st
 
 
 def usages_document(provider: Provider) -> ChangeDocument:
-    """Of a provider of which a claim has changed nothing else."""
+    """For a provider of which a claim or release has changed nothing but usage and generation."""
     document = {"generation": provider.generation, "usages": provider.used}
     return ChangeDocument(SubjectKind.USAGES, provider.id, provider.uuid, _json(document))
 
@@ -64,7 +64,7 @@ def deleted_provider_document(provider: Provider) -> ChangeDocument:
 
 
 def consumer_document(consumer: Consumer, allocations: Mapping[str, Mapping[str, int]]) -> ChangeDocument:
-    """`allocations` is {provider uuid: {class: amount}}; empty: the consumer went with its last allocation."""
+    """`allocations` is {provider uuid: {class: amount}}; empty if the consumer was deleted with its last allocation."""
     if not allocations:
         return ChangeDocument(SubjectKind.CONSUMER, None, consumer.uuid)
     document = {

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 from moorage.core.errors import Invalid
 from moorage.placement.forest.change_documents import SubjectKind
 
-#: What stands around a document in either form, about.
+#: Approximate size of the JSON or event around a document.
 ENVELOPE_BYTES = 250
 
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
 
-#: Behind every entry of a number; more than a transaction can write.
+#: After every entry of a number: more than a transaction can write.
 LAST_POSITION = 2**31 - 1
 
 
@@ -35,7 +35,7 @@ OF_CONSUMER = (SubjectKind.CONSUMER,)
 
 
 class Cursor(NamedTuple):
-    """A place in the log: behind one entry, or (`LAST_POSITION`) behind all of a number. Written ``7.2`` and ``7``."""
+    """A position in the log: after one entry, or (`LAST_POSITION`) after all entries of a number. Written ``7.2`` and ``7``."""
 
     sequence: int
     position: int = LAST_POSITION
@@ -49,7 +49,7 @@ class Cursor(NamedTuple):
         match = _PLACE.fullmatch(text)
         if match is None:
             raise Invalid(
-                f"{text!r} is no place in the log of changes; take the id of an entry, or its sequence number"
+                f"{text!r} is not a position in the change log; use the id of an entry, or its sequence number"
             )
         sequence, position = match.groups()
         return cls(int(sequence), LAST_POSITION if position is None else int(position))
@@ -57,7 +57,7 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which entries are wanted; empty: all."""
+    """Kinds and subjects to include; empty means all."""
 
     kinds: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """One row of the log. `subject` is None for names and everything, `document` (JSON) is None for what is gone."""
+    """One row of the log. `subject` is None for names and everything; `document` (JSON) is None for a deleted subject."""
 
     cursor: Cursor
     at: datetime
@@ -85,38 +85,38 @@ class ChangeEvent:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """A stretch of the log: the `entries` that are wanted, and how far it was looked at for them."""
+    """A part of the log: the `entries` that match, and the position up to which entries were examined."""
 
     entries: tuple[ChangeEvent, ...]
     reached: Cursor
     last: int  #: the newest number when this was read
-    first: int  #: the oldest number that is kept
+    first: int  #: the oldest number that is retained
 
     @property
     def is_last(self) -> bool:
-        """Nothing is waiting behind it."""
+        """True if the log has no entries after this page."""
         return self.reached >= Cursor(self.last)
 
 
 def sse_frames(page: ChangePage) -> bytes:
-    """The page as server-sent events. Who comes again with the last id misses nothing and gets nothing twice."""
+    """The page as server-sent events. A client that resumes with the last id misses nothing and gets nothing twice."""
     shown = "".join(f"id: {entry.cursor}\nevent: {entry.kind}\ndata: {entry.json()}\n\n" for entry in page.entries)
     at_end = bool(page.entries) and page.entries[-1].cursor == page.reached
     return shown.encode() if at_end else shown.encode() + sse_heartbeat(page.reached)
 
 
 def sse_heartbeat(reached: Cursor) -> bytes:
-    """A sign of life: a comment, and an id without an event, which moves the place a client comes back to."""
+    """A comment, and an id without an event, which moves the position from which the client resumes."""
     return f": nothing more up to {reached}\nid: {reached}\n\n".encode()
 
 
 def sse_retry(after_ms: int) -> bytes:
-    """When to come again, once this answer has ended."""
+    """Tells the client how long to wait before it reconnects."""
     return f"retry: {after_ms}\n\n".encode()
 
 
 def page_json(page: ChangePage) -> bytes:
-    """The page as one JSON document; `next` is where the page after it begins."""
+    """The page as one JSON document; `next` is the start of the next page."""
     changes = ",".join(entry.json() for entry in page.entries)
     return (
         f'{{"changes":[{changes}],"next":"{page.reached}","is_last":{"true" if page.is_last else "false"},'
@@ -130,7 +130,7 @@ def iso_utc(moment: datetime) -> str:
 
 
 def first_within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent, ...]:
-    """As many from the front as fit, and one at least."""
+    """The first entries that fit in `most_bytes`, at least one."""
     kept: list[ChangeEvent] = []
     size = 0
     for entry in entries:
@@ -142,7 +142,7 @@ def first_within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[Chang
 
 
 def with_usages(provider: Mapping[str, Any], usages: Mapping[str, Any]) -> dict[str, Any]:
-    """A provider's document with a later entry of kind ``usages``."""
+    """A provider's document, updated with a later entry of kind ``usages``."""
     return {**provider, **usages}
 
 
@@ -157,7 +157,7 @@ class EntryHeader:
 
 
 def superseded(entries: Iterable[EntryHeader]) -> list[Cursor]:
-    """Those that no state after the last of them rests on. `entries` are all there are, by subject and in order."""
+    """Entries that no state after the last of them depends on. `entries` must be complete, by subject and in order."""
     old: list[Cursor] = []
     for _, about in groupby(entries, lambda entry: entry.subject):
         rows = list(about)
@@ -167,7 +167,7 @@ def superseded(entries: Iterable[EntryHeader]) -> list[Cursor]:
 
 
 def _superseded(rows: list[EntryHeader]) -> list[Cursor]:
-    """All but the last whole state, unless that says that it is gone, and the last usages after it."""
+    """All but the last complete state (none, if that is a deletion) and the last usages after it."""
     whole = next((row for row in reversed(rows) if row.kind != SubjectKind.USAGES), None)
     if whole is None:
         return [row.cursor for row in rows[:-1]]

@@ -1,4 +1,4 @@
-"""One resource class in arrays: what a search narrows before it looks at any object."""
+"""One resource class as arrays, which a search filters before it looks at any object."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +12,14 @@ from moorage.core.inventories import MAX_INT
 from moorage.placement.forest.model import Inventory, Provider
 
 Slots = NDArray[np.int32]
-#: Places in the arrays of a column.
+#: Indexes into the arrays of a column.
 Rows = NDArray[np.intp]
 Units = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One resource class: a row for each provider that has inventory of it, by slot."""
+    """One resource class: a row for each provider with inventory of it, ordered by slot."""
 
     slots: Slots
     capacity: Units
@@ -55,8 +55,9 @@ class Column:
         return room.clip(0, most)
 
     def attainable_at(self, rows: Rows, wanted: int) -> Units:
-        """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there, fewer rather than
-        more; 0 where it could not take any.
+        """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there; smaller amounts first.
+
+        0 where it could take nothing.
         """
         most = np.minimum(self.max_unit[rows], self.capacity[rows] - self.used[rows])
         least, fewer = np.maximum(self.min_unit[rows], 1), np.minimum(wanted, most)
@@ -75,8 +76,8 @@ class Column:
 
 
 def columns_of(providers: Sequence[Provider]) -> dict[str, Column]:
-    """By place in the list, which is the slot."""
-    #: Ten thousand hosts offer a few kinds of inventory: most have the same object. {identity: (what is offered, by whom)}
+    """`providers` by slot."""
+    #: Ten thousand hosts have a few kinds of inventories, mostly the same object. {id: (inventories, slots)}
     kinds: dict[int, tuple[Mapping[str, Inventory], list[int]]] = {}
     for slot, provider in enumerate(providers):
         kinds.setdefault(id(provider.inventories), (provider.inventories, []))[1].append(slot)

@@ -1,10 +1,10 @@
-"""All providers in one immutable picture: objects per provider, columns per resource class.
+"""All providers as one immutable value: an object per provider, a column per resource class.
 
-Searches narrow tens of thousands of providers with array operations on the columns and look at objects only
-where something survived. An update copies what changed and shares the rest: a claim copies two small tuples, and
-who offers what is gathered again when somebody asks (`moorage.placement.forest.inverted_index`).
+Searches narrow tens of thousands of providers with array operations on the columns and look at objects only for the
+remaining ones. An update copies the changed parts and shares the rest: a claim copies two small tuples, and the
+inverted index is updated when somebody reads it (`moorage.placement.forest.inverted_index`).
 
-Providers are addressed by *slot*, a dense small integer that stays theirs as long as they live.
+Providers are addressed by *slot*, a dense small integer that a provider keeps as long as it exists.
 """
 
 from collections import defaultdict
@@ -25,7 +25,7 @@ from moorage.placement.forest.persistent_map import PersistentMap
 class Forest:
     """Built by `build`, changed by `with_changes`; never in place."""
 
-    sequence: int = -1  #: every change up to this number of the change log is in
+    sequence: int = -1  #: every change up to this number of the change log is included
     names: NameTable = field(default_factory=NameTable)
     providers: PersistentList[Provider | None] = field(default_factory=PersistentList)
     slot_of_id: PersistentMap[int, int] = field(default_factory=PersistentMap)
@@ -38,7 +38,7 @@ class Forest:
     #: {slot of a root: slots of its tree, the root first, parents before children}
     trees: PersistentMap[int, tuple[int, ...]] = field(default_factory=PersistentMap)
     index: LazyIndex = field(default_factory=LazyIndex)
-    #: What searches made of all this; shared with the forests before and after.
+    #: Results computed by searches; shared with the forests before and after.
     memo: ForestMemo = field(default_factory=ForestMemo, compare=False, repr=False)
 
     def __len__(self) -> int:
@@ -59,12 +59,12 @@ class Forest:
 
     @property
     def with_trait(self) -> Mapping[str, Slots]:
-        """{trait: slots of those that have it, in order}"""
+        """{trait: slots of the providers that have it, in order}"""
         return self.index.get().with_trait
 
     @property
     def sharing(self) -> frozenset[int]:
-        """Slots of providers that share their inventory."""
+        """Slots of the sharing providers."""
         return self.index.get().sharing
 
     def at(self, slot: int) -> Provider:
@@ -96,7 +96,7 @@ class Forest:
         return self.trees[self.root_of(slot)]
 
     def roots_near(self, slot: int) -> frozenset[int]:
-        """Roots of all trees with a member in one of the provider's aggregates: what a sharing provider can serve."""
+        """Roots of all trees with a member in one of the provider's aggregates: the trees that a sharing provider can serve."""
         near: set[int] = set()
         for aggregate in self.at(slot).aggregates:
             near.update(int(self.roots[member]) for member in self.aggregates[aggregate])
@@ -140,7 +140,7 @@ class Forest:
     def with_changes(
         self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: NameTable | None = None
     ) -> "Forest":
-        """`changed` is {provider id: its new state, None when it is gone}."""
+        """`changed` is {provider id: its new state, None if it was deleted}."""
         moved: dict[int, Provider | None] = {}
         staying: dict[int, Provider | None] = {}
         for provider_id, provider in changed.items():
@@ -161,14 +161,14 @@ class Forest:
 
 
 def _is_where_it_was(old: Provider, new: Provider) -> bool:
-    """And who it was; what it offers, and what of it is used, may differ."""
+    """Same identity, name and place in the tree; inventories and usage may differ."""
     return (
         old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
     )
 
 
 def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
-    """Providers that came, went, moved, or are called otherwise."""
+    """Applies providers that were created, deleted, moved or renamed."""
     before, after = _placed(forest, changed)
     was = [(slot, old) for slot, old in before.items() if old is not None]
     now = [(slot, new) for slot, new in after.items() if new is not None]
@@ -197,7 +197,7 @@ def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
 
 
 def _lengthened(slots: Slots, length: int) -> Slots:
-    """A copy, at least so long."""
+    """A copy with at least `length` elements, padded with -1."""
     longer = np.full(max(len(slots), length), -1, dtype=np.int32)
     longer[: len(slots)] = slots
     return longer
@@ -206,7 +206,7 @@ def _lengthened(slots: Slots, length: int) -> Slots:
 def _placed(
     forest: Forest, changed: Mapping[int, Provider | None]
 ) -> tuple[dict[int, Provider | None], dict[int, Provider | None]]:
-    """The states before and after by slot: new providers take slots that were left, then those after the last."""
+    """The states before and after, by slot. New providers take free slots first, then new ones at the end."""
     left = np.flatnonzero(forest.roots < 0).tolist() if len(forest) < len(forest.providers) else []
     length = len(forest.providers)
     before: dict[int, Provider | None] = {}
@@ -228,7 +228,7 @@ def _regrown(
     touched: set[int],
     after: Mapping[int, Provider | None],
 ) -> PersistentMap[int, tuple[int, ...]]:
-    """The trees, those that were touched grown anew from the members they had and those that came."""
+    """The trees, with the touched ones rebuilt from their old members and the new ones."""
     candidates = set(after)
     for root in touched:
         candidates.update(forest.trees.get(root, ()))

@@ -1,6 +1,7 @@
-"""Who offers what: what searches look things up in, gathered from the providers when somebody asks.
+"""Columns per resource class, members per aggregate, slots per trait: built from the providers on first read.
 
-Most writes are followed by other writes. So what each changes is only noted, and gathered for many at once.
+Most writes are followed by other writes. So a write only records the changed slots, and the index is updated for many
+writes at once.
 """
 
 from collections import defaultdict
@@ -13,7 +14,7 @@ from moorage.placement.forest.columns import Column, Slots, columns_of, concaten
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import PersistentList
 
-#: Slots that are noted at most: whoever asks next must not wait for long, and noting one more copies them all.
+#: Pending slots, at most: the next reader must not wait long, and recording one more copies them all.
 MAX_PENDING_SLOTS = 256
 
 ProvidersBySlot = PersistentList[Provider | None]
@@ -21,19 +22,19 @@ ProvidersBySlot = PersistentList[Provider | None]
 
 @dataclass(frozen=True, slots=True)
 class InvertedIndex:
-    """Providers by what they offer, as slots. What a change leaves as it was stays the same object."""
+    """Slots by resource class, aggregate and trait. Parts that a change does not touch stay the same objects."""
 
     columns: Mapping[str, Column] = field(default_factory=dict)
     #: {aggregate: slots of its members}
     aggregates: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    #: {trait: slots of those that have it, in order}
+    #: {trait: slots of the providers that have it, in order}
     with_trait: Mapping[str, Slots] = field(default_factory=dict)
     #: Slots of providers that share their inventory.
     sharing: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, listed: Sequence[Provider]) -> "InvertedIndex":
-        """By place in the list."""
+        """`listed` by slot."""
         return cls(
             columns_of(listed),
             _aggregates(enumerate(listed)),
@@ -42,7 +43,7 @@ class InvertedIndex:
         )
 
     def changed(self, before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]) -> "InvertedIndex":
-        """Both by slot, of the same slots."""
+        """Both mappings are by slot and have the same slots."""
         return InvertedIndex(
             replaced_columns(self.columns, before, after),
             _moved_members(self.aggregates, before, after),
@@ -53,7 +54,7 @@ class InvertedIndex:
 
 @dataclass(frozen=True, slots=True)
 class _PendingChanges:
-    """`slots` have changed from `before`, of which the offers are known, to `after`."""
+    """`slots` have changed from `before`, whose index is known, to `after`."""
 
     index: InvertedIndex
     before: ProvidersBySlot
@@ -67,7 +68,7 @@ class _PendingChanges:
 
 
 class LazyIndex:
-    """The offers of one forest. Safe with many threads: at worst, two gather the same, and all get what was first."""
+    """The index of one forest. Thread-safe: at worst two threads build the same, and all get the first result."""
 
     __slots__ = ("_gathered", "_noted")
 
@@ -78,11 +79,11 @@ class LazyIndex:
     def get(self) -> InvertedIndex:
         if (noted := self._noted) is not None:
             self._gathered.append(noted.gathered())
-            self._noted = None  # what it was before need not be kept any longer
+            self._noted = None  # frees the state before
         return self._gathered[0]
 
     def changed(self, before: ProvidersBySlot, after: ProvidersBySlot, slots: Collection[int]) -> "LazyIndex":
-        """When these slots have changed; `before` is what this one is about."""
+        """The index after these slots have changed; `before` is the list that this index is about."""
         if not slots:
             return self
         noted = self._noted
@@ -123,7 +124,7 @@ def _aggregates_of(provider: Provider | None) -> frozenset[str]:
 
 
 def _with_trait(providers: Sequence[Provider]) -> dict[str, Slots]:
-    """By place in the list. Most have the same few sets, as objects, so each is looked through once."""
+    """By slot. Most providers share a few sets of traits as objects, so each set is looked at once."""
     sets: dict[int, tuple[frozenset[str], list[int]]] = {}
     for slot, provider in enumerate(providers):
         sets.setdefault(id(provider.traits), (provider.traits, []))[1].append(slot)

@@ -1,7 +1,7 @@
-"""What is computed from parts of a forest, kept for as long as those parts are the same objects.
+"""Results computed from parts of a forest, kept while those parts are the same objects.
 
-A forest is immutable and its successor shares what did not change, so "is it still the same object" is all that must
-be asked: after a claim everything is still good that was computed from uuids, trees, traits and aggregates.
+A forest is immutable and its successor shares all unchanged parts, so a result is valid if its sources are still the
+same objects: after a claim, everything computed from uuids, trees, traits and aggregates is still valid.
 """
 
 from collections.abc import Callable, Hashable
@@ -13,16 +13,16 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: Entries kept, and bytes in their arrays together; who was not asked for longest goes first. An entry has some bytes
-#: per provider, so at a hundred thousand providers it is the bytes that count.
+#: Limits on entries and on the bytes of their arrays; the least recently used goes first. An entry has some bytes
+#: per provider, so with a hundred thousand providers the bytes are the limit that matters.
 MAX_ENTRIES = 512
 MAX_BYTES = 32 * 2**20
-#: Kept however large: a query or two ask for so many, and making one of a million providers takes seconds.
+#: Kept regardless of size: one or two queries need that many, and computing one for a million providers takes seconds.
 MIN_ENTRIES = 16
 
 
 class ForestMemo:
-    """Handed on from forest to forest. Safe with many threads: at worst, two compute the same."""
+    """Passed on from forest to forest. Thread-safe: at worst, two threads compute the same result."""
 
     __slots__ = ("_entries",)
 
@@ -30,17 +30,17 @@ class ForestMemo:
         self._entries: dict[Hashable, _Entry] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
-        """What `make` gives; it must depend on nothing but `key` and `sources`, which nobody changes in place."""
+        """The result of `make`, which may depend on nothing but `key` and `sources`; nobody may change the sources in place."""
         entry = self._entries.pop(key, None)
         if entry is None or not _same(entry[0], sources):
             entry = self._made(sources, make(), entry)
-        self._entries[key] = entry  # at the end, for it was asked for last
+        self._entries[key] = entry  # at the end: most recently used
         return cast(T, entry[1])
 
     def revised(self, key: Hashable, sources: tuple[object, ...], revise: Callable[[T | None], T]) -> T:
-        """What `revise` makes of what it made last; of None at first, and where that was with other sources.
+        """The result of `revise`, called with its last result; with None at first, and when the sources have changed.
 
-        It may depend on more than `key` and `sources`, if it finds out itself what of that has changed.
+        It may depend on more than `key` and `sources` if it detects such changes itself.
         """
         entry = self._entries.get(key)
         last = entry[1] if entry is not None and _same(entry[0], sources) else None
@@ -58,7 +58,7 @@ class ForestMemo:
         return sources, made, size
 
     def _make_room(self, size: int) -> None:
-        entries = list(self._entries.copy().items())  # a copy is made at once: other threads go on
+        entries = list(self._entries.copy().items())  # a copy, because other threads continue to change it
         size += sum(entry[2] for _, entry in entries)
         for place, (key, entry) in enumerate(entries):
             remaining = len(entries) - place
@@ -77,6 +77,6 @@ def _same(held: tuple[object, ...], given: tuple[object, ...]) -> bool:
 
 
 def _size(value: object) -> int:
-    """Bytes in an array, or in those that are attributes of a dataclass."""
+    """Bytes in an array, or in the array attributes of a dataclass."""
     parts = [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else [value]
     return sum(part.nbytes for part in parts if isinstance(part, np.ndarray))

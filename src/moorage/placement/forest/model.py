@@ -1,4 +1,4 @@
-"""What a provider is, what it offers, and the arithmetic of "does it fit"."""
+"""Providers, inventories, consumers, allocations and names; and the arithmetic of "does it fit"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import datetime
 from moorage.core import inventories
 from moorage.placement.forest.persistent_map import PersistentMap
 
-#: Far more than all that consumers can hold, and with room to add to it in 64 bits.
+#: Far more than all consumers can hold, and additions to it still fit in 64 bits.
 MAX_CAPACITY = 2**62
 
 #: The trait that makes a provider share its inventory with the members of its aggregates.
@@ -16,7 +16,7 @@ SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 @dataclass(frozen=True, slots=True)
 class Inventory(inventories.Inventory):
-    """What one provider offers of one resource class."""
+    """Inventory of one resource class on one provider."""
 
     @property
     def capacity(self) -> int:
@@ -31,13 +31,13 @@ class Inventory(inventories.Inventory):
         return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
 
     def allows(self, amount: int) -> bool:
-        """May one consumer hold exactly `amount`, whatever others hold?"""
+        """May one consumer hold exactly `amount`, regardless of usage?"""
         return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One resource provider as of `revision`: all that candidates and claims are decided on."""
+    """One resource provider as of `revision`: everything that candidates and claims are decided on."""
 
     id: int
     uuid: str
@@ -52,8 +52,8 @@ class Provider:
     aggregates: frozenset[str] = frozenset()
     updated_at: datetime | None = None
     inventories_updated_at: datetime | None = None
-    #: What is shown of this state and nothing else, encoded: whoever asks again need not do it again.
-    #: A changed provider is another object, with a memo of its own. {what: JSON}
+    #: Encoded answers that depend on this state alone, so that they are encoded once.
+    #: A changed provider is another object with its own memo. {name: JSON}
     memo: dict[str, bytes] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -76,9 +76,9 @@ class Provider:
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """Resource classes and traits by name, with the ids that the tables use, and in full; traits in the order of ids.
+    """Resource classes and traits: {name: id as in the tables} and {name: `Name`}; traits in the order of ids.
 
-    Each reservation that is not over has a class, so there may be a hundred thousand of them.
+    Each reservation that has not ended has a class of its own, so there may be a hundred thousand classes.
     """
 
     classes: PersistentMap[str, int] = field(default_factory=PersistentMap)
@@ -89,7 +89,7 @@ class NameTable:
 
 @dataclass(frozen=True, slots=True)
 class Consumer:
-    """Who holds allocations: usually a server."""
+    """A holder of allocations, usually a server."""
 
     id: int
     uuid: str
@@ -105,7 +105,7 @@ Holdings = Mapping[int, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One row of what a consumer holds."""
+    """One row of a consumer's allocations."""
 
     consumer_uuid: str
     consumer_generation: int

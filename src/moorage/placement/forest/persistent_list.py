@@ -13,7 +13,7 @@ T = TypeVar("T")
 #: By item of a chunk.
 Stamps = NDArray[np.int64]
 
-#: What was made of one chunk and nothing else. {what: it}
+#: Results computed from one chunk alone. {name: result}
 Memo = dict[str, Any]
 
 _STAMPS = "stamps"
@@ -26,7 +26,7 @@ CHUNK_MASK = _CHUNK - 1
 
 @dataclass(frozen=True, slots=True)
 class PersistentList(Generic[T]):
-    """An immutable list whose changed copy costs two small tuples instead of one large one."""
+    """An immutable list. A changed copy costs two small tuples instead of one large one."""
 
     chunks: tuple[tuple[T, ...], ...] = ()
     #: One for each chunk; a changed chunk has a new, empty one.
@@ -55,10 +55,9 @@ class PersistentList(Generic[T]):
         return [chunks[index >> CHUNK_BITS][index & CHUNK_MASK] for index in indexes]
 
     def stamps(self) -> list[Stamps]:
-        """By chunk, a number for each item, and another one wherever the item becomes another. Where none does, the
-        array stays the same object.
+        """By chunk, a number for each item, which changes when the item changes. An unchanged chunk keeps the same array.
 
-        Who holds them keeps none of the items alive.
+        Keeping stamps does not keep the items alive.
         """
         return [
             memo[_STAMPS] if _STAMPS in memo else memo.setdefault(_STAMPS, _stamped(None, len(chunk), ()))
@@ -66,7 +65,7 @@ class PersistentList(Generic[T]):
         ]
 
     def with_items(self, changed: Mapping[int, T]) -> "PersistentList[T]":
-        """Indexes up to the present length may be set; those from there on must follow without a gap."""
+        """Existing indexes may be replaced; new ones must follow the end without a gap."""
         chunks, memos = [*self.chunks], [*self.memos]
         open_chunks: dict[int, list[T]] = {}
         for index in sorted(changed):
@@ -84,14 +83,14 @@ class PersistentList(Generic[T]):
         for number, chunk in open_chunks.items():
             stamps = memos[number].get(_STAMPS)
             chunks[number], memos[number] = tuple(chunk), {}
-            if stamps is not None:  # somebody asks for them
+            if stamps is not None:  # somebody uses them
                 places = [index & CHUNK_MASK for index in changed if index >> CHUNK_BITS == number]
                 memos[number][_STAMPS] = _stamped(stamps, len(chunk), places)
         return PersistentList(tuple(chunks), tuple(memos))
 
 
 def _stamped(before: Stamps | None, length: int, changed: Sequence[int]) -> Stamps:
-    """New ones where something has `changed`, and where there were none `before`."""
+    """New stamps for the `changed` places, or for all if there were none `before`."""
     stamps = np.full(length, _next_stamp())
     if before is not None:
         old = before.copy()

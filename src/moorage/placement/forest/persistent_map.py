@@ -11,13 +11,13 @@ D = TypeVar("D")
 _GONE: Any = object()
 _NOWHERE: Any = object()
 
-#: The upper layer holds at most so many keys, or the square root of the lower one's number if that is more: what is
-#: copied at each change and what is copied when the layers become one then cost about the same.
+#: Minimum bound on the keys in the upper layer; otherwise the square root of the lower layer's size. So copying the
+#: upper layer at each change and merging the layers now and then cost about the same.
 _LEAST = 64
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
-    """A mapping in two layers: a large one that many versions share, and a small one with what has changed since."""
+    """Two layers: a large one that many versions share, and a small one with the changes since."""
 
     __slots__ = ("_length", "_lower", "_upper")
 
@@ -66,7 +66,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return f"Layers({dict(self)!r})"
 
     def changed(self, items: Mapping[K, V], gone: frozenset[K] | set[K] = frozenset()) -> "PersistentMap[K, V]":
-        """A copy with `items` in and `gone` out; what is in both stays in."""
+        """A copy with `items` added and `gone` removed; a key in both is kept."""
         out = {key for key in gone if key not in items}
         come = sum(key not in self for key in items)
         went = sum(key in self for key in out)

@@ -1,4 +1,4 @@
-"""What consumers wish to hold, decided on a draft: checked in the peer's order, then taken, all of an order or nothing."""
+"""Claims and releases, decided on a write set: checked in the peer's order, then applied; all writes of a request or none."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ CONCURRENT_UPDATE = "placement.concurrent_update"
 
 @dataclass(frozen=True, slots=True)
 class AllocationWrite:
-    """What one consumer wants to hold from now on, in place of all it holds; nothing: it goes away."""
+    """The complete allocations of one consumer from now on, replacing the present ones; empty deletes the consumer."""
 
     consumer_uuid: str
     allocations: Mapping[str, Mapping[str, int]]  # {provider uuid: {class: amount}}
@@ -23,17 +23,17 @@ class AllocationWrite:
     #: Compared with the consumer's generation (None: a new one) where `check_generation`, from 1.28 on.
     generation: int | None = None
     check_generation: bool = True
-    #: The consumer's id, where the request names it: ids never come back, while generations begin again.
+    #: The consumer's id, if the request names it. Ids are never reused, while generations start again.
     incarnation: int | None = None
 
     @property
     def is_of_new_consumer(self) -> bool:
-        """Does whoever wishes take the consumer for new? If it is not, inserting it fails."""
+        """True if the client says that the consumer is new. If it exists after all, the insert fails."""
         return self.check_generation and self.generation is None and bool(self.allocations)
 
 
 def claim(write_set: WriteSet, writes: Collection[AllocationWrite], *, single: bool = False) -> None:
-    """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
+    """All writes or none. `single`: PUT for one consumer, which has slightly different error messages."""
     check_writes(write_set, writes)
     after = {write.consumer_uuid: _wanted(write_set, write, single=single) for write in writes}
     before = {write.consumer_uuid: _holdings(write_set, write.consumer_uuid) for write in writes}
@@ -43,7 +43,7 @@ def claim(write_set: WriteSet, writes: Collection[AllocationWrite], *, single: b
 
 
 def check_writes(write_set: WriteSet, writes: Collection[AllocationWrite]) -> None:
-    """What a claim is refused for before its classes are looked at, in the peer's order: a reshape asks this first."""
+    """The checks that come before those of resource classes, in the peer's order. The reshaper runs them first, too."""
     for write in writes:
         _check_generation(write, write_set.consumer(write.consumer_uuid))
     for write in writes:
@@ -51,7 +51,7 @@ def check_writes(write_set: WriteSet, writes: Collection[AllocationWrite]) -> No
 
 
 def release(write_set: WriteSet, consumer_uuid: str) -> None:
-    """DELETE: it must hold something. Generations of providers stay, as the peer leaves them; revisions move."""
+    """DELETE: the consumer must hold something. As with the peer, provider generations stay; revisions move."""
     held = write_set.consumer(consumer_uuid)
     if held is None or not held.holdings:
         raise NotFound(f"No allocations for consumer '{consumer_uuid}'")
@@ -84,7 +84,7 @@ def _check_providers(write_set: WriteSet, write: AllocationWrite) -> None:
 
 
 def _wanted(write_set: WriteSet, write: AllocationWrite, *, single: bool) -> Holdings:
-    """The wish by provider id. Raises `Invalid` for a class that does not exist."""
+    """The requested allocations by provider id. Raises `Invalid` for an unknown resource class."""
     classes = write_set.forest.names.classes
     wanted: dict[int, Mapping[str, int]] = {}
     for uuid, amounts in write.allocations.items():
@@ -104,7 +104,7 @@ def _holdings(write_set: WriteSet, consumer_uuid: str) -> Holdings:
 
 
 def _counted(before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> frozenset[int]:
-    """The peer counts a write for providers that are asked for, and for all that an emptied consumer held."""
+    """Providers whose generation the peer increases: all requested ones, and all that an emptied consumer held."""
     asked = {provider_id for holdings in after.values() for provider_id in holdings}
     emptied = {provider_id for uuid, holdings in before.items() if not after[uuid] for provider_id in holdings}
     return frozenset(asked | emptied)
@@ -113,7 +113,7 @@ def _counted(before: Mapping[str, Holdings], after: Mapping[str, Holdings]) -> f
 def _take(
     write_set: WriteSet, before: Mapping[str, Holdings], after: Mapping[str, Holdings], counted: Collection[int]
 ) -> None:
-    """Raises `Conflict` where there is no room. `counted`: providers whose generation moves."""
+    """Raises `Conflict` if it does not fit. `counted`: ids of providers whose generation increases."""
     decision = capacity_check.decide_capacity(write_set, before, after)
     if isinstance(decision, capacity_check.Refusal):
         raise Conflict(f"Unable to allocate inventory: {decision.message}")
@@ -122,7 +122,7 @@ def _take(
 
 
 def _leave(write_set: WriteSet, write: AllocationWrite, after: Holdings) -> None:
-    """The peer creates a consumer with generation 0 and counts the write that follows."""
+    """The peer creates a consumer with generation 0 and increases it with the write that follows."""
     held = write_set.consumer(write.consumer_uuid)
     if held is not None:
         consumer = _changed(write, held.consumer)
@@ -134,7 +134,7 @@ def _leave(write_set: WriteSet, write: AllocationWrite, after: Holdings) -> None
 
 
 def _changed(write: AllocationWrite, consumer: Consumer) -> Consumer:
-    """Whatever a wish leaves out (the type, before 1.38) stays as it is."""
+    """Fields that a write leaves out (the type, before 1.38) stay as they are."""
     return replace(
         consumer,
         generation=consumer.generation + 1,

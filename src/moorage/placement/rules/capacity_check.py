@@ -1,7 +1,7 @@
-"""Is there room for what consumers want to hold? Decided on the forest, for several consumers at once.
+"""Do the requested allocations fit? Decided for several consumers at once.
 
-What they held before is given back first; then each amount must be allowed by the inventory, and the sum must
-fit. A provider that holds more than its capacity (an operator shrank it) may not get worse, but may stay as bad.
+Their previous allocations are given back first. Then the inventory must allow each amount, and the sum must fit. A
+provider that is over its capacity (an operator shrank it) may stay over it, but not by more.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from moorage.placement.forest.model import Holdings, Provider
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no room."""
+    """Why the allocations do not fit."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimedUsage:
-    """Room was found: usage of each provider that changes, afterwards."""
+    """They fit: the usage afterwards, of each provider that changes."""
 
     used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
 
 
 class ProviderSnapshot(Protocol):
-    """Providers, as a decision sees them."""
+    """Lookup of providers by id: a forest or a write set."""
 
     def by_id(self, provider_id: int) -> Provider | None: ...
 
@@ -34,7 +34,7 @@ class ProviderSnapshot(Protocol):
 def decide_capacity(
     forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> ClaimedUsage | Refusal:
-    """`before` and `after` are {consumer: what it holds}; providers in them exist in the forest."""
+    """`before` and `after` are {consumer: its allocations}; all providers in them must exist."""
     given_back = _sums(before)
     taken = _sums(after)
     involved = {number: _provider(forest, number) for number in sorted(given_back.keys() | taken.keys())}
@@ -58,7 +58,7 @@ _NOTHING: Mapping[str, int] = {}
 def _nothing_at_all(
     forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> str | None:
-    """What the peer looks at first: providers that have none of all the classes of the request."""
+    """The check that the peer makes first: providers that have none of the requested classes."""
     emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
     classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
     asked = {provider_id for holdings in after.values() for provider_id in holdings}

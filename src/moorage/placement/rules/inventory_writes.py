@@ -65,7 +65,7 @@ def remove_inventory(write_set: WriteSet, provider: Provider, name: str) -> Prov
 
 
 def add_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
-    """In a reshape, the new inventories are first put beside the old ones."""
+    """In a reshape, the new inventories are first added beside the old ones."""
     for name in wanted:
         if name not in write_set.forest.names.classes:
             raise Invalid(f"malformed reshaper data: {_no_class(name)}")
@@ -74,7 +74,7 @@ def add_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str
 
 @dataclass(frozen=True, slots=True)
 class NewInventories:
-    """Of one provider in a reshape."""
+    """The inventories of one provider in a reshape."""
 
     generation: int
     inventories: Mapping[str, Inventory]
@@ -83,7 +83,7 @@ class NewInventories:
 def reshape(
     write_set: WriteSet, inventories: Mapping[str, NewInventories], writes: Collection[AllocationWrite]
 ) -> None:
-    """`inventories` is {provider uuid: what it offers from now on}."""
+    """`inventories` is {provider uuid: its new inventories}."""
     trial = write_set.trial()
     _check_generations(trial, inventories)
     check_writes(trial, writes)
@@ -130,7 +130,7 @@ def _set(write_set: WriteSet, provider: Provider, inventories: Mapping[str, Inve
 
 
 def _used(write_set: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
-    """Those of which somebody holds something here, in the order of their ids."""
+    """Those of the classes that are in use on this provider, in the order of their ids."""
     classes = write_set.forest.names.classes
     return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name])
 

@@ -1,4 +1,4 @@
-"""Changes of providers themselves, their traits and aggregates, decided on a draft: who is where, and what it is called."""
+"""Changes of providers, their place in the tree, their traits and aggregates, decided on a write set."""
 
 from collections.abc import Collection
 
@@ -13,7 +13,7 @@ HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
 
 def existing_provider(write_set: WriteSet, uuid: str, missing: str = "") -> Provider:
-    """Raises `NotFound`, with `missing` behind the usual words."""
+    """Raises `NotFound`, with `missing` appended to the usual message."""
     provider = write_set.by_uuid(uuid)
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found{missing}")
@@ -21,7 +21,7 @@ def existing_provider(write_set: WriteSet, uuid: str, missing: str = "") -> Prov
 
 
 def at_generation(write_set: WriteSet, uuid: str, generation: int | None, stale: str) -> Provider:
-    """The provider, which must be of this generation where one is given: else `ConcurrentUpdate`."""
+    """The provider. Raises `ConcurrentUpdate` with the message `stale` if a generation is given and differs."""
     provider = existing_provider(write_set, uuid)
     if generation is not None and provider.generation != generation:
         raise ConcurrentUpdate(stale, code=CONCURRENT_UPDATE)
@@ -61,9 +61,9 @@ def _duplicate(what: str) -> Conflict:
 def update_provider(
     write_set: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
 ) -> Provider:
-    """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go.
+    """Rename, and set the parent if it is given. `may_move`: from 1.37 on, the parent may also change or be removed.
 
-    Whatever is below moves along to the new tree. Generations stay, as the peer leaves them.
+    The subtree moves along to the new tree. Generations stay, as with the peer.
     """
     provider = existing_provider(write_set, uuid)
     parent_id, root_id, moved = provider.parent_id, provider.root_id, list[Provider]()
@@ -121,7 +121,7 @@ _STALE = "Resource provider's generation already changed. Please update the gene
 
 
 def set_traits(write_set: WriteSet, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
-    """`generation` None: whatever it is now. Where nothing changes, it stays."""
+    """`generation` None: do not compare it. If nothing changes, the generation stays."""
     provider = at_generation(write_set, uuid, generation, _STALE)
     traits = frozenset(names)
     if missing := sorted(traits.difference(write_set.forest.names.traits)):
@@ -132,7 +132,7 @@ def set_traits(write_set: WriteSet, uuid: str, generation: int | None, names: Co
 
 
 def set_aggregates(write_set: WriteSet, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
-    """`generation` None: the form before 1.19, which does not move the provider's generation."""
+    """`generation` None: the request of before 1.19, which does not increase the provider's generation."""
     provider = at_generation(write_set, uuid, generation, _STALE)
     after = provider.generation if generation is None else provider.generation + 1
     return write_set.change(provider, aggregates=frozenset(aggregates), generation=after, updated_at=write_set.now)

@@ -1,8 +1,8 @@
-"""What a writing transaction is decided on, and what it has decided so far: states in, states out.
+"""The states that a write transaction starts from, and the states that it has decided so far.
 
-The forest is exact, for whoever decides has taken the number of the next change and is the only writer there is. Each
-order of a group sees what those before it have changed. What is written in the end is the difference between the
-states found and those left behind (`moorage.placement.store.write_set_sql`).
+The forest in it is exact: whoever decides has taken the next change number and is the only writer. Each request of a
+group sees the changes of those before it. The difference between found and decided states is what is written in the
+end (`moorage.placement.store.write_set_sql`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from moorage.placement.forest.model import Consumer, Holdings, Provider
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAllocations:
-    """A consumer and what it holds. Its `id` is 0 while it is new."""
+    """A consumer and its allocations. Its `id` is 0 while it is new."""
 
     consumer: Consumer
     holdings: Holdings
@@ -26,17 +26,17 @@ class ConsumerAllocations:
 class WriteSet:
     forest: Forest
     now: datetime
-    #: {uuid: what was found}, of the consumers that any order of the group is about
+    #: {uuid: the consumer as read}, for the consumers of all requests of the group
     found: Mapping[str, ConsumerAllocations] = field(default_factory=dict)
-    #: {name: provider id}, of the names that any order of the group wants to give, as the database compares names
+    #: {name: provider id}, for the names that requests of the group assign, as the database compares names
     owners: Mapping[str, int] = field(default_factory=dict)
-    #: {provider id: its state from now on, None: it goes away}; the ids of new ones are negative
+    #: {provider id: its new state, None if deleted}; the ids of new providers are negative
     providers: dict[int, Provider | None] = field(default_factory=dict)
-    #: {uuid: what it is and holds from now on; no holdings: it goes away}
+    #: {uuid: its new state and allocations; without allocations it is deleted}
     consumers: dict[str, ConsumerAllocations] = field(default_factory=dict)
     #: {uuid: negative id}
     created: dict[str, int] = field(default_factory=dict)
-    #: {provider id or consumer's uuid: (its state, what `write_set_sql` has made of that)}
+    #: {provider id or consumer uuid: (its state, the rows that `write_set_sql` has prepared for it)}
     made: dict[int | str, tuple[object, Any]] = field(default_factory=dict)
 
     @property
@@ -84,13 +84,13 @@ class WriteSet:
         return found
 
     def has_name(self, name: str, *, but: int = 0) -> bool:
-        """Is `name` any other provider's?"""
+        """Does another provider than `but` have this name?"""
         slot = self.forest.slot_of_name.get(name)
         owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
         return owner != but
 
     def consumer(self, uuid: str) -> ConsumerAllocations | None:
-        """None where there is no such consumer, or no longer. No two orders of a group are about the same one."""
+        """None if the consumer does not exist, or no longer does. No two requests of a group concern the same consumer."""
         if uuid in self.consumers:
             return self.consumers[uuid] if self.consumers[uuid].holdings else None
         return self.found.get(uuid)
@@ -101,13 +101,13 @@ class WriteSet:
     # --- from now on --------------------------------------------------------------------------------------------
 
     def change(self, provider: Provider, **fields: Any) -> Provider:
-        """The provider with these fields. Its revision moves with every change."""
+        """The provider with these fields. Every change increases its revision."""
         changed = replace(provider, revision=provider.revision + 1, **fields)
         self.providers[provider.id] = changed
         return changed
 
     def use(self, provider: Provider, used: Mapping[str, int], *, counts: bool) -> None:
-        """So much of it is used. `counts`: its generation moves. As `change`, in half the time: claims do nothing else."""
+        """Set the usage. `counts`: increase the generation. Same as `change` in half the time: claims do nothing else."""
         self.providers[provider.id] = Provider(
             provider.id,
             provider.uuid,
@@ -138,9 +138,9 @@ class WriteSet:
         self.providers[provider.id] = None
 
     def number(self, ids: Mapping[str, int]) -> dict[int, Provider]:
-        """Give their ids to all that were created. `ids` is {uuid: what the database has given}.
+        """Give all created providers their ids. `ids` is {uuid: id from the database}.
 
-        Answers {temporary id: the provider from now on}.
+        Returns {temporary id: the provider with its id}.
         """
         numbered: dict[int, Provider] = {}
         for uuid, temporary in self.created.items():
@@ -155,7 +155,7 @@ class WriteSet:
     # --- all or nothing -----------------------------------------------------------------------------------------
 
     def trial(self) -> "WriteSet":
-        """A draft to take several steps on, which `accept` makes this one's."""
+        """A copy for a decision of several steps; `accept` takes its result over."""
         return replace(self, providers=dict(self.providers), consumers=dict(self.consumers), created=dict(self.created))
 
     def accept(self, trial: "WriteSet") -> None:

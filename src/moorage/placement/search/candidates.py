@@ -1,15 +1,17 @@
-"""Allocation candidates: which providers could together give what a request wants.
+"""Allocation candidates: which providers could together serve a request.
 
-    forest + Request -> trees with only one way: those are candidates (`moorage.placement.search.single_choice`)
-    or               -> anchors (roots of trees) where each decision has something to choose from, those that are in
-                        the same situation together (`moorage.placement.search.equivalence_classes`)
-                     -> the ways of each situation, by depth-first search (`moorage.placement.search.tree_search`)
-                     -> translated to each of its anchors: Candidates
+    forest + CandidateRequest
+      -> trees with a single choice: these are candidates (`single_choice`)
+         or
+      -> anchors (tree roots) where every requirement has at least one provider; anchors in the same situation form one
+         class (`equivalence_classes`)
+      -> the solutions of each situation, by depth-first search (`tree_search`)
+      -> translated to each anchor of the class: candidates
 
-The product of groups is never built: candidates come in blocks of anchors, and whoever has enough stops. With a
-limit, equal members (those that the request cannot tell apart) are one at first: only one of each set of equals is
-tried per decision, over all trees; only if that does not fill the limit the permutations follow. So a limit shows many
-hosts instead of one host many times: the first ones, or with the seed of a sample some from all over (`sampling`).
+The product of all groups is never built: anchors come in growing blocks, and the search stops at the limit. With a
+limit, members that the request cannot tell apart are first tried only once per requirement, over all trees; their
+permutations follow only if that does not fill the limit. So a limit shows many hosts instead of one host many times:
+the first ones or, with a sample seed, hosts from all over the cloud (`single_choice.stride_for`).
 
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
@@ -35,14 +37,14 @@ from moorage.placement.search.tree_search import Solutions, first_solutions, oth
 #: `int`, or `int | None`.
 L = TypeVar("L")
 
-#: Anchors looked at first, at least; each block is so many times the one before.
+#: Minimum size of the first block of anchors; each following block is `GROWTH` times as large.
 FIRST_BLOCK = 512
 GROWTH = 8
 #: After the place of any anchor.
 END = 2**62
-#: Candidates looked at together for duplicates, at least.
+#: Minimum number of candidates checked for duplicates at once.
 MIN_DUPLICATE_BATCH = 1024
-#: A class that so few of all members have is looked for first.
+#: A resource class is rare if fewer than one member in `RARE_FACTOR` has it; rare classes narrow the anchors first.
 RARE_FACTOR = 8
 
 
@@ -57,11 +59,11 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Candidates of one search, at most as many as the limit says."""
+    """Candidates of one search, at most `CandidateRequest.limit`."""
 
     requirements: tuple[Requirement, ...]
     anchors: Slots  #: by candidate: root of the tree that it is about
-    chosen: NDArray[np.int32]  #: a row per candidate: slot of who serves each decision
+    chosen: NDArray[np.int32]  #: a row per candidate: slot of the provider for each requirement
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -70,7 +72,7 @@ class SearchResult:
 def list_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> list[Candidate]:
-    """The candidates of `find_candidates`, one by one."""
+    """The candidates of `find_candidates` as objects."""
     found = find_candidates(forest, request, max_steps=max_steps, sample=sample)
     pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
     return [_candidate(found.requirements, anchor, slots) for anchor, slots in pairs]
@@ -90,7 +92,7 @@ def _candidate(requirements: Sequence[Requirement], anchor: int, slots: Sequence
 def find_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> SearchResult:
-    """At most `request.limit` candidates; with a limit and the seed `sample` those of trees from all over.
+    """At most `request.limit` candidates; with a limit and the seed `sample`, from trees all over the cloud.
 
     Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
     """
@@ -146,10 +148,10 @@ def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[
 
 
 def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, requirements: Requirements) -> Places:
-    """Places of the anchors with the traits that are wanted of a root, with the rarest class if it is rare, in the tree."""
+    """Places of the anchors that have the root traits and, if the rarest class of the request is rare, have that class."""
     found = np.arange(len(layout.anchors))
     for spec in requirements.specs:
-        # What shares serves a granular group at the anchors of other trees, too.
+        # A sharing provider serves a granular group at the anchors of other trees, too.
         if spec.in_tree is not None and not (spec.granular and forest.sharing):
             slot = forest.slot_of_uuid.get(spec.in_tree)
             found = found[layout.anchors[found] == (-1 if slot is None else forest.root_of(slot))]
@@ -181,9 +183,9 @@ def _collect(
     collector: "_Collector",
     budget: SearchBudget,
 ) -> None:
-    """The ways of each situation at each of its anchors, in the order of the anchors, until there are enough.
+    """Add the solutions of each class at each of its anchors, in the order of the anchors, until the collector is full.
 
-    `equivalence_classes` are in the order of their first anchors. A situation is searched when those before do not give enough.
+    `classes` are in the order of their first anchors. A class is searched only when the classes before it give too few.
     """
     solved: list[Solutions] = []
     since = 0
@@ -206,7 +208,7 @@ def _collect_between(
     collector: "_Collector",
     budget: SearchBudget,
 ) -> None:
-    """At the anchors from one place to before another."""
+    """Add the solutions at the anchors whose places are in the range `places`."""
     anchors = np.concatenate([one.anchors for one in classes])
     lengths = [len(one.anchors) for one in classes]
     counts = np.repeat([len(one.rows) for one in solved], lengths)
@@ -249,7 +251,7 @@ def _translate(
 
 
 class _Collector:
-    """Candidates as they come, without those that came before."""
+    """Collects candidates and drops duplicates."""
 
     def __init__(self, forest: Forest, requirements: Requirements, limit: int | None) -> None:
         self._requirements = requirements.requirements

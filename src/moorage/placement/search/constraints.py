@@ -1,4 +1,4 @@
-"""What a request group asks, one constraint at a time: its words, who meets it, and why somebody does not."""
+"""The conditions of a request group one by one: their text, the providers that meet them, and why a provider does not."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class Constraint:
     names: frozenset[str] = frozenset()  #: traits or aggregates: one of these, or none of them
 
     def __str__(self) -> str:
-        """As in a query, nearly."""
+        """Nearly as in a query."""
         match self.kind:
             case ConstraintKind.UNITS:
                 return f"resources{self.suffix}:{self.name}={self.amount}"
@@ -49,7 +49,7 @@ class Constraint:
         return f"required{self.suffix}={','.join(f'!{trait}' for trait in sorted(self.names))}"
 
     def why_not(self, providers: Sequence[Provider]) -> str:
-        """Why none of these (the root first) meets it."""
+        """Why none of these providers (the root first) meets it."""
         first = providers[0].name
         match self.kind:
             case ConstraintKind.UNITS:
@@ -65,7 +65,7 @@ class Constraint:
         return f"{first} has no {alternatives(self.names)} where the resources are"
 
     def spec(self, *, granular: bool) -> Spec:
-        """This and nothing else, of one provider."""
+        """This condition alone, as a spec for one provider."""
         traits, aggregates = NO_TRAITS, NO_AGGREGATES
         match self.kind:
             case ConstraintKind.TRAIT:
@@ -124,7 +124,7 @@ def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str
 
 
 def constraints_by_group(request: CandidateRequest) -> Sequence[Sequence[Constraint]]:
-    """Made once for each request."""
+    """Computed once for each request object."""
     made = request.memo.get("constraints")
     if not isinstance(made, tuple):
         made = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
@@ -132,7 +132,7 @@ def constraints_by_group(request: CandidateRequest) -> Sequence[Sequence[Constra
 
 
 class GroupMasks:
-    """One group's constraints on the members of a block."""
+    """One group's constraints applied to the members of a block."""
 
     def __init__(
         self, forest: Forest, block: MemberBlock, group: RequestGroup, constraints: Sequence[Constraint]
@@ -144,7 +144,7 @@ class GroupMasks:
         self._masks: list[Mask] = []
 
     def mask(self, number: int) -> Mask:
-        """By member: does it meet this constraint, taken alone?"""
+        """By member: does it meet this constraint alone?"""
         while len(self._masks) <= number:
             constraint = self.constraints[len(self._masks)]
             if constraint.kind is ConstraintKind.UNITS:
@@ -154,7 +154,7 @@ class GroupMasks:
         return self._masks[number]
 
     def served(self) -> Iterator[Mask]:
-        """By anchor, for each constraint: could the group with its constraints so far be served there?"""
+        """Yields, for each constraint, by anchor: could the group with its constraints so far be served there?"""
         if self.group.is_granular or (self._block.has_one_each and self.group.resources):
             return self._served_by_one()
         return self._served_spread()
@@ -169,7 +169,7 @@ class GroupMasks:
                 ConstraintKind.MEMBER,
                 ConstraintKind.TRAIT,
             )
-            # What only says what it does not want is served nowhere; that is found out when all groups are together.
+            # A group with negative conditions only is served nowhere; the check of all groups together finds that.
             served = self._block.by_anchor(serving)
             yield served if says_what else np.ones(len(served), dtype=np.bool_)
 

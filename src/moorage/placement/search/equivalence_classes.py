@@ -1,7 +1,8 @@
-"""Anchors that are in the same situation as far as a request can tell, found by array operations.
+"""Anchors that a request cannot tell apart, grouped by array operations.
 
-A situation is, for each member that could serve anything at all: which specs it serves, which required traits it
-has, how much of each contested class it could give (as far as that matters), which other such member it is below.
+A *situation* describes an anchor as the request sees it. For each member that could serve anything: which specs it
+serves, which required traits it has, how much of each contested class it could give (capped at the most that could be
+asked of it), and which other such member it is below.
 """
 
 from collections.abc import Sequence
@@ -28,7 +29,7 @@ class EquivalenceClass:
 
 
 class MemberBlock:
-    """The members of some anchors and what they could serve."""
+    """The members of some anchors, and what each of them could serve."""
 
     def __init__(self, forest: Forest, layout: Layout, requirements: Requirements, anchors: Places) -> None:
         self._forest = forest
@@ -43,7 +44,7 @@ class MemberBlock:
         self._rows: dict[str, Rows] = {}
 
     def serves(self, spec: Spec) -> Mask:
-        """By member: could it be chosen for this?"""
+        """By member: could it be chosen for this spec?"""
         if spec.is_empty:
             return np.zeros(len(self.slots), dtype=np.bool_)
         found = self.eligible(spec)
@@ -81,8 +82,8 @@ class MemberBlock:
     def eligible(self, spec: Spec) -> Mask:
         """By member: do its traits, aggregates and tree allow it?
 
-        An aggregate of the root spans its whole tree for the unsuffixed group, required or forbidden; what is shared,
-        and what serves a granular group, must be a member itself.
+        For the unsuffixed group, an aggregate of the root covers its whole tree, required or forbidden. A sharing provider,
+        and the provider of a granular group, must be in the aggregate itself.
         """
         key = (spec.granular, spec.traits, spec.aggregates, spec.in_tree)
         known = self._eligible.get(key)
@@ -117,16 +118,16 @@ class MemberBlock:
 
     @cached_property
     def is_local(self) -> Mask:
-        """By member: is it of the anchor's own tree?"""
+        """By member: does it belong to the anchor's own tree?"""
         return np.asarray(self._forest.roots[self.slots] == self.roots, dtype=np.bool_)
 
     @property
     def has_one_each(self) -> bool:
-        """Has each anchor one member, itself?"""
+        """True if each anchor has exactly one member: itself."""
         return len(self.slots) == len(self.anchors)
 
     def by_anchor(self, members: Mask) -> Mask:
-        """By anchor: any of its members?"""
+        """By anchor: does the mask hold for any of its members?"""
         if self.has_one_each:
             return members
         found = np.zeros(len(self.anchors), dtype=np.bool_)
@@ -135,17 +136,17 @@ class MemberBlock:
 
     @cached_property
     def local_anchor(self) -> Places:
-        """By member: number of its anchor among these."""
+        """By member: index of its anchor within this block."""
         return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
     def restricted_to(self, anchors: Mask) -> "MemberBlock":
-        """Of these anchors alone."""
+        """The block of these anchors only."""
         return (
             self if anchors.all() else MemberBlock(self._forest, self._layout, self.requirements, self.anchors[anchors])
         )
 
     def equivalence_classes(self) -> list[EquivalenceClass]:
-        """The anchors where each decision has something to choose from, those in the same situation together."""
+        """The anchors where every requirement has at least one provider, grouped by situation."""
         requirements = self.requirements
         served = [self.serves(spec) for spec in requirements.specs]
         viable = np.ones(len(self.anchors), dtype=np.bool_)
@@ -171,7 +172,7 @@ class MemberBlock:
             columns += _words([mask[slots] & spread[kept] for mask in traits])
         columns += [self.room(name, most)[kept] for name, most in requirements.contested.items()]
         if requirements.search_key.one_per_tree:
-            # What is shared is of other trees, which are told apart by their roots: the anchor's own is -1.
+            # Shared providers belong to other trees, identified by their roots; the anchor's own tree is -1.
             roots = self._forest.roots[slots]
             columns.append(np.where(roots == self.roots[kept], -1, roots).astype(np.int64))
         if requirements.search_key.subtrees:
@@ -179,7 +180,7 @@ class MemberBlock:
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
     def _nearest(self, kept: Places, useful: Mask, local_anchor: Places) -> NDArray[np.int64]:
-        """By kept member: its nearest kept ancestor, counted from the first kept member of its anchor; or -1."""
+        """By useful member: index of its nearest useful ancestor among the useful members of its anchor; -1 if it has none."""
         layout = self._layout
         up = nearest_ancestors(self._forest)
         number = np.full(len(layout.members), -1, dtype=np.int64)

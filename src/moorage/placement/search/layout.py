@@ -1,7 +1,7 @@
-"""Who could serve whom: each tree's own providers and those that share with it, all trees in one pair of arrays.
+"""Which providers could serve at which anchor, for all trees in one pair of arrays.
 
-The members of one *anchor* (the root of a tree) stand together: its tree, the root first and parents before children,
-then the sharing providers of other trees, by slot.
+The members of an *anchor* (the root of a tree) are contiguous: its own tree, the root first and parents before
+children, then the sharing providers of other trees, by slot.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Layout:
     has_shared: bool
 
     def members_of(self, anchors: Places) -> tuple[Places, Places]:
-        """(places of all members of these anchors, where each anchor's begin among them)"""
+        """(places of all members of these anchors, index of each anchor's first member among them)"""
         if len(anchors) == len(self.anchors):
             return np.arange(len(self.members)), self.starts[:-1]
         begin, end = self.starts[anchors], self.starts[anchors + 1]
@@ -91,7 +91,7 @@ def _above(forest: Forest, layout: Layout) -> NDArray[np.int32]:
 
 
 def _above_shared(layout: Layout, parents: Slots, shared: Places, result: NDArray[np.int32]) -> None:
-    """Sharing providers below each other: rare, and not of the anchor's tree."""
+    """Sharing providers nested below each other: rare, and never in the anchor's own tree."""
     place = {(int(layout.anchor_of[at]), int(layout.members[at])): at for at in shared.tolist()}
     for (anchor, slot), at in place.items():
         up = int(parents[slot])

@@ -1,6 +1,6 @@
-"""Properties of providers as arrays by slot: has this trait, is in that aggregate, could give so many units.
+"""Properties of providers as boolean arrays by slot: has this trait, is in that aggregate, can give that many units.
 
-All are kept with the forest (`moorage.placement.forest.memo`) for as long as what they were made of stays.
+All are kept in the forest's memo (`moorage.placement.forest.memo`) while their source arrays stay the same objects.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from moorage.placement.search.query import AllOfAny
 Mask = NDArray[np.bool_]
 Distances = NDArray[np.float64]
 
-#: How far units are that are short, at least, and those of which there is nothing to be had.
+#: Distance of a shortage, at least; and of a class that the provider cannot give at all.
 SHORT = 1.0
 ABSENT = 100.0
 
-#: A column's rows are indexed by slot where at least one slot in so many has a row; else they are searched.
+#: Index a column's rows by slot if at least one slot in `SPARSE` has a row; otherwise search them.
 SPARSE = 16
-#: Where fewer than one row in so many is asked about, only those are looked at; else all, once for whoever asks next.
+#: Below one row in `FEW`, compute only these rows; otherwise compute all rows once and keep them for the next request.
 FEW = 8
 
 
@@ -92,7 +92,7 @@ def _mask(forest: Forest, slots: Slots | None) -> Mask:
 
 
 def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | None:
-    """By row: may one consumer hold exactly `amount`, whatever others hold? None: on all of them."""
+    """By row: may one consumer hold exactly `amount`, regardless of usage? None if all rows allow it."""
 
     def make() -> Mask | None:
         mask = (column.min_unit <= amount) & (column.max_unit >= amount) & (amount % column.step_size == 0)
@@ -103,7 +103,7 @@ def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | No
 
 
 def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
-    """By row: could a new consumer take `amount` there? One row more at the end, which says no."""
+    """By row: could a new consumer take `amount` there? Has one more row at the end, which is False."""
 
     def make() -> Mask:
         mask = np.zeros(len(column.slots) + 1, dtype=np.bool_)
@@ -159,10 +159,10 @@ def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
 
 
 def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> Distances:
-    """By place in `rows`, which are from `rows_at`: how far a new consumer who wants so much is from having it there.
+    """By place in `rows` (from `rows_at`): how far a provider is from giving `wanted` units to a new consumer.
 
-    0 where it fits, `SHORT` and the share that is missing (1 at most) where there is less, `ABSENT` where there is
-    nothing to be had.
+    0 where they fit; `SHORT` plus the missing share (at most 1) where a smaller amount could be given; `ABSENT` where
+    nothing could be given.
     """
     found = np.zeros(len(rows))
     if fits.all():

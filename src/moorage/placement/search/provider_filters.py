@@ -1,4 +1,4 @@
-"""Which providers GET /resource_providers is about: filters narrow arrays, not objects."""
+"""Filters of GET /resource_providers, applied to arrays instead of objects."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from moorage.placement.search.query import NO_AGGREGATES, NO_TRAITS, AggregateFi
 
 @dataclass(frozen=True, slots=True)
 class ProviderFilter:
-    """What GET /resource_providers may ask for; all of it must hold."""
+    """The query of GET /resource_providers; all conditions must hold."""
 
     name: str | None = None
     uuid: str | None = None
@@ -34,7 +34,7 @@ def matching_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
 
 
 def _pool(forest: Forest, wanted: ProviderFilter) -> list[int]:
-    """Slots of those with the name, with the uuid, and in the tree, as far as these are wanted; in order."""
+    """Slots of the providers with this name, with this uuid, and in this tree, as far as given; in order."""
     pools: list[Collection[int]] = []
     for key, slot_of in ((wanted.name, forest.slot_of_name), (wanted.uuid, forest.slot_of_uuid)):
         if key is not None:

@@ -1,6 +1,6 @@
-"""Values of the query parameters that describe what is wanted: ``resources``, ``required``, ``member_of``, ``in_tree``.
+"""Parses the query parameters ``resources``, ``required``, ``member_of`` and ``in_tree``.
 
-Shared by GET /resource_providers and GET /allocation_candidates. The wording of the refusals is the peer's.
+Shared by GET /resource_providers and GET /allocation_candidates. The wording of errors is the peer's.
 """
 
 import re
@@ -13,7 +13,7 @@ from moorage.core.errors import Invalid
 #: (major, minor), as negotiated at the edge.
 Microversion = tuple[int, int]
 
-#: Any one of each set must be there.
+#: At least one name of each set is required.
 AllOfAny = tuple[frozenset[str], ...]
 
 _RESOURCES_FORM = (
@@ -53,12 +53,12 @@ def in_aggregates(aggregates: frozenset[str], wanted: AggregateFilter) -> bool:
     return meets_all(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
 
 
-#: As nearly everybody writes it. `uuid.UUID` takes five times as long to say so.
+#: The usual form. Checking it with `uuid.UUID` takes five times as long.
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z").match
 
 
 def looks_like_uuid(text: object) -> bool:
-    """As the peers judge: dashes, braces and case do not matter."""
+    """As the peer decides: dashes, braces and case do not matter."""
     if not isinstance(text, str):
         return False
     if _CANONICAL(text):
@@ -70,7 +70,7 @@ def looks_like_uuid(text: object) -> bool:
 
 
 def canonical_uuid(text: str) -> str:
-    """In lower case and with its dashes: what is kept. Raises `ValueError` where it is none."""
+    """In lower case and with dashes, as stored. Raises `ValueError` if `text` is not a UUID."""
     return text if _CANONICAL(text) else str(uuid.UUID(text))
 
 

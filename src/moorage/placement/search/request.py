@@ -39,7 +39,7 @@ _NAMED = re.compile(rf"({_KEYS})([a-zA-Z0-9_-]{{1,64}})?\Z")
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """What one group wants. Without resources it only names a provider (`same_subtree`)."""
+    """One request group. Without resources it only names a provider (for `same_subtree`)."""
 
     suffix: str
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class RequestGroup:
 
 @dataclass(frozen=True, slots=True)
 class CandidateRequest:
-    """All groups and what holds for them together."""
+    """All groups, and the conditions that hold for them together."""
 
     groups: tuple[RequestGroup, ...]
     limit: int | None = None
@@ -64,7 +64,7 @@ class CandidateRequest:
     same_subtrees: tuple[frozenset[str], ...] = ()  #: suffixes whose providers lie below one of them
     #: False before 1.29: a candidate may use one provider of each tree at most.
     nested: bool = True
-    #: What was made of this request and nothing else. {what: it}
+    #: Results computed from this request alone. {name: result}
     memo: dict[str, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def trait_names(self) -> set[str]:
@@ -78,7 +78,7 @@ class CandidateRequest:
 
 
 def parse_request(pairs: Sequence[tuple[str, str]], version: Microversion) -> CandidateRequest:
-    """The request in a query that has passed its JSON schema. Raises `Invalid` in the peer's words."""
+    """The request of a query that has passed its JSON schema. Raises `Invalid` in the peer's words."""
     limits = [value for key, value in pairs if key == "limit"]
     policies = [value for key, value in pairs if key == "group_policy"]
     root_required, root_forbidden = _root_traits([value for key, value in pairs if key == "root_required"])
@@ -106,7 +106,7 @@ def parse_request(pairs: Sequence[tuple[str, str]], version: Microversion) -> Ca
 
 
 def _limit(digits: str) -> int | None:
-    """None for more than there can be: Python does not read 5,000 digits as a number."""
+    """None for a number with 19 digits or more: there are never that many candidates, and Python refuses 5,000 digits."""
     return int(digits) if len(digits) < 19 else None
 
 
@@ -120,7 +120,7 @@ def _groups(pairs: Sequence[tuple[str, str]], version: Microversion) -> list[Req
 
 
 def _group(suffix: str, given: Mapping[str, list[str]], version: Microversion) -> RequestGroup:
-    """Of repeated resources and in_tree the last one counts; the others have rules of their own."""
+    """Of repeated ``resources`` and ``in_tree`` the last one counts; ``required`` and ``member_of`` have rules of their own."""
     return RequestGroup(
         suffix=suffix,
         resources=[parse_resources(value) for value in given["resources"]][-1] if "resources" in given else {},
@@ -204,7 +204,7 @@ def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
 
 
 def to_query(request: CandidateRequest) -> list[tuple[str, str]]:
-    """A query, since 1.39, that says what the request says."""
+    """The request as query parameters of microversion 1.39."""
     pairs: list[tuple[str, str]] = []
     for group in request.groups:
         suffix = group.suffix

@@ -1,7 +1,7 @@
-"""A request as the decisions that are to be made at every anchor: which provider gives this to that group?
+"""A request as requirements: for each, one provider must be chosen at every anchor.
 
-The unsuffixed group is one decision per resource class, each granular group one decision for all of its classes.
-Decisions that ask the same of a provider share a `Spec`: eight groups of one GPU each are looked up once.
+The unsuffixed group is one requirement per resource class; a granular group is one requirement for all its classes.
+Requirements that ask the same of a provider share a `Spec`: eight groups of one GPU each are looked up once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,13 +11,13 @@ from moorage.core.inventories import MAX_INT
 from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 
-#: More than any provider may give to one consumer, so what asks for more fits nowhere and need not be told apart.
+#: More than any provider may give to one consumer. Larger amounts are clipped to this: they fit nowhere.
 UNSATISFIABLE_AMOUNT = MAX_INT + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What one provider must be and have to be chosen."""
+    """The conditions that one provider must meet to be chosen."""
 
     granular: bool
     resources: tuple[tuple[str, int], ...]
@@ -28,7 +28,7 @@ class Spec:
 
     @property
     def is_empty(self) -> bool:
-        """The peer finds nothing for a group that only says what it does not want."""
+        """True if there are only negative conditions. For such a group the peer finds nothing."""
         return not self.resources and not self.traits.required and not self.aggregates.required
 
 
@@ -41,19 +41,19 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRequirement:
-    """A decision as the search sees it: the names are gone."""
+    """A requirement as the tree search sees it: numbers instead of names."""
 
     spec: int
     granular: bool
     has_resources: bool
     units: tuple[tuple[int, int], ...]  #: (number of a contested class, units)
-    #: Equal for compiled of which it does not matter later which of them a provider was chosen for.
+    #: Equal for requirements that are interchangeable: it does not matter which of them a provider was chosen for.
     label: int
 
 
 @dataclass(frozen=True, slots=True)
 class SearchKey:
-    """What the search must know of a request. Two requests with the same question have the same ways."""
+    """The part of a request that `tree_search` depends on. Two requests with the same key have the same solutions."""
 
     requirements: tuple[CompiledRequirement, ...]
     specs: int
@@ -66,7 +66,7 @@ class SearchKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """All of a request that does not depend on the forest."""
+    """The part of a request's preparation that does not depend on the forest."""
 
     specs: tuple[Spec, ...]
     requirements: tuple[Requirement, ...]
@@ -77,7 +77,7 @@ class Requirements:
 
     @property
     def size(self) -> int:
-        """How much is asked of each provider: what comparing it with all of this costs."""
+        """Number of conditions to compare each provider with; used to charge the search budget."""
         filters = len(self.spread_traits) + sum(
             1 + len(one.resources) + len(one.traits.required) + len(one.aggregates.required) for one in self.specs
         )
@@ -85,7 +85,7 @@ class Requirements:
 
 
 def requirements_of(request: CandidateRequest) -> Requirements:
-    """Made once for each request, which is remembered when it is asked again."""
+    """Computed once for each request object."""
     requirements = request.memo.get("demand")
     if not isinstance(requirements, Requirements):
         requirements = request.memo["demand"] = _compiled(request)
@@ -129,7 +129,7 @@ def _compiled(request: CandidateRequest) -> Requirements:
 
 
 def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
-    """(resources, what is asked of their provider) of each decision."""
+    """(resources, spec) of each requirement of a group."""
     if group.is_granular:
         wanted = tuple(sorted(_clipped(group.resources)))
         yield group.resources, Spec(True, wanted, group.traits, group.aggregates, group.in_tree)
@@ -145,7 +145,10 @@ def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _contested(requirements: list[Requirement], *, isolate: bool) -> dict[str, int]:
-    """With ``isolate``, a provider gives to one granular group at most (and to the unsuffixed group)."""
+    """{class: the most that could be asked of one provider} for classes that several requirements could take from it.
+
+    With ``isolate``, a provider serves at most one granular group (and the unsuffixed group).
+    """
     spread: dict[str, int] = {}
     granular: dict[str, list[int]] = {}
     for requirement in requirements:

@@ -1,7 +1,7 @@
-"""How much work one request may cost: counted, so that a limit means the same on every machine.
+"""How much work one request may cost: counted in steps, so that a limit means the same on every machine.
 
-A hostile request (hundreds of groups, nests of ``same_subtree``, no limit where there are millions of ways) is given up
-with an error that says what took most of it. One step is half a microsecond to one and a half, and a hundred bytes at most.
+A hostile request (hundreds of groups, nested ``same_subtree``, no limit where there are millions of solutions) is given
+up with an error that names the most expensive part. A step takes 0.5 to 1.5 us and at most 100 bytes.
 """
 
 from enum import Enum
@@ -12,12 +12,12 @@ from moorage.core.errors import Invalid
 #: fit in very many ways comes near. For operators: [placement] max_search_steps.
 MAX_STEPS = 800_000
 
-#: Members compared with one thing that a group asks, for one step: it is done in arrays.
+#: Comparisons of a member with a condition that cost one step: they are done in arrays.
 COMPARISONS_PER_STEP = 64
 
 
 class BudgetItem(Enum):
-    """What steps are spent on; the value is what one can do about it."""
+    """The work that steps are spent on; the value names it and tells the client how to reduce it."""
 
     COMPARING = "comparing providers with groups: ask for fewer different groups"
     TRYING = (
@@ -28,7 +28,7 @@ class BudgetItem(Enum):
 
 
 class SearchBudget:
-    """What is left for one request."""
+    """The steps that remain for one request."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -42,7 +42,7 @@ class SearchBudget:
         return self.spent + steps <= self.steps
 
     def spend(self, item: BudgetItem, steps: int) -> None:
-        """Raises `Invalid` (code placement.query.too_complex) when it is more than there was."""
+        """Raises `Invalid` (code placement.query.too_complex) when the budget is exceeded."""
         self._spent[item] += steps
         if self.spent > self.steps:
             raise too_complex(self.steps, max(self._spent, key=self._spent.__getitem__))

@@ -1,9 +1,13 @@
-"""Trees where each class of the request is with one provider, found for all trees at once by array operations.
+"""Trees where each requested class is on exactly one provider, found for all trees at once by array operations.
 
-That is what most requests meet in most clouds: no granular groups, and each class on one provider of the tree or on
-one that shares with it. Nothing is to be chosen there, so nothing is searched. What depends on inventories, traits
-and aggregates is computed once and kept with the forest; what is in use is looked at for each request, in blocks, so
-that who wants ten hosts of a hundred thousand does not look at all of them.
+Most requests in most clouds are like this: no granular groups, and each class on one provider of the tree or on one
+that shares with it. There is nothing to choose, so nothing is searched. Results that depend on inventories, traits and
+aggregates only are kept in the forest's memo; usage is compared for each request, block by block, so a request for ten
+hosts of a hundred thousand does not look at all of them.
+
+**Sampling.** With a limit but no seed, every answer would begin with the oldest trees, and a scheduler that compares
+few hosts would fill them one after the other. With a seed, trees are visited with a `Stride`: an even step around all
+trees from a start, both derived from the seed. The same seed visits the same trees again.
 """
 
 import hashlib
@@ -21,21 +25,21 @@ from moorage.placement.search.layout import layout_of
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT
 
-#: Trees looked at first, at least; each block is so many times the one before.
+#: Minimum size of the first block of trees; each following block is `GROWTH` times as large.
 FIRST_BLOCK = 256
 GROWTH = 8
 
 
-#: Longest seed that is read; a longer one means no other sample.
+#: Characters of a seed that count; the rest is ignored.
 MAX_SEED_LENGTH = 128
 
 
 @dataclass(frozen=True, slots=True)
 class SingleChoiceTrees:
-    """Trees that have all of some classes, each on one provider; all in the order of the anchors' slots."""
+    """Trees that have all of some classes, each on exactly one provider; in the order of the anchors' slots."""
 
     anchors: Slots
-    owners: NDArray[np.int32]  #: a row per class: slot of who has it
+    owners: NDArray[np.int32]  #: a row per class: slot of its provider
     rows: NDArray[np.int32]  #: a row per class: the owner's row in the class's column
     #: By class: are those rows the whole column in its order?
     aligned: tuple[bool, ...]
@@ -43,7 +47,7 @@ class SingleChoiceTrees:
 
 @dataclass(frozen=True, slots=True)
 class _Owners:
-    """Who has one class, by anchor."""
+    """The provider of one class, by anchor."""
 
     anchors: Slots
     slots: Slots
@@ -51,7 +55,7 @@ class _Owners:
 
 
 def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
-    """None where the request has granular groups, or where somewhere several providers have a class of it."""
+    """None if the request has granular groups, or if anywhere several providers of a tree have one of its classes."""
     group = request.groups[0]
     if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
         return None
@@ -84,7 +88,7 @@ def _find_trees(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | N
 
 
 def _owners(forest: Forest, name: str) -> _Owners | None:
-    """None where an anchor has several."""
+    """None if any anchor has several providers of the class."""
     column = forest.columns.get(name)
     if column is None:
         empty = np.empty(0, dtype=np.int32)
@@ -106,8 +110,9 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
 def scan_trees(
     forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, sample: str | None = None
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
-    """(anchors, owner of each class for each of them) of the trees that fit, block by block, in order; with a limit and
-    a seed `sample` in an order of that.
+    """Yields (anchors, provider of each class for each anchor) of the trees that fit, block by block.
+
+    In order of slots; with a limit and a seed `sample`, in the order of its `Stride`.
     """
     group = request.groups[0]
     if not len(trees.anchors):
@@ -139,7 +144,7 @@ def _sampled(
     limit: int,
     seed: str,
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
-    """As `scan_trees` with a limit."""
+    """`scan_trees` with a limit and a seed."""
     order, start, size = stride_for(count, seed), 0, limit
     while start < count:
         block = order.between(start, start + size)
@@ -165,7 +170,7 @@ def _fits(
 def _allowed_places(
     forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
-    """Places of the ways that everything but the usage allows; None: all of them."""
+    """Places of the trees that meet all conditions but usage; None if all do."""
     group = request.groups[0]
     required = frozenset().union(*group.traits.required, request.root_required, request.root_forbidden)
     aggregates = frozenset().union(*group.aggregates.required, group.aggregates.forbidden)
@@ -214,7 +219,7 @@ def _tree_filter(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) 
 
 
 def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> masks.Mask:
-    """By place in `slots`: has it the traits that the request wants of a root?"""
+    """By place in `slots`: does the provider have the requested root traits?"""
     found = np.ones(len(slots), dtype=np.bool_)
     for trait in request.root_required:
         found &= masks.with_any(forest, frozenset((trait,)))[slots]
@@ -225,20 +230,20 @@ def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> mask
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """All of ``0 .. count - 1``, each once, in an order of its own."""
+    """A permutation of ``0 .. count - 1``."""
 
     count: int
     start: int
     step: int
 
     def between(self, begin: int, end: int) -> NDArray[np.intp]:
-        """From the `begin`-th of the order to before the `end`-th."""
+        """The elements from position `begin` to before position `end` of the permutation."""
         order = np.arange(begin, min(end, self.count), dtype=np.int64)
         return ((self.start + order * self.step) % self.count).astype(np.intp)
 
 
 def stride_for(count: int, seed: str) -> Stride:
-    """`count`: 1 at least."""
+    """`count` must be at least 1."""
     digest = hashlib.blake2b(seed[:MAX_SEED_LENGTH].encode(errors="replace"), digest_size=16).digest()
     start, step = int.from_bytes(digest[:8]) % count, int.from_bytes(digest[8:]) % count
     while math.gcd(step, count) != 1:

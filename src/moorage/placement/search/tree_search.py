@@ -1,14 +1,14 @@
-"""The search at one anchor: depth-first over the picks, pruned by capacity, policy and subtree.
+"""Depth-first search at one anchor, pruned by capacity, group policy and subtree.
 
-An anchor is seen as its *situation*: what the request can tell of its members, and nothing else. Thousands of hosts
-are in a handful of situations, so each is searched once and its ways are translated to every host that is in it
-(`moorage.placement.search.candidates`); and a way found once is remembered for the next request that asks the same.
+The search sees an anchor as its *situation* (`equivalence_classes`). Thousands of hosts are in a handful of situations,
+so each situation is searched once and its solutions are translated to every host in it (`candidates`). Solutions are
+also remembered for the next request with the same search key.
 
-Two things keep the search from getting lost among equal devices:
+Two things keep the search from exploring permutations of equal devices:
 
-* `first_solutions` tries only one of several equal, untouched members per pick.
-* a state from which nothing was found is remembered up to the exchange of equal members, so that eight groups on
-  seven equal devices fail at once and not after 8! tries.
+* `first_solutions` tries only one of several equal, untouched members per requirement.
+* A state from which nothing was found is remembered up to the exchange of equal members, so eight groups on seven
+  equal devices fail at once and not after 8! tries.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ from moorage.placement.search.search_budget import BudgetItem, too_complex
 #: Bits in one number of a situation.
 WORD = 62
 
-#: Ways with more numbers than this are not remembered, and at most so many situations are: 20 MiB at most.
+#: Results with more numbers than this are not remembered, nor more situations than the second: 20 MiB at most.
 MAX_REMEMBERED_NUMBERS = 20_000
 MAX_REMEMBERED_SITUATIONS = 128
 
-#: Members that need no more than a look, for one step.
+#: Members that can be skipped at the cost of one step.
 SKIPS_PER_STEP = 4
 
-#: Numbers in all states together that are remembered as dead: some 30 MiB at most, while the search runs.
+#: Total length of all states remembered as dead: about 30 MiB at most, during one search.
 MAX_DEAD_NUMBERS = 200_000
 
 
@@ -46,9 +46,9 @@ def _words(bits: int) -> int:
 
 
 def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
-    """With a limit, at most that many ways that differ in more than which of several equal members they use.
+    """At most `limit` solutions that differ in more than the choice among equal members; without a limit, all solutions.
 
-    Without one, all ways. Raises `Invalid` beyond `max_steps`.
+    Raises `Invalid` beyond `max_steps`.
     """
     if limit is None or limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
         return _first_solutions(search_key, situation, limit, max_steps)
@@ -56,7 +56,7 @@ def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, 
 
 
 def other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
-    """At most `limit` ways that `first_solutions` with this limit does not have."""
+    """At most `limit` solutions that `first_solutions` with this limit does not have."""
     if limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
         return _other_solutions(search_key, situation, limit, max_steps)
     return _remembered_other_ways(search_key, situation, limit, max_steps)
@@ -93,7 +93,7 @@ def _solved(search_key: SearchKey, found: Sequence[tuple[int, ...]], steps: int)
 
 
 class _Search:
-    """One situation; `solutions` may be called again when the last run has ended."""
+    """The search of one situation. Start `solutions` again only after the last iteration has ended."""
 
     def __init__(self, search_key: SearchKey, situation: bytes, max_steps: int) -> None:
         self._question = search_key
@@ -130,7 +130,7 @@ class _Search:
         self._inside = [[0] for _ in self._question.subtrees]  # members that are chosen
 
     def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
-        """By depth: the subtrees its pick is in, and {subtree: members that later picks in it could choose}."""
+        """By depth: the subtrees that its requirement is in, and {subtree: members that later requirements in it could choose}."""
         place = {number: depth for depth, number in enumerate(self._order)}
         options = [sum(1 << member for member in members) for members in self._members.serving]
         at: list[list[int]] = [[] for _ in self._order]
@@ -179,9 +179,9 @@ class _Search:
                 fruitful[depth] = False
 
     def _could_fit(self) -> bool:
-        """Is there enough of each contested class in all, and with ``isolate`` a provider for each granular group?
+        """Is there enough of each contested class in total and, with ``isolate``, a provider for each granular group?
 
-        Both are known in no time, and without them a search that must fail tries nearly everything first.
+        Both checks are cheap; without them, a search that must fail tries nearly everything first.
         """
         wanted = [0] * self._question.contested
         for requirement in self._requirements:
@@ -193,7 +193,7 @@ class _Search:
         return not self._question.isolate or self._can_be_isolated()
 
     def _can_be_isolated(self) -> bool:
-        """A matching of granular groups with providers, grown along augmenting paths."""
+        """Finds a matching of granular groups with providers, grown along augmenting paths."""
         serving = [
             self._members.serving[requirement.spec] for requirement in self._requirements if requirement.granular
         ]
@@ -201,7 +201,7 @@ class _Search:
         return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
 
     def _makes_room(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
-        """Give this group a member, moving others where that helps. Breadth first: groups may be in hundreds."""
+        """Give this group a member, moving other groups where that helps. Breadth first, because there may be hundreds of groups."""
         came_from: dict[int, int] = {}  # {member: number of the group that wants it}
         waiting = [number]
         for group in waiting:
@@ -219,7 +219,7 @@ class _Search:
 
     @staticmethod
     def _hand_on(member: int, came_from: dict[int, int], holder: dict[int, int], first: int) -> None:
-        """Each group on the way takes the member that it wanted and leaves the one that it had."""
+        """Each group on the path takes the member that it asked for and leaves the one that it had."""
         has = {group: held for held, group in holder.items()}
         while True:
             group = came_from[member]
@@ -235,7 +235,7 @@ class _Search:
         return tuple(solution)
 
     def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
-        """Choose the next member that may be chosen; False when there is none."""
+        """Choose the next allowed member; False if there is none."""
         requirement = self._requirements[depth]
         alone = requirement.granular and self._question.isolate
         passed = 0
@@ -296,7 +296,7 @@ class _Search:
             self._inside[subtree].pop()
 
     def _may_go_on(self, depth: int) -> bool:
-        """What can be known as soon as this pick is made."""
+        """Checks that can be made as soon as this requirement has its member."""
         if depth == self._spread - 1 and not self._has_traits():
             return False
         # One that is above all members of the subtree is chosen, or could be.
@@ -312,13 +312,13 @@ class _Search:
         return held == (1 << self._question.traits) - 1
 
     def _bury(self, depth: int) -> None:
-        """Nothing was found from here."""
+        """Remember that this state leads to no solution."""
         if depth and self._dead_numbers < MAX_DEAD_NUMBERS:
             self._dead[depth].add(self._key())
             self._dead_numbers += depth
 
     def _key(self) -> tuple[object, ...]:
-        """The state up to the exchange of equal members: what is left to find depends on nothing else."""
+        """The state up to the exchange of equal members: the remaining solutions depend on nothing else."""
         self._spend(len(self._chosen) // 16)
         labels: dict[int, list[int]] = {}
         for member, requirement in zip(self._chosen, self._requirements, strict=False):
@@ -327,7 +327,7 @@ class _Search:
 
 
 class _Members:
-    """A situation, read. All by member."""
+    """A decoded situation. All lists are by member."""
 
     def __init__(self, search_key: SearchKey, situation: bytes) -> None:
         spec_words, trait_words = _words(search_key.specs), _words(search_key.traits)
@@ -358,7 +358,7 @@ class _Members:
         return lines
 
     def kinds(self) -> list[int]:
-        """Equal numbers for members that can be exchanged for each other: all is equal, and nobody is below them."""
+        """Equal numbers for interchangeable members: equal in everything, and without members below them."""
         parents = set(self._above)
         numbers: dict[object, int] = {}
         return [
