@@ -440,7 +440,7 @@ class InProcessPlane:
 
     def task(self, name: str) -> Any:
         """By its whole name, or by the beginning of it that no other task has."""
-        every = {task.name: task for task in (*self.plane.tasks, *self.plane.crowd)}
+        every = {task.name: task for task in (*self.plane.tasks, *self.plane.simulated_host_tasks)}
         found = [name] if name in every else [each for each in every if each.startswith(name)]
         if len(found) != 1:
             raise LookupError(f"{len(found)} tasks are called {name}; there are {', '.join(every)}")
@@ -448,7 +448,11 @@ class InProcessPlane:
 
     def in_turn(self) -> list[Task]:
         """The tasks that `settle`, `run_for` and `run_until` run."""
-        return [task for task in (*self.plane.tasks, *self.plane.crowd) if not task.name.startswith(self.resting)]
+        return [
+            task
+            for task in (*self.plane.tasks, *self.plane.simulated_host_tasks)
+            if not task.name.startswith(self.resting)
+        ]
 
     def engine(self, service: str) -> Any:
         """The database of a service that this plane runs."""

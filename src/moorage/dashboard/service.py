@@ -73,7 +73,7 @@ class Dashboard:
         for an expired token.
         """
         if self.signing_in is not None:
-            return self.signing_in.whose(token) if token else None
+            return self.signing_in.person_of_token(token) if token else None
         if not caller.user_id:
             raise Unauthorized("without authentication, only requests from this machine are served")
         here = ProjectChoice(caller.project_id, caller.project_name)

@@ -79,7 +79,7 @@ class SigningIn:
         self._end(token, "?cascade=false")
         return person
 
-    def whose(self, token: str) -> Person:
+    def person_of_token(self, token: str) -> Person:
         """The user of a token. Raises `Unauthorized` for a token that is not valid."""
         now = self._clock.now()
         known = self._known.get(_mark(token))
@@ -93,7 +93,7 @@ class SigningIn:
             raise Unauthorized("the session has no project; sign in again", code="dashboard.session_over")
         return self._remember(token, said)
 
-    def forget(self, token: str) -> None:
+    def revoke(self, token: str) -> None:
         """Signs out: revokes the token. If the identity service does not answer, the token ends when it expires."""
         self._end(token, "")
 

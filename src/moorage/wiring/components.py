@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 #: Number of threads for the tasks of many simulated hosts.
-CROWD_THREADS = 16
+SIMULATED_HOST_THREADS = 16
 
 #: Maximum wait after moving a rehearsal's clock; a task may be busy for longer.
 CATCH_UP_S = 5.0
@@ -58,8 +58,8 @@ class Plane:
     admission: Admissions = field(default_factory=Admissions)
     #: tasks that each have their own thread
     tasks: list[Task] = field(default_factory=list)
-    #: tasks of simulated hosts, too many for threads of their own; they share `CROWD_THREADS`
-    crowd: list[Task] = field(default_factory=list)
+    #: tasks of simulated hosts, too many for threads of their own; they share `SIMULATED_HOST_THREADS`
+    simulated_host_tasks: list[Task] = field(default_factory=list)
     metrics: Metrics = field(default_factory=Metrics)
     starts: list[Callable[[], object]] = field(default_factory=list)
     #: end long-lived answers, which a server would otherwise wait for at stop
@@ -89,11 +89,11 @@ class Plane:
         threads = TaskThreads(self.clock, self.wakeups, self._count_task_run)
         threads.start(self.tasks)
         self.stops.append(threads.stop)
-        if self.crowd:
-            pool = TaskPool(self.clock, self.wakeups, CROWD_THREADS, self._count_task_run)
-            pool.start(self.crowd)
+        if self.simulated_host_tasks:
+            pool = TaskPool(self.clock, self.wakeups, SIMULATED_HOST_THREADS, self._count_task_run)
+            pool.start(self.simulated_host_tasks)
             self.stops.append(pool.stop)
-        self._running = [*self.tasks, *self.crowd]
+        self._running = [*self.tasks, *self.simulated_host_tasks]
 
     def catch_up(self) -> None:
         """Call it after the clock was moved. Returns when every task has run since, or after `CATCH_UP_S`.

@@ -58,7 +58,7 @@ from moorage.jobs.background_tasks import Task
 from moorage.placement.client.placement_client import PlacementClient
 from moorage.wire.app import WsgiApp
 from moorage.wire.transports import InProcessTransport
-from moorage.wiring.components import CROWD_THREADS, Components
+from moorage.wiring.components import SIMULATED_HOST_THREADS, Components
 
 log = logging.getLogger(__name__)
 
@@ -361,7 +361,7 @@ def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -
             )
         )
     parts.plane.starts.append(lambda: _start_agents(agents, in_turn=isinstance(parts.clock, VirtualClock)))
-    parts.plane.crowd += [task for agent in agents for task in agent.tasks]
+    parts.plane.simulated_host_tasks += [task for agent in agents for task in agent.tasks]
 
 
 def _start_agents(agents: Sequence[HostAgent], *, in_turn: bool) -> None:
@@ -370,6 +370,6 @@ def _start_agents(agents: Sequence[HostAgent], *, in_turn: bool) -> None:
         for agent in agents:
             agent.start()
         return
-    with ThreadPoolExecutor(CROWD_THREADS, thread_name_prefix="start") as pool:
+    with ThreadPoolExecutor(SIMULATED_HOST_THREADS, thread_name_prefix="start") as pool:
         for _ in pool.map(HostAgent.start, agents):
             continue

@@ -20,7 +20,7 @@ WELL = Status(
     "2026-03-01T09:30:00+00:00",
     [reading.ServiceState("placement", "http://x/placement", "ok")],
     [reading.DatabaseState("placement", "sqlite:///x", "current", "0006", "0006")],
-    [reading.HostState("compute-1", is_up=True)],
+    [reading.HostStatus("compute-1", is_up=True)],
     [reading.JobsState("compute", 0, 0, 0.0)],
     reading.LeaseState(0, 0.0, 0),
     [reading.BackgroundTaskState("reservation", 3.0, 0.0, 0)],
@@ -33,7 +33,7 @@ LATE = reading.BackgroundTaskState("placement-retention", 900.0, 600.0, 2)
     [
         ({}, Exit.DONE),
         ({"hosts": "not asked", "tasks": "not asked"}, Exit.DONE),
-        ({"hosts": [reading.HostState("compute-2", is_up=False)]}, Exit.REFUSED),
+        ({"hosts": [reading.HostStatus("compute-2", is_up=False)]}, Exit.REFUSED),
         ({"tasks": [LATE]}, Exit.REFUSED),
         ({"leases": reading.LeaseState(1, 3600.0, 0)}, Exit.REFUSED),
         ({"databases": [reading.DatabaseState("placement", "x", "behind", "0005", "0006")]}, Exit.REFUSED),
@@ -47,7 +47,7 @@ def test_the_exit_code_is_that_of_the_worst(changed, wanted):
 
 
 def test_many_hosts_that_are_down_stay_one_line_and_a_late_task_is_named():
-    hosts = [reading.HostState(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
+    hosts = [reading.HostStatus(f"compute-{number}", is_up=number > 20) for number in range(1, 10_001)]
     out = io.StringIO()
     show(Console(file=out, width=100), dataclasses.replace(WELL, hosts=hosts, tasks=[*WELL.tasks, LATE]))
     lines = out.getvalue().splitlines()
@@ -85,7 +85,7 @@ def test_names_do_not_steer_the_terminal(capsys):
     rows = table("server", "host")
     rows.add_row(name, "compute-1\ncompute-2")
     console().print(rows)
-    hosts, late = [reading.HostState(name, is_up=False)], dataclasses.replace(LATE, name=name)
+    hosts, late = [reading.HostStatus(name, is_up=False)], dataclasses.replace(LATE, name=name)
     show(console(), dataclasses.replace(WELL, hosts=hosts, tasks=[late]))
     out = capsys.readouterr().out
     assert all(one.isprintable() for line in out.split("\n") for one in line)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from moorage.dashboard.views.explain_view import of_query, of_server, parsed, text_of
+from moorage.dashboard.views.explain_view import of_query, of_server, parse_pasted_query, query_text
 
 
 @pytest.mark.parametrize(
@@ -10,15 +10,15 @@ from moorage.dashboard.views.explain_view import of_query, of_server, parsed, te
     ["resources=VCPU:4&required=CUSTOM_A", " /allocation_candidates?resources=VCPU:4&required=CUSTOM_A \n"],
 )
 def test_a_query_is_read(text):
-    asked = parsed(text)
+    asked = parse_pasted_query(text)
     assert asked.pairs == (("resources", "VCPU:4"), ("required", "CUSTOM_A"))
-    assert text_of(asked.pairs) == "resources=VCPU:4&required=CUSTOM_A"
+    assert query_text(asked.pairs) == "resources=VCPU:4&required=CUSTOM_A"
 
 
 def test_extra_specs_are_read_line_by_line():
-    asked = parsed("# a comment\nresources:VCPU=4\n\ntrait:CUSTOM_A = 'required'\n")
+    asked = parse_pasted_query("# a comment\nresources:VCPU=4\n\ntrait:CUSTOM_A = 'required'\n")
     assert asked.extra_specs == (("resources:VCPU", "4"), ("trait:CUSTOM_A", "required"))
-    assert parsed("resources:VCPU=4").extra_specs == (("resources:VCPU", "4"),)
+    assert parse_pasted_query("resources:VCPU=4").extra_specs == (("resources:VCPU", "4"),)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_extra_specs_are_read_line_by_line():
 )
 def test_what_is_neither_is_refused_with_a_sentence(text):
     with pytest.raises(ValueError, match=r"enter "):
-        parsed(text)
+        parse_pasted_query(text)
 
 
 def test_the_funnel_of_a_query():

@@ -12,7 +12,7 @@ TYPED = {**form.DEFAULTS, "name": "course", "start_date": "2026-03-02T08:00", "e
 
 
 def body(**typed):
-    return form.wish({**TYPED, **typed}, NOW).body
+    return form.parse_lease({**TYPED, **typed}, NOW).body
 
 
 def reservation(**typed):
@@ -64,7 +64,7 @@ def test_a_bitstream_is_named_by_its_image_or_by_a_function():
 
 def test_no_start_is_now():
     assert body(start_date="")["start_date"] == "now"
-    assert form.wish({**TYPED, "start_date": ""}, NOW).search(NOW, 3) == {
+    assert form.parse_lease({**TYPED, "start_date": ""}, NOW).search(NOW, 3) == {
         "duration_minutes": 26 * 60 + 30, "reservations": [reservation()], "limit": 3,
     }  # fmt: skip
 
@@ -111,15 +111,15 @@ def test_actions_that_a_lease_has_come_back_as_they_were():
 
 
 def test_a_series_is_the_first_lease_so_many_times():
-    wish = form.wish({**TYPED, "times": "3", "every_days": "14"}, NOW)
+    wish = form.parse_lease({**TYPED, "times": "3", "every_days": "14"}, NOW)
     assert wish.series_body == {**body(), "count": 3, "every_days": 14}
 
 
 def test_a_hold_is_on_the_offer_and_nothing_else():
-    later = form.wish(TYPED, NOW).hold_body(NOW)
+    later = form.parse_lease(TYPED, NOW).hold_body(NOW)
     assert later == {"duration_minutes": 240, "reservations": [reservation()], "earliest_start": "2026-03-02 08:00",
                      "latest_start": "2026-03-02 08:00"}  # fmt: skip
-    now = form.wish({**TYPED, "start_date": "2026-03-01T09:30"}, NOW).hold_body(NOW)
+    now = form.parse_lease({**TYPED, "start_date": "2026-03-01T09:30"}, NOW).hold_body(NOW)
     assert (now["latest_start"], "earliest_start" in now) == ("2026-03-01 09:31", False)
 
 

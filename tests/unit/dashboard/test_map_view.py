@@ -2,7 +2,16 @@
 
 from datetime import UTC, datetime
 
-from moorage.dashboard.views.map_view import Around, bars_of, every, kind_of, overview, rows, slots_at, tree
+from moorage.dashboard.views.map_view import (
+    HostContext,
+    active_slots,
+    bars_of,
+    every,
+    host_rows,
+    kind_of,
+    overview,
+    provider_tree,
+)
 
 
 def inventory(total, reserved=0, ratio=1.0):
@@ -32,7 +41,7 @@ def handle(state, *, rp="r1", reason=None, server=None):
 
 
 def shown(*providers, holders=(), **around):
-    return tree({"providers": [HOST, *providers], "holders": list(holders)}, Around(**around))
+    return provider_tree({"providers": [HOST, *providers], "holders": list(holders)}, HostContext(**around))
 
 
 def named(root, label):
@@ -119,11 +128,11 @@ def test_slots_of_a_reservation_lead_to_its_lease():
 def test_what_is_over_or_to_come_holds_nothing():
     all_of_them = [slot(ONE, "now"), slot(ONE, "over", "01T06", "01T08"), slot(ONE, "to come", "01T09", "01T10")]
     now = datetime(2026, 3, 1, 8, tzinfo=UTC)
-    assert [one["lease_id"] for one in slots_at(all_of_them, now)] == ["now"]
+    assert [one["lease_id"] for one in active_slots(all_of_them, now)] == ["now"]
 
 
 def test_as_of_a_past_time_what_lost_its_parent_hangs_below_the_root():
-    root = tree({"providers": [HOST, provider("x", "lost", "gone")], "holders": None}, Around())
+    root = provider_tree({"providers": [HOST, provider("x", "lost", "gone")], "holders": None}, HostContext())
     assert [node.label for node in root.children] == ["lost"]
     assert root.holders == ()
 
@@ -162,6 +171,6 @@ def test_a_row_shows_some_classes_and_how_many_more_there_are():
         "uuid": "1", "name": "h1", "providers": 3, "traits": ["COMPUTE_STATUS_DISABLED", "CUSTOM_RESERVATION_HOST"],
         "resource_classes": [units(name) for name in ("A", "B", "C", "D", "VCPU")],
     }  # fmt: skip
-    (row,) = rows({"trees": [tree_row]})
+    (row,) = host_rows({"trees": [tree_row]})
     assert ([bar.name for bar in row.bars], row.more) == (["VCPU", "A", "B", "C"], 1)
     assert [flag.text for flag in row.flags] == ["disabled", "reserved host"]

@@ -1,6 +1,6 @@
 """Servers, why some have no host, and devices."""
 
-from moorage.dashboard.views.servers_view import accelerators, action, cards, reasons, records
+from moorage.dashboard.views.servers_view import accelerators, action_row, cards, history_rows, no_host_reasons
 
 
 def failed(number, message):
@@ -15,7 +15,7 @@ def test_reasons_are_counted_whatever_the_number_of_hosts():
         failed(4, "the image is broken"),
         failed(5, "No valid host was found."),
     ]
-    found = [(one.reason, one.servers, one.example) for one in reasons(servers)]
+    found = [(one.reason, one.servers, one.example) for one in no_host_reasons(servers)]
     assert found == [
         ("resources:VCPU=4 left 0.", 2, "1"),
         ("Placement has room, but: it is there.", 1, "3"),
@@ -32,7 +32,7 @@ def test_an_action_with_its_steps():
         "action": "create", "request_id": "req-1", "start_time": "2026-03-01T09:30:00.000000", "user_id": "u",
         "message": "Error", "events": [step, {**step, "result": "Error", "details": "no room"}],
     }  # fmt: skip
-    seen = action(document)
+    seen = action_row(document)
     assert (seen.started, seen.is_error) == ("2026-03-01 09:30:00", True)
     assert [(one.result, one.tone, one.details) for one in seen.steps] == [
         ("running", "warn", ""), ("Error", "bad", "no room")
@@ -69,5 +69,5 @@ def test_records_say_what_failed():
         "device": "d", "deployable": "d_R1", "handle": None, "instance_uuid": None, "project_id": None, "user_id": None,
         "image_id": None, "sha512": None,
     }  # fmt: skip
-    (seen,) = records([record])
+    (seen,) = history_rows([record])
     assert (seen.event, seen.tone, seen.where, seen.reason) == ("programmed: failed", "bad", "d_R1", "no bits")

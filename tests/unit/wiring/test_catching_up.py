@@ -38,7 +38,7 @@ def running():
     planes = []
 
     def start(clock, tasks, crowd=()):
-        plane = Plane(app=None, clock=clock, wakeups=Wakeups(), tasks=list(tasks), crowd=list(crowd))
+        plane = Plane(app=None, clock=clock, wakeups=Wakeups(), tasks=list(tasks), simulated_host_tasks=list(crowd))
         clock.on_advance.append(plane.catch_up)
         began = time.perf_counter()
         plane.start()

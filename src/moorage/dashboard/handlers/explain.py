@@ -62,7 +62,7 @@ def _of_flavor(page_request: PageRequest, flavor_id: str) -> view.Funnel:
 def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:
     """The explanation of a pasted query or of extra specs, from Placement alone. Raises `Invalid`."""
     try:
-        asked = view.parsed(typed["query"])
+        asked = view.parse_pasted_query(typed["query"])
         vcpus, memory_mb, disk_gb = (int(typed[name] or 0) for name in _SIZES)
     except ValueError as error:
         raise Invalid(str(error)) from error
@@ -71,4 +71,4 @@ def _of_text(page_request: PageRequest, typed: dict[str, str]) -> view.Funnel:
         fields = FlavorFields(vcpus, memory_mb, disk_gb, extra_specs=dict(asked.extra_specs))
         pairs = candidate_query(request_for(fields))
     found = page_request.client("placement").get(with_query("/moorage/v1/explain", pairs))
-    return view.of_query(found, view.text_of(pairs))
+    return view.of_query(found, view.query_text(pairs))

@@ -26,7 +26,7 @@ def list_leases(page_request: PageRequest) -> Page:
         else None,
     }
     answer = page_request.client("reservation").get("/v1/leases", params=params)
-    leases = [view.shown(lease) for lease in answer["leases"]]
+    leases = [view.lease_details(lease) for lease in answer["leases"]]
     made = page_request.http.query.first("made") or ""
     values = {"leases": leases, "next_marker": leases[-1].id if answer.get("leases_links") else None,
               "is_all": bool(page_request.http.query.first("all")),
@@ -36,7 +36,7 @@ def list_leases(page_request: PageRequest) -> Page:
 
 def show_lease(page_request: PageRequest, lease_id: str) -> Page:
     client = page_request.client("reservation")
-    lease = view.shown(client.get(_path(lease_id))["lease"])
+    lease = view.lease_details(client.get(_path(lease_id))["lease"])
     timeline = view.timeline(client.get(_path(lease_id) + "/timeline")["timeline"])
     return Page("lease.html", lease.name, {"lease": lease, "timeline": timeline})
 
@@ -47,7 +47,7 @@ def show_lease(page_request: PageRequest, lease_id: str) -> Page:
 def edit_lease(page_request: PageRequest, lease_id: str) -> Page:
     """The form with the lease's values, or with dates from a drag in the calendar, which are previewed at once."""
     client = page_request.client("reservation")
-    lease = view.shown(client.get(_path(lease_id))["lease"])
+    lease = view.lease_details(client.get(_path(lease_id))["lease"])
     typed = _typed(lease)
     dragged = {name: value for name, value in page_request.http.query.pairs if name in ("start_date", "end_date")}
     typed |= dragged
@@ -56,7 +56,7 @@ def edit_lease(page_request: PageRequest, lease_id: str) -> Page:
 
 def change_lease(page_request: PageRequest, lease_id: str) -> Page | Response:
     client = page_request.client("reservation")
-    lease = view.shown(client.get(_path(lease_id))["lease"])
+    lease = view.lease_details(client.get(_path(lease_id))["lease"])
     before = _typed(lease)
     typed = before | {name: value for name, value in page_request.form.values().items() if name in before}
     if page_request.form.text("action") == "check":
@@ -68,7 +68,7 @@ def change_lease(page_request: PageRequest, lease_id: str) -> Page | Response:
     return redirect(page_request, f"/leases/{lease.id}")
 
 
-def _rehearsed(page_request: PageRequest, lease: view.LeasePage, typed: Mapping[str, str]) -> Page:
+def _rehearsed(page_request: PageRequest, lease: view.LeaseDetails, typed: Mapping[str, str]) -> Page:
     try:
         body = _changes(lease, _typed(lease), typed)
         path = f"{_path(lease.id)}/dry-run"
@@ -80,7 +80,7 @@ def _rehearsed(page_request: PageRequest, lease: view.LeasePage, typed: Mapping[
 
 def _change(
     page_request: PageRequest,
-    lease: view.LeasePage,
+    lease: view.LeaseDetails,
     typed: Mapping[str, str],
     *,
     error: MoorageError | None = None,
@@ -96,14 +96,14 @@ def _change(
     return Page("lease_change.html", f"Change {lease.name}", values, 200 if error is None else error_status(error))
 
 
-def _typed(lease: view.LeasePage) -> dict[str, str]:
+def _typed(lease: view.LeaseDetails) -> dict[str, str]:
     amounts = {f"amount-{each.id}": str(each.amount) for each in lease.reservations if each.amount is not None}
     dates = {"start_date": form.field_date(lease.start), "end_date": form.field_date(lease.end)}
     before_end = "" if lease.before_end is None else form.field_date(lease.before_end)
     return {"name": lease.name, **dates, **amounts, "before_end_date": before_end, **lease.typed_actions}
 
 
-def _changes(lease: view.LeasePage, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
+def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping[str, str]) -> dict[str, Any]:
     """The request body, with changed fields only. Raises `Invalid`."""
     body: dict[str, Any] = {"name": typed["name"]} if typed["name"] != before["name"] else {}
     for name, field in (("start_date", "Start"), ("end_date", "End")):
@@ -152,7 +152,7 @@ _HOLD_FIELDS = ("name", "before_end_date", "snapshot", "emails", "webhooks")
 def list_holds(page_request: PageRequest) -> Page:
     """The project's holds. The service limits them to a few, so there is no paging."""
     found = page_request.client("reservation").get("/v1/holds")["holds"]
-    return Page("holds.html", "Holds", {"holds": [view.hold(each) for each in found]})
+    return Page("holds.html", "Holds", {"holds": [view.hold_summary(each) for each in found]})
 
 
 def show_hold(page_request: PageRequest, hold_id: str) -> Page:
@@ -179,7 +179,7 @@ def release_hold(page_request: PageRequest, hold_id: str) -> Response:
 def _hold_page(
     page_request: PageRequest, hold_id: str, typed: dict[str, str], *, error: MoorageError | None = None
 ) -> Page:
-    hold = view.hold(page_request.client("reservation").get(_hold_path(hold_id))["hold"])
+    hold = view.hold_summary(page_request.client("reservation").get(_hold_path(hold_id))["hold"])
     values = {"hold": hold, "typed": typed, "error": "" if error is None else error_text(error)}
     return Page("hold.html", "Held time", values, 200 if error is None else error_status(error))
 

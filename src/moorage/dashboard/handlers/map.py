@@ -34,10 +34,10 @@ def show_map(page_request: PageRequest) -> Page:
         message, page = error_text(error), {"trees": [], "matching": 0, "next": None}
     next_page = page["next"] and "?" + urlencode({**wanted, "after": page["next"]})
     # For names. Without compute, aggregates are shown by UUID.
-    aggregates = _told(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
+    aggregates = _get_or_empty(page_request, "compute", "/v2.1/os-aggregates", {}, "aggregates")
     values = {
         "overview": view.overview(placement.get("/moorage/v1/survey"), aggregates),
-        "rows": view.rows(page),
+        "rows": view.host_rows(page),
         "matching": page["matching"],
         "wanted": {name: wanted.get(name, "") for name in _FILTERS},
         "is_filtered": bool(wanted),
@@ -64,8 +64,8 @@ def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
             raise
         values["error"] = error_text(error)
         return Page("map_tree.html", "Map", values, error_status(error))
-    around = view.Around() if at else _around(page_request, str(document["providers"][0]["name"]))
-    root = view.tree(document, around)
+    around = view.HostContext() if at else _host_context(page_request, str(document["providers"][0]["name"]))
+    root = view.provider_tree(document, around)
     values |= {"at": at, "tree": root, "is_cut": document["is_cut"], "has_leases": page_request.has("reservation")}
     return Page("map_tree.html", root.name, values)
 
@@ -78,20 +78,22 @@ def moment(text: str) -> datetime:
         raise Invalid(f"{text!r} is not a time; use the form 2026-03-01 09:30, in UTC") from error
 
 
-def _around(page_request: PageRequest, host: str) -> view.Around:
+def _host_context(page_request: PageRequest, host: str) -> view.HostContext:
     """Data about the host from the other services."""
-    servers = _told(page_request, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
-    handles = _told(page_request, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
-    hosts = _told(page_request, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations")
+    servers = _get_or_empty(page_request, "compute", "/v2.1/servers", {"all_tenants": 1, "host": host}, "servers")
+    handles = _get_or_empty(page_request, "accelerator", "/moorage/v1/handles", {"host": host}, "handles")
+    hosts = _get_or_empty(
+        page_request, "reservation", "/v1/os-hosts/allocations", {"hypervisor_hostname": host}, "allocations"
+    )
     slots = [slot for one in hosts for slot in one["reservations"]]
-    return view.Around(
+    return view.HostContext(
         {str(one["id"]): str(one["name"]) for one in servers},
         handles,
-        view.slots_at(slots, page_request.http.service.clock.now()),
+        view.active_slots(slots, page_request.http.service.clock.now()),
     )
 
 
-def _told(page_request: PageRequest, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
+def _get_or_empty(page_request: PageRequest, service: str, path: str, asked: Mapping[str, Any], key: str) -> Documents:
     """The list under `key`; empty if the service is missing or does not answer, since a partial map is still useful."""
     if not page_request.has(service):
         return []

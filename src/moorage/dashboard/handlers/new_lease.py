@@ -52,7 +52,7 @@ def _done(page_request: PageRequest, typed: Mapping[str, str]) -> Page | Respons
         page_request.http.service.clock.now(),
         page_request.client("reservation"),
     )
-    wish = form.wish(typed, now)
+    wish = form.parse_lease(typed, now)
     if action == "find":
         found = client.request("POST", "/v1/offers", json=wish.search(now, _OFFERS), repeatable=True)
         return _page(page_request, typed, offers=found)
@@ -77,7 +77,7 @@ def _held(page_request: PageRequest, typed: Mapping[str, str], period: str) -> R
     """Holds an offered time and redirects to the page of the hold. Raises `Invalid`, `RemoteError`."""
     start, _, end = period.partition("|")
     now = page_request.http.service.clock.now()
-    wish = form.wish({**typed, "start_date": start, "end_date": end}, now)
+    wish = form.parse_lease({**typed, "start_date": start, "end_date": end}, now)
     if wish.times > 1:
         raise Invalid("Number of leases: a series cannot be held; set it to 1, or reserve the series now")
     hold = page_request.client("reservation").request("POST", "/v1/holds", json=wish.hold_body(now))["hold"]

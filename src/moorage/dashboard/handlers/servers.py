@@ -37,8 +37,8 @@ def list_servers(page_request: PageRequest) -> Page:
     failed = compute.get(with_query("/v2.1/servers/detail", {**scope, "status": "ERROR", "limit": COUNTED}))
     kept = {**wanted, **({"all": "1"} if all_projects else {})}
     values = {
-        "rows": view.rows(servers[:LIMIT]),
-        "reasons": view.reasons(failed["servers"]),
+        "rows": view.server_rows(servers[:LIMIT]),
+        "reasons": view.no_host_reasons(failed["servers"]),
         "is_counted_out": len(failed["servers"]) == COUNTED,
         "wanted": {name: wanted.get(name, "") for name in ("name", "status")},
         "all_projects": all_projects,
@@ -68,11 +68,11 @@ def show_server(page_request: PageRequest, server_id: str) -> Page:
             asked = {"instance": server["id"], "order": "newest", "limit": LIMIT}
             history = accelerator.get(with_query("/moorage/v1/history", asked))["records"]
     values = {
-        "server": view.row(server),
+        "server": view.server_row(server),
         "flavor": server["flavor"],
-        "actions": [view.action(one) for one in [*detailed, *actions[ACTIONS:]]],
+        "actions": [view.action_row(one) for one in [*detailed, *actions[ACTIONS:]]],
         "accelerators": view.accelerators(requests),
-        "records": view.records(history),
+        "records": view.history_rows(history),
         "explanation": _explanation(page_request, server),
     }
     return Page("server.html", str(server["name"]), values)
@@ -143,7 +143,7 @@ def show_device(page_request: PageRequest, uuid: str) -> Page:
     page = accelerator.get(with_query("/moorage/v1/history", asked))
     values = {
         "device": found,
-        "records": view.records(page["records"]),
+        "records": view.history_rows(page["records"]),
         "next_page": urlencode({"after": page["next"]}) if page["next"] else "",
         "is_first": not after,
     }

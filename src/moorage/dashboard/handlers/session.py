@@ -46,7 +46,7 @@ def sign_in(page_request: PageRequest) -> Page | Response:
 
 def sign_out(page_request: PageRequest) -> Response:
     if token := page_request.cookies.get(cookies.SESSION):
-        _signing_in(page_request).forget(token)
+        _signing_in(page_request).revoke(token)
     gone = [
         cookies.cookie(name, "", page_request.http.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)
     ]

@@ -114,7 +114,7 @@ class PastedQuery:
     extra_specs: tuple[tuple[str, str], ...] = ()
 
 
-def parsed(text: str) -> PastedQuery:
+def parse_pasted_query(text: str) -> PastedQuery:
     """Parses a query on one line (``resources=VCPU:4&required=...``, optionally with a URL before the ``?``), or extra
     specs, one per line (``resources:VCPU=4``). Raises `ValueError`, naming the part that is neither.
     """
@@ -148,5 +148,5 @@ def _spec(line: str) -> tuple[str, str]:
     return name.strip(), value.strip().strip("\"'")
 
 
-def text_of(pairs: Sequence[tuple[str, str]]) -> str:
+def query_text(pairs: Sequence[tuple[str, str]]) -> str:
     return "&".join(f"{name}={value}" for name, value in pairs)

@@ -77,7 +77,7 @@ class LeaseForm:
         return body | {"latest_start": body.get("earliest_start", api_date(now + timedelta(minutes=1)))}
 
 
-def wish(typed: Mapping[str, str], now: datetime) -> LeaseForm:
+def parse_lease(typed: Mapping[str, str], now: datetime) -> LeaseForm:
     """The fields, checked and converted. Raises `Invalid`, naming the field."""
     start, end = period(typed, now)
     name = typed.get("name", "") or "lease"

@@ -58,7 +58,7 @@ class EndActionRow:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasePage:
+class LeaseDetails:
     id: str
     name: str
     status: str
@@ -77,9 +77,9 @@ class LeasePage:
     removal: tuple[str, str]
 
 
-def shown(lease: Mapping[str, Any]) -> LeasePage:
+def lease_details(lease: Mapping[str, Any]) -> LeaseDetails:
     status = lease["status"]
-    return LeasePage(
+    return LeaseDetails(
         id=lease["id"],
         name=lease["name"],
         status=status,
@@ -140,7 +140,7 @@ def facts_of(reservation: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldShown:
+class HoldSummary:
     """A hold. `what`: [(resource type as text, facts)], one per reservation."""
 
     id: str
@@ -150,8 +150,8 @@ class HoldShown:
     what: Sequence[tuple[str, Sequence[tuple[str, str]]]]
 
 
-def hold(document: Mapping[str, Any]) -> HoldShown:
-    return HoldShown(
+def hold_summary(document: Mapping[str, Any]) -> HoldSummary:
+    return HoldSummary(
         document["id"], moment(document["start_date"]), moment(document["end_date"]), moment(document["expires_at"]),
         [(TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each)) for each in document["reservations"]],
     )  # fmt: skip

@@ -124,7 +124,7 @@ class HostRow:
     flags: tuple["Flag", ...]
 
 
-def rows(page: Document) -> tuple[HostRow, ...]:
+def host_rows(page: Document) -> tuple[HostRow, ...]:
     return tuple(_row(tree) for tree in page["trees"])
 
 
@@ -203,7 +203,7 @@ class TreeNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class HostContext:
     """Data from other services: server names by UUID, the host's attach handles, and its current reservations."""
 
     servers: Mapping[str, str] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Around:
     slots: Sequence[Document] = ()
 
 
-def tree(document: Document, around: Around) -> TreeNode:
+def provider_tree(document: Document, around: HostContext) -> TreeNode:
     """The root node. Children are sorted by name; the regions of a card are grouped below it."""
     by_parent: dict[str | None, list[Document]] = defaultdict(list)
     known = {one["uuid"] for one in document["providers"]}
@@ -239,7 +239,7 @@ def tree(document: Document, around: Around) -> TreeNode:
     return root
 
 
-def slots_at(slots: Iterable[Document], now: datetime) -> list[Document]:
+def active_slots(slots: Iterable[Document], now: datetime) -> list[Document]:
     """The reservations of a host that are active at `now`."""
     return [one for one in slots if moment(one["start_date"]) <= now < moment(one["end_date"])]
 

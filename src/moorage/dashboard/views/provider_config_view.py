@@ -18,7 +18,7 @@ class AffectedConsumer:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderChange:
+class ProviderChangeRow:
     what: str
     before: str
     after: str
@@ -30,7 +30,7 @@ class ProviderChange:
 class ChangedProvider:
     uuid: str
     name: str
-    changes: tuple[ProviderChange, ...]
+    changes: tuple[ProviderChangeRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +86,16 @@ def _file_set(document: Document | None) -> FileSet | None:
 def _provider(one: Document) -> ChangedProvider:
     changes = []
     if one["is_created"]:
-        changes.append(ProviderChange("the provider is created", "", ""))
+        changes.append(ProviderChangeRow("the provider is created", "", ""))
     if one["is_removed"]:
-        changes.append(ProviderChange("the provider is removed", "", ""))
+        changes.append(ProviderChangeRow("the provider is removed", "", ""))
     changes += [_class(row) for row in one["classes"]]
-    changes += [ProviderChange(f"add trait {trait}", "", "") for trait in one["traits_added"]]
-    changes += [ProviderChange(f"remove trait {trait}", "", "") for trait in one["traits_removed"]]
+    changes += [ProviderChangeRow(f"add trait {trait}", "", "") for trait in one["traits_added"]]
+    changes += [ProviderChangeRow(f"remove trait {trait}", "", "") for trait in one["traits_removed"]]
     return ChangedProvider(one["uuid"], one["name"], tuple(changes))
 
 
-def _class(row: Document) -> ProviderChange:
+def _class(row: Document) -> ProviderChangeRow:
     users = tuple(AffectedConsumer(one["consumer"], one["server"] or "", one["amount"]) for one in row["users"])
     note = ""
     if users:
@@ -105,7 +105,9 @@ def _class(row: Document) -> ProviderChange:
             else "existing allocations stay"
         )
         note = f"{row['used']:,} in use; {stays}"
-    return ProviderChange(f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users)
+    return ProviderChangeRow(
+        f"{row['how']} {row['name']}", _amounts(row["before"]), _amounts(row["after"]), note, users
+    )
 
 
 def _amounts(inventory: Document | None) -> str:

@@ -34,11 +34,11 @@ class ServerRow:
     fault: str
 
 
-def rows(servers: Iterable[Document]) -> tuple[ServerRow, ...]:
-    return tuple(row(one) for one in servers)
+def server_rows(servers: Iterable[Document]) -> tuple[ServerRow, ...]:
+    return tuple(server_row(one) for one in servers)
 
 
-def row(server: Document) -> ServerRow:
+def server_row(server: Document) -> ServerRow:
     return ServerRow(
         server["id"], server["name"], server["status"], _TONES.get(server["status"], ""),
         server.get("OS-EXT-STS:task_state") or "", server.get("OS-EXT-SRV-ATTR:host") or "",
@@ -61,7 +61,7 @@ class Counted:
     example: str
 
 
-def reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
+def no_host_reasons(servers: Iterable[Document]) -> tuple[Counted, ...]:
     """Reasons of the servers in ERROR for which no host was found; the most frequent first."""
     counts: Counter[str] = Counter()
     examples: dict[str, str] = {}
@@ -89,7 +89,7 @@ class ActionEventRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionRow:
+class ServerActionRow:
     name: str
     request_id: str
     started: str
@@ -99,10 +99,10 @@ class ActionRow:
     steps: tuple[ActionEventRow, ...]
 
 
-def action(document: Document) -> ActionRow:
+def action_row(document: Document) -> ServerActionRow:
     """From an ``instanceAction``, with or without its events."""
     message = document.get("message") or ""
-    return ActionRow(
+    return ServerActionRow(
         document["action"], document["request_id"], time_text(document["start_time"]), document["user_id"], message,
         bool(message), tuple(_step(one) for one in document.get("events", ())),
     )  # fmt: skip
@@ -241,7 +241,7 @@ _EVENTS = {
 }  # fmt: skip
 
 
-def records(page: Iterable[Document]) -> tuple[DeviceHistoryRow, ...]:
+def history_rows(page: Iterable[Document]) -> tuple[DeviceHistoryRow, ...]:
     return tuple(
         DeviceHistoryRow(
             time_text(one["at"]), f"{_EVENTS.get(one['event'], one['event'])}{'' if one['result'] == 'done' else ': failed'}",
