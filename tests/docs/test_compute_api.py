@@ -22,13 +22,13 @@ def versions(row):
 
 def test_every_absent_path_is_on_the_page_as_it_is_answered():
     assert ROW.findall(PAGE) == [
-        (row.path, row.methods, str(row.status), versions(row)) for row in unsupported_routes.ROWS
+        (row.path, row.methods, str(row.status), versions(row)) for row in unsupported_routes.UNSUPPORTED_ROUTES
     ]
 
 
 def test_what_is_absent_is_in_the_route_table():
     served = {(route.method, route.path) for route in API.routes}
-    for row in unsupported_routes.ROWS:
+    for row in unsupported_routes.UNSUPPORTED_ROUTES:
         assert {(method, f"/v2.1{row.path}") for method in row.methods.split()} <= served
 
 
@@ -116,7 +116,7 @@ def test_paths_that_answer_are_on_the_page():
     """By their first step, and of servers' parts by their second."""
     section = PAGE.partition("## What exists")[2].partition("\n## ")[0]
     named = set(re.findall(r"[\w-]+", section))
-    told = {row.path for row in unsupported_routes.ROWS}
+    told = {row.path for row in unsupported_routes.UNSUPPORTED_ROUTES}
     for route in API.routes:
         path = route.path.removeprefix("/v2.1")
         if not route.path.startswith("/v2.1/") or not path.strip("/") or path in told:

@@ -66,10 +66,10 @@ def test_a_member_that_moves_is_counted_once_on_each_of_its_hosts(compute, engin
                 connection.execute(moves.insert(), row)
                 connection.execute(moves.insert(), row | {"id": ids.uuid(), "dest_host": "c", "is_open": False})
         with read(engine) as connection:
-            view = group_store.view_of(connection, other.id)
+            view = group_store.group_view(connection, other.id)
             assert view.members == {ROOTS[name]: 1 for name in names}
-            assert group_store.view_of(connection, member.id).members == {}
+            assert group_store.group_view(connection, member.id).members == {}
         with write(engine) as connection:
             connection.execute(servers.update().where(servers.c.id == member.id).values(vm_state="deleted"))
         with read(engine) as connection:
-            assert group_store.view_of(connection, other.id).members == {}
+            assert group_store.group_view(connection, other.id).members == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.server_request import fields_of, with_device_profile
+from moorage.compute.requests.server_request import flavor_fields, with_device_profile
 from moorage.core.errors import Invalid
 from moorage.scheduler.flavor_resources import RequestGroup, request_for
 
@@ -26,7 +26,7 @@ def profiles(wire):
 
 def test_its_groups_are_asked_for_beside_the_flavors_own(profiles):
     made = with_device_profile(flavor(**{"accel:device_profile": "two", "resources_A:CUSTOM_X": "1"}), profiles)
-    request = request_for(fields_of(made))
+    request = request_for(flavor_fields(made))
     assert request.groups["device_profile_0"] == RequestGroup({"CUSTOM_ACCELERATOR_FPGA": 1}, ("CUSTOM_FPGA_INTEL",))
     assert request.groups["device_profile_1"] == RequestGroup({"CUSTOM_ACCELERATOR_GPU": 2}, (), ("CUSTOM_OLD",))
     assert request.groups["_A"] == RequestGroup({"CUSTOM_X": 1})
@@ -38,9 +38,9 @@ def test_two_groups_of_the_flavors_own_must_say_what_they_mean(profiles):
     """Nova sets the policy itself only where one group at most is the flavor's own."""
     specs = {"accel:device_profile": "one", "resources_A:CUSTOM_X": "1", "resources_B:CUSTOM_X": "1"}
     with pytest.raises(Invalid, match="need group_policy"):
-        request_for(fields_of(with_device_profile(flavor(**specs), profiles)))
+        request_for(flavor_fields(with_device_profile(flavor(**specs), profiles)))
     made = with_device_profile(flavor(**specs, group_policy="isolate"), profiles)
-    assert request_for(fields_of(made)).group_policy == "isolate"
+    assert request_for(flavor_fields(made)).group_policy == "isolate"
 
 
 def test_a_profile_that_is_not_there_is_named(profiles):

@@ -112,7 +112,7 @@ def test_diagnostics_tell_what_is_known_of_a_guest(plane, host, server_id):
     assert plane.send("GET", path)[0] == 403
 
 
-@pytest.mark.parametrize("row", unsupported_routes.ROWS, ids=lambda row: f"{row.methods} {row.path}")
+@pytest.mark.parametrize("row", unsupported_routes.UNSUPPORTED_ROUTES, ids=lambda row: f"{row.methods} {row.path}")
 def test_what_is_not_here_says_so(plane, row):
     path = "/v2.1" + "/".join("x" if part.startswith("{") else part for part in row.path.split("/"))
     version = f"2.{row.since or row.until or 60}"

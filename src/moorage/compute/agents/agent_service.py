@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle, migration_workflow
-from moorage.compute.model.job_payloads import host_job, situation
+from moorage.compute.model.job_payloads import host_job, server_situation
 from moorage.compute.model.lifecycle import Operation, OperationOutcome
 from moorage.compute.model.migration_workflow import MoveKind
 from moorage.compute.model.servers import (
@@ -155,7 +155,7 @@ class AgentService:
         host = host_store.host(connection, name)
         if host is None:
             raise NotFound(f"Compute host {name} could not be found; an agent registers it first.")
-        host_store.beat(connection, [name], self._clock.now())
+        host_store.record_heartbeats(connection, [name], self._clock.now())
         return host.report
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
@@ -213,7 +213,7 @@ class AgentService:
         action_store.finish_event(connection, job.payload["action_id"], operation.event, now, error=report.error)
         if isinstance(text := report.result.get("console"), str):
             server_store.save_console(connection, server.id, text, now)
-        outcome = lifecycle.after_report(operation, situation(server), succeeded=report.error is None)
+        outcome = lifecycle.after_report(operation, server_situation(server), succeeded=report.error is None)
         if outcome is None:
             return queues
         server_store.update_server(
@@ -371,7 +371,7 @@ class Heartbeats:
 
     def _write(self, unwritten: Mapping[str, datetime]) -> None:
         def work(connection: Connection) -> int:
-            return host_store.beat(connection, sorted(unwritten), min(unwritten.values()))
+            return host_store.record_heartbeats(connection, sorted(unwritten), min(unwritten.values()))
 
         if in_transaction(self._engine, work) < len(unwritten):
             # The service of one of the hosts was deleted; its agent registers it again.

@@ -19,14 +19,14 @@ from moorage.compute.api.handlers import (
     quotas,
     server_actions,
     server_groups,
+    server_subresources,
     servers,
     services,
     unsupported_routes,
     usages,
     versions,
 )
-from moorage.compute.api.handlers import server_subresources as parts
-from moorage.compute.api.handlers.views import check_query, error, word_schema_error
+from moorage.compute.api.handlers.views import check_query, error_response, word_schema_error
 from moorage.compute.api.policy_rules import AGENT_RULE, EXPLAIN_RULE, MIGRATE_RULE, OWN, PROVIDER_CONFIG_RULE, RULES
 from moorage.compute.api.schemas import events as event_schemas
 from moorage.compute.api.schemas import flavors as flavor_schemas
@@ -117,27 +117,27 @@ _SERVERS = [
         "PUT", _METADATA + "/{key}", servers.set_metadata_item, "server-metadata:update", server_schemas.METADATA_ITEM
     ),
     _route("DELETE", _METADATA + "/{key}", servers.delete_metadata_item, "server-metadata:delete"),
-    _route("GET", _TAGS, parts.index_tags, "os-server-tags:index", since=26),
-    _route("PUT", _TAGS, parts.replace_tags, "os-server-tags:update_all", server_schemas.TAGS, since=26),
-    _route("DELETE", _TAGS, parts.remove_tags, "os-server-tags:delete_all", since=26),
-    _route("GET", _TAGS + "/{tag}", parts.show_tag, "os-server-tags:show", since=26),
-    _route("PUT", _TAGS + "/{tag}", parts.add_tag, "os-server-tags:update", since=26),
-    _route("DELETE", _TAGS + "/{tag}", parts.remove_tag, "os-server-tags:delete", since=26),
-    _route("GET", f"{_SERVER}/ips", parts.index_addresses, "ips:index"),
-    _route("GET", _SERVER + "/ips/{label}", parts.show_addresses, "ips:show"),
-    _route("GET", f"{_SERVER}/os-interface", parts.index_interfaces, "os-attach-interfaces:list"),
-    _route("GET", _SERVER + "/os-interface/{key}", parts.show_interface, "os-attach-interfaces:show"),
-    _route("GET", f"{_SERVER}/os-volume_attachments", parts.index_volumes, "os-volumes-attachments:index"),
-    _route("GET", _SERVER + "/os-volume_attachments/{key}", parts.show_volume, "os-volumes-attachments:show"),
-    _route("GET", f"{_SERVER}/os-security-groups", parts.index_security_groups, "os-security-groups:list"),
-    _route("GET", f"{_SERVER}/shares", parts.index_shares, "os-server-shares:index", since=97),
-    _route("GET", _SERVER + "/shares/{key}", parts.show_share, "os-server-shares:show", since=97),
+    _route("GET", _TAGS, server_subresources.index_tags, "os-server-tags:index", since=26),
+    _route("PUT", _TAGS, server_subresources.replace_tags, "os-server-tags:update_all", server_schemas.TAGS, since=26),
+    _route("DELETE", _TAGS, server_subresources.remove_tags, "os-server-tags:delete_all", since=26),
+    _route("GET", _TAGS + "/{tag}", server_subresources.show_tag, "os-server-tags:show", since=26),
+    _route("PUT", _TAGS + "/{tag}", server_subresources.add_tag, "os-server-tags:update", since=26),
+    _route("DELETE", _TAGS + "/{tag}", server_subresources.remove_tag, "os-server-tags:delete", since=26),
+    _route("GET", f"{_SERVER}/ips", server_subresources.index_addresses, "ips:index"),
+    _route("GET", _SERVER + "/ips/{label}", server_subresources.show_addresses, "ips:show"),
+    _route("GET", f"{_SERVER}/os-interface", server_subresources.index_interfaces, "os-attach-interfaces:list"),
+    _route("GET", _SERVER + "/os-interface/{key}", server_subresources.show_interface, "os-attach-interfaces:show"),
+    _route("GET", f"{_SERVER}/os-volume_attachments", server_subresources.index_volumes, "os-volumes-attachments:index"),
+    _route("GET", _SERVER + "/os-volume_attachments/{key}", server_subresources.show_volume, "os-volumes-attachments:show"),
+    _route("GET", f"{_SERVER}/os-security-groups", server_subresources.index_security_groups, "os-security-groups:list"),
+    _route("GET", f"{_SERVER}/shares", server_subresources.index_shares, "os-server-shares:index", since=97),
+    _route("GET", _SERVER + "/shares/{key}", server_subresources.show_share, "os-server-shares:show", since=97),
     _route("GET", f"{_SERVER}/migrations", migrations.index_of_server, "servers:migrations:index", since=23),
     _route("GET", _SERVER + "/migrations/{migration_id}", migrations.show_of_server, "servers:migrations:show", since=23),
-    _route("GET", f"{_SERVER}/topology", parts.topology, "server-topology:index", since=78),
-    _route("GET", f"{_SERVER}/diagnostics", parts.diagnostics, "os-server-diagnostics"),
-    _route("GET", f"{_SERVER}/os-server-password", parts.show_password, "os-server-password:show"),
-    _route("DELETE", f"{_SERVER}/os-server-password", parts.clear_password, "os-server-password:clear"),
+    _route("GET", f"{_SERVER}/topology", server_subresources.topology, "server-topology:index", since=78),
+    _route("GET", f"{_SERVER}/diagnostics", server_subresources.diagnostics, "os-server-diagnostics"),
+    _route("GET", f"{_SERVER}/os-server-password", server_subresources.show_password, "os-server-password:show"),
+    _route("DELETE", f"{_SERVER}/os-server-password", server_subresources.clear_password, "os-server-password:clear"),
     _route(
         "GET", f"{_SERVER}/os-instance-actions", instance_actions.index, "os-instance-actions:list",
         query=queries.INSTANCE_ACTIONS,
@@ -210,9 +210,9 @@ _PROJECTS = [
     _route("DELETE", "/os-server-groups/{group_id}", server_groups.delete, "os-server-groups:delete"),
 ]
 
-_ABSENT = [
+_UNSUPPORTED = [
     _route(method, row.path, row.handler, "moorage:absent", since=row.since, until=row.until)
-    for row in unsupported_routes.ROWS
+    for row in unsupported_routes.UNSUPPORTED_ROUTES
     for method in row.methods.split()
 ]
 
@@ -269,8 +269,8 @@ _OWN_ROUTES: list[Route[ComputeService]] = [
 
 API: ServiceApi[ComputeService] = ServiceApi(
     name="compute",
-    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_ABSENT, *_AGENTS, *_OWN_ROUTES],
-    error_shape=error,
+    routes=[*_VERSIONS, *_FLAVORS, *_SERVERS, *_HOSTS, *_PROJECTS, *_UNSUPPORTED, *_AGENTS, *_OWN_ROUTES],
+    error_shape=error_response,
     versions=versions.VERSIONS,
     schema_error_message=word_schema_error,
 )

@@ -20,7 +20,7 @@ from enum import StrEnum
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model.servers import Flavor, Host, Server, VmState
-from moorage.compute.requests.server_request import fields_of
+from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.store import host_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound
@@ -175,7 +175,7 @@ def amounts_of(flavor: Flavor, inventories: Iterable[str]) -> dict[str, int]:
     """What a server of `flavor` holds of a node that has these classes."""
     offered = set(inventories)
     total: dict[str, int] = {}
-    for group in request_for(fields_of(flavor)).groups.values():
+    for group in request_for(flavor_fields(flavor)).groups.values():
         for name, amount in group.resources.items():
             if name in offered:
                 total[name] = total.get(name, 0) + amount

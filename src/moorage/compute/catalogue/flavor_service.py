@@ -6,7 +6,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.server_request import fields_of, visible_flavor
+from moorage.compute.requests.server_request import flavor_fields, visible_flavor
 from moorage.compute.store import flavor_store as store
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
@@ -76,7 +76,7 @@ class FlavorService:
         def work(connection: Connection) -> None:
             flavor = _locked(connection, flavor_id)
             together = {**flavor.extra_specs, **added}
-            request_for(fields_of(replace(flavor, extra_specs=together)))
+            request_for(flavor_fields(replace(flavor, extra_specs=together)))
             store.set_extra_specs(connection, flavor_id, together)
 
         self._database.in_transaction(work)

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
 
-from moorage.compute.hosts.placement_publishing import enqueue as enqueue_aggregates
+from moorage.compute.hosts.placement_publishing import enqueue_aggregates
 from moorage.compute.model.migration_workflow import only_awaits_cleanup_on
 from moorage.compute.model.servers import (
     BUILD_QUEUE,
@@ -133,7 +133,7 @@ class HostService:
         def work(connection: Connection) -> HostDetails:
             if host_store.host(connection, name) is None:
                 raise NotFound(f"Could not find binary {COMPUTE_BINARY} on host {name}.")
-            if forced_down is False and move_store.is_left(connection, name):
+            if forced_down is False and move_store.has_leftovers(connection, name):
                 raise Invalid(
                     f"Host {name} stays forced down: servers were evacuated from it, and it has not cleaned up what is "
                     "left of them. Start its agent, which does that, and repeat the request."

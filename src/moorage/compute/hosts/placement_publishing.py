@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a host to Placement
 
 
-def enqueue(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
+def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
     """In the transaction that changes an aggregate; the caller wakes the builder's queue."""
     job = NewJob(ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
     server_store.BUILD_JOBS.enqueue(connection, job, clock.now())

@@ -91,7 +91,7 @@ def flavor_document(flavor: Flavor) -> dict[str, Any]:
     }
 
 
-def situation(server: Server) -> ServerSituation:
+def server_situation(server: Server) -> ServerSituation:
     return ServerSituation(
         server.id,
         server.vm_state,

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.migration_workflow import (
     Move,
@@ -26,7 +26,7 @@ from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.requests.server_request import (
     PlacementNames,
     ProfileLookup,
-    fields_of,
+    flavor_fields,
     usable_flavor,
     with_device_profile,
 )
@@ -110,7 +110,7 @@ class MoveService:
             flavor = usable_flavor(connection, caller, flavor_id)
         if self._profiles is not None:
             flavor = with_device_profile(flavor, self._profiles)
-        request = request_for(fields_of(flavor), scheduling_properties(server.image_properties or {}))
+        request = request_for(flavor_fields(flavor), scheduling_properties(server.image_properties or {}))
         if self._names is not None:
             self._names.check(*request.names)
         return flavor
@@ -168,7 +168,7 @@ class MoveService:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             if server.vm_state is VmState.SHELVED_OFFLOADED:
                 return None
-            lifecycle.check(lifecycle.UNSHELVE, situation(server), caller)
+            lifecycle.check(lifecycle.UNSHELVE, server_situation(server), caller)
             if destination.host or destination.zone:
                 raise Conflict(f"Instance {server_id} is still on its host: only an offloaded one goes elsewhere.")
             return self._commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
@@ -226,7 +226,7 @@ class MoveService:
 
         def work(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(operation, situation(server), caller)
+            lifecycle.check(operation, server_situation(server), caller)
             check_capability(connection, server, operation)
             self._check_destination(connection, server, destination)
             first = check(connection, server)
@@ -259,7 +259,7 @@ class MoveService:
         self, connection: Connection, caller: Caller, server_id: str, operation: Operation
     ) -> tuple[Server, Move]:
         server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-        lifecycle.check(operation, situation(server), caller)
+        lifecycle.check(operation, server_situation(server), caller)
         for move in move_store.open_moves(connection, server_id):
             if move.status == "finished":
                 return server, move

@@ -123,7 +123,7 @@ def recheck_placement(connection: Connection, places: Sequence[tuple[Server, str
             raise PlacementRejected(server.id)
         if not server.scheduler_hints.get("group"):
             continue
-        group = store.view_of(connection, server.id, lock=True)
+        group = store.group_view(connection, server.id, lock=True)
         if group is not None and group_rejection(group, root):
             raise PlacementRejected(server.id)
 

@@ -25,7 +25,7 @@ from moorage.compute.model.quota import (
     sum_amounts,
 )
 from moorage.compute.model.servers import Flavor
-from moorage.compute.requests.server_request import fields_of
+from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.store import quota_store
 from moorage.compute.store import quota_store as store
 from moorage.compute.store.quota_store import Uncounted
@@ -173,7 +173,7 @@ class QuotaService:
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:
     """What one server of this flavor counts. An old flavor that would be refused today counts its own fields."""
     try:
-        groups = request_for(fields_of(flavor)).groups.values()
+        groups = request_for(flavor_fields(flavor)).groups.values()
     except Invalid:
         return resource_amounts({"VCPU": flavor.vcpus, "MEMORY_MB": flavor.ram_mb, "DISK_GB": flavor.disk_gb})
     return resource_amounts(sum_amounts(group.resources for group in groups))

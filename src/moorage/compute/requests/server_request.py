@@ -82,7 +82,7 @@ def _may_use(images: ImageLookup, project_id: str, image: ImageRecord) -> bool:
     return images.get(ProjectView(project_id), image.id) is not None
 
 
-def fields_of(flavor: Flavor) -> FlavorFields:
+def flavor_fields(flavor: Flavor) -> FlavorFields:
     return FlavorFields(
         flavor.vcpus, flavor.ram_mb, flavor.disk_gb, flavor.ephemeral_gb, flavor.swap_mb, flavor.extra_specs
     )
@@ -104,7 +104,9 @@ def usable_flavor(connection: Connection, caller: Caller, flavor_id: str) -> Fla
         raise Invalid(error.message) from error
 
 
-def wanted_place(connection: Connection, new: NewServer, *, may_force_host: bool) -> tuple[str | None, str | None]:
+def requested_zone_and_host(
+    connection: Connection, new: NewServer, *, may_force_host: bool
+) -> tuple[str | None, str | None]:
     """(zone, host) that the request demands, None for either that it does not."""
     zone, _, rest = (new.zone or "").partition(":")
     host = new.host or rest.partition(":")[0] or None

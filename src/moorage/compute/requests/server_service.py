@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.servers import Action, Locker, Server, VmState
 from moorage.compute.requests.host_commands import HostCommands
 from moorage.compute.requests.quota_service import QuotaService
@@ -99,7 +99,7 @@ class ServerService:
 
     def unlock(self, caller: Caller, request_id: str, server_id: str, *, may_override: bool) -> None:
         def work(connection: Connection, server: Server) -> None:
-            lifecycle.check_unlock(situation(server), caller, may_override=may_override)
+            lifecycle.check_unlock(server_situation(server), caller, may_override=may_override)
             server_store.update_server(connection, server_id, self._clock.now(), locked_by=None, locked_reason=None)
 
         self._change(caller, server_id, work, action=(request_id, "unlock"))

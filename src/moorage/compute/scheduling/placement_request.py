@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model.servers import DEFAULT_ZONE, Flavor, Server
-from moorage.compute.requests.server_request import fields_of
+from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.scheduling.selection import NoHost
 from moorage.compute.store import group_store, host_store, scheduling_store, server_store
 from moorage.core.ids import is_uuid
@@ -88,7 +88,7 @@ class PlacementRequestBuilder:
         Raises `Invalid` for a flavor that Placement could never fulfil.
         """
         flavor = changes.flavor or server.flavor
-        request = self._resource_request(fields_of(flavor), image_properties)
+        request = self._resource_request(flavor_fields(flavor), image_properties)
         host = changes.only_host or server.wanted_host
         reservation = legacy_reservation(flavor.extra_specs, server.scheduler_hints)
         found = self._request_context(server, request, host, reservation)
@@ -142,7 +142,7 @@ class PlacementRequestBuilder:
         if not (hinted or near or away or host or reservation or rules.apply_to(zone)):
             return _RequestContext()
         with read(self._engine) as connection:
-            group = group_store.view_of(connection, server.id, hinted=hinted) if hinted else None
+            group = group_store.group_view(connection, server.id, hinted=hinted) if hinted else None
             in_tree = None if host is None else _root_of(connection, host)
             aggregates = scheduling_store.aggregate_views(connection)
             beside = _hosts_of(connection, near, server.project_id) if near else None

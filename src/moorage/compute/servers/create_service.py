@@ -20,11 +20,11 @@ from moorage.compute.requests.server_request import (
     PlacementNames,
     ProfileLookup,
     check_image_fits_flavor,
-    fields_of,
+    flavor_fields,
     hostname_for,
+    requested_zone_and_host,
     usable_flavor,
     usable_image,
-    wanted_place,
     with_device_profile,
 )
 from moorage.compute.requests.server_service import SCHEDULE_EVENT
@@ -140,13 +140,13 @@ class CreateService:
         needs = {} if image is None else scheduling_properties(image.properties)
         with read(self._engine) as connection:
             flavor = usable_flavor(connection, caller, new.flavor_id)
-            zone, host = wanted_place(connection, new, may_force_host=may_force_host)
+            zone, host = requested_zone_and_host(connection, new, may_force_host=may_force_host)
             keypair_store.public_key(connection, caller.user_id, new.key_name)
         if image is not None:
             check_image_fits_flavor(image, flavor)
         if self._profiles is not None:
             flavor = with_device_profile(flavor, self._profiles)
-        request = request_for(fields_of(flavor), needs)
+        request = request_for(flavor_fields(flavor), needs)
         if self._names is not None:
             self._names.check(*request.names)
         return image, flavor, zone, host, needs

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.compute.hosts.host_service import HostService
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import host_build_id, scheduling_id, situation
+from moorage.compute.model.job_payloads import host_build_id, scheduling_id, server_situation
 from moorage.compute.model.migration_workflow import (
     Move,
     StepName,
@@ -68,7 +68,7 @@ class DeleteService:
 
         def work(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(lifecycle.DELETE, situation(server), caller)
+            lifecycle.check(lifecycle.DELETE, server_situation(server), caller)
             if self._is_out_of_reach(connection, server) and (at_once or not self._is_kept(connection, server)):
                 return self._delete_without_host(connection, caller, request_id, server)
             if server.task_state is TaskState.DELETING:

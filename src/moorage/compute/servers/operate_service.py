@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Engine
 
 from moorage.compute.model import lifecycle
-from moorage.compute.model.job_payloads import situation
+from moorage.compute.model.job_payloads import server_situation
 from moorage.compute.model.lifecycle import Operation
 from moorage.compute.model.servers import Flavor, Server, VmState
 from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.requests.host_commands import HostCommands
-from moorage.compute.requests.server_request import check_image_fits_flavor, fields_of, usable_image
+from moorage.compute.requests.server_request import check_image_fits_flavor, flavor_fields, usable_image
 from moorage.compute.requests.server_service import MAX_METADATA_ITEMS, visible
 from moorage.compute.store import host_store, keypair_store, move_store, server_store
 from moorage.compute.store.scheduling_store import host_state
@@ -109,7 +109,7 @@ class OperateService:
 
         def work(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(operation, situation(server), caller)
+            lifecycle.check(operation, server_situation(server), caller)
             queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
             return server, queue
 
@@ -133,7 +133,7 @@ class OperateService:
 
         def work(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(operation, situation(server), caller)
+            lifecycle.check(operation, server_situation(server), caller)
             changes = {**wanted.changes, "image_id": wanted.image_id, **renewed}
             if "key_name" in changes:
                 changes["key_data"] = keypair_store.public_key(connection, caller.user_id, changes["key_name"])
@@ -175,7 +175,7 @@ class OperateService:
 
         def work(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(lifecycle.RESCUE, situation(server), caller)
+            lifecycle.check(lifecycle.RESCUE, server_situation(server), caller)
             image = image_id or server.image_id
             if image is None:
                 raise Invalid(f"Instance {server_id} has no image for the rescue; name one.")
@@ -194,7 +194,7 @@ class OperateService:
 
         def work(connection: Connection) -> tuple[Server, dict[str, str], str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(operation, situation(server), caller)
+            lifecycle.check(operation, server_situation(server), caller)
             properties = image_properties(server, wanted)
             image = {"id": image_id, "name": wanted.name, "properties": properties}
             arguments = {"image": image, "rotation": wanted.rotation}
@@ -229,7 +229,7 @@ class OperateService:
 
         def work(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
-            lifecycle.check(lifecycle.SHELVE, situation(server), caller)
+            lifecycle.check(lifecycle.SHELVE, server_situation(server), caller)
             wanted = NewImage(f"{server.name}-shelved", {})
             image = {"id": image_id, "name": wanted.name, "properties": image_properties(server, wanted)}
             server_store.update_server(connection, server_id, self._clock.now(), parked_image_id=image_id)
@@ -281,7 +281,10 @@ def image_objection(
     Raises `Invalid` if `after` and the flavor contradict each other.
     """
     needs = scheduling_properties(after)
-    old, new = request_for(fields_of(flavor), scheduling_properties(before)), request_for(fields_of(flavor), needs)
+    old, new = (
+        request_for(flavor_fields(flavor), scheduling_properties(before)),
+        request_for(flavor_fields(flavor), needs),
+    )
     if (wanted := _amounts(new)) != (held := _amounts(old)):
         return f"it asks for {_listed(wanted)}, and the server has {_listed(held)}"
     plain = new.groups.get("")

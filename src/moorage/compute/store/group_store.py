@@ -112,7 +112,7 @@ def add_member(connection: Connection, group_id: str, server_id: str) -> None:
     connection.execute(_MEMBER_INSERT, {"group_id": group_id, "server_id": server_id})
 
 
-def view_of(
+def group_view(
     connection: Connection, server_id: str, *, lock: bool = False, hinted: object = None
 ) -> ServerGroupView | None:
     """The server's group as the scheduler sees it, or None. For a server that does not exist yet: the group in `hinted`."""

@@ -71,7 +71,7 @@ def register(connection: Connection, report: HostReport, new_service_uuid: str, 
     return True
 
 
-def beat(connection: Connection, names: Sequence[str], moment: datetime) -> int:
+def record_heartbeats(connection: Connection, names: Sequence[str], moment: datetime) -> int:
     """Records heartbeats of existing hosts; returns their number."""
     return connection.execute(_BEAT, {"names": names, "moment": moment}).rowcount
 

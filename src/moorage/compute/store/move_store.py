@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, bindparam, insert, or_, select, update
 from moorage.compute.model.migration_workflow import KINDS_WITH_LEFTOVERS, Move, MoveKind
 from moorage.compute.model.servers import Flavor, Placed, VmState
 from moorage.compute.store import quota_store
-from moorage.compute.store.server_store import placed_of
+from moorage.compute.store.server_store import placed_from_document
 from moorage.compute.store.tables import moves
 
 _BY_ID = select(moves).where(moves.c.id == bindparam("of_id"))
@@ -55,7 +55,7 @@ def open_moves_of_host(connection: Connection, host: str) -> list[Move]:
     return [_move(row) for row in connection.execute(_OF_HOST.order_by(moves.c.number), {"of_host": host})]
 
 
-def is_left(connection: Connection, host: str) -> bool:
+def has_leftovers(connection: Connection, host: str) -> bool:
     """See `HAS_LEFTOVERS`."""
     return connection.execute(HAS_LEFTOVERS, {"of_host": host}).first() is not None
 
@@ -75,8 +75,8 @@ def _move(row: Row[Any]) -> Move:
         "old_state": VmState(values["old_state"]),
         "old_flavor": Flavor(**values["old_flavor"]),
         "new_flavor": Flavor(**values["new_flavor"]),
-        "old_placed": placed_of(values["old_placed"]),
-        "new_placed": placed_of(values["new_placed"]),
+        "old_placed": placed_from_document(values["old_placed"]),
+        "new_placed": placed_from_document(values["new_placed"]),
     }
     return Move(**values)
 

@@ -240,7 +240,7 @@ def console(connection: Connection, server_id: str) -> str:
     return str(connection.execute(_CONSOLE, {"of_id": server_id}).scalar() or "")
 
 
-def placed_of(document: Mapping[str, Any] | None) -> Placed | None:
+def placed_from_document(document: Mapping[str, Any] | None) -> Placed | None:
     if not document:
         return None
     return Placed({suffix: tuple(uuids) for suffix, uuids in document["mappings"].items()}, document["allocations"])
@@ -266,6 +266,6 @@ def _server(row: Row[Any]) -> Server:
         "tags": tuple(values["tags"]),
         "devices": tuple(values["devices"]),
         "fault": fault and Fault(**fault | {"created_at": datetime.fromisoformat(fault["created_at"])}),
-        "placed": placed_of(placed),
+        "placed": placed_from_document(placed),
     }
     return Server(**values)

@@ -23,7 +23,7 @@ import msgspec
 
 from moorage.compute.agents.disk_image_service import ServerDisk
 from moorage.compute.agents.domain_service import DomainReport
-from moorage.compute.api.handlers.views import ComputeRequest, amount
+from moorage.compute.api.handlers.views import ComputeRequest, parse_amount
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import HostReport
 from moorage.core.errors import Invalid
@@ -39,7 +39,7 @@ def register(request: ComputeRequest, host: str) -> Response:
         name=host,
         provider_uuid=body["provider_uuid"],
         hypervisor_type=body["hypervisor_type"],
-        hypervisor_version=amount(body.get("hypervisor_version", 0), "hypervisor_version"),
+        hypervisor_version=parse_amount(body.get("hypervisor_version", 0), "hypervisor_version"),
         host_ip=body.get("host_ip", ""),
         vcpus=body["vcpus"],
         memory_mb=body["memory_mb"],

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, microseconds, require
+from moorage.compute.api.handlers.views import MAX_AMOUNT, ComputeRequest, format_microseconds, require_rule
 from moorage.compute.hosts.host_service import ZONE_KEY, HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY, DEFAULT_ZONE, Aggregate
 from moorage.core import parsing
@@ -39,7 +39,7 @@ def delete(request: ComputeRequest, aggregate_id: str) -> Response:
 
 def act(request: ComputeRequest, aggregate_id: str) -> Response:
     key, argument = next(iter(request.json.items()))
-    require(request, f"os_compute_api:os-aggregates:{key}")
+    require_rule(request, f"os_compute_api:os-aggregates:{key}")
     hosts, number = request.service.hosts, _id(aggregate_id)
     if key == "add_host":
         return _reply(request, hosts.add_host(number, argument["host"]))
@@ -69,8 +69,8 @@ def _view(request: ComputeRequest, aggregate: Aggregate) -> dict[str, Any]:
         "name": aggregate.name,
         "hosts": list(aggregate.hosts),
         "metadata": dict(aggregate.metadata),
-        "created_at": microseconds(aggregate.created_at),
-        "updated_at": microseconds(aggregate.updated_at),
+        "created_at": format_microseconds(aggregate.created_at),
+        "updated_at": format_microseconds(aggregate.updated_at),
         "deleted_at": None,
         "deleted": False,
         "availability_zone": aggregate.zone,
@@ -115,5 +115,5 @@ def _zone_service(details: HostDetails) -> dict[str, Any]:
     return {
         "available": details.is_up,
         "active": details.host.is_enabled,
-        "updated_at": microseconds(details.host.heartbeat_at),
+        "updated_at": format_microseconds(details.host.heartbeat_at),
     }

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, links, next_link, page, whole
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    next_link,
+    page_of_rows,
+    parse_amount,
+    parse_flag,
+    parse_whole_number,
+    resource_links,
+)
 from moorage.compute.model.servers import Flavor
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.wire.http import Response
@@ -30,13 +38,13 @@ def create(request: ComputeRequest) -> Response:
     flavor = Flavor(
         id="" if wanted_id in (None, "auto") else str(wanted_id),
         name=body["name"],
-        vcpus=amount(body["vcpus"], "vcpus"),
-        ram_mb=amount(body["ram"], "ram"),
-        disk_gb=amount(body["disk"], "disk"),
-        ephemeral_gb=amount(body.get("OS-FLV-EXT-DATA:ephemeral", 0), "OS-FLV-EXT-DATA:ephemeral"),
-        swap_mb=amount(body.get("swap") or 0, "swap"),
+        vcpus=parse_amount(body["vcpus"], "vcpus"),
+        ram_mb=parse_amount(body["ram"], "ram"),
+        disk_gb=parse_amount(body["disk"], "disk"),
+        ephemeral_gb=parse_amount(body.get("OS-FLV-EXT-DATA:ephemeral", 0), "OS-FLV-EXT-DATA:ephemeral"),
+        swap_mb=parse_amount(body.get("swap") or 0, "swap"),
         rxtx_factor=float(body.get("rxtx_factor", 1.0)),
-        is_public=flag(body.get("os-flavor-access:is_public", True)),
+        is_public=parse_flag(body.get("os-flavor-access:is_public", True)),
         description=body.get("description"),
     )
     return Response(body={"flavor": _view(request, request.service.flavors.create(flavor))})
@@ -103,16 +111,16 @@ def _wanted(request: ComputeRequest) -> list[Flavor]:
 def _is_public(request: ComputeRequest) -> bool | None:
     """Default: flavors that the project may use. The text ``None`` is a value of its own: all flavors."""
     given = request.query.every("is_public") or ["true"]
-    return None if given[-1].lower() == "none" else flag(given[-1])
+    return None if given[-1].lower() == "none" else parse_flag(given[-1])
 
 
 def _number(request: ComputeRequest, name: str) -> int:
     text = request.query.first(name) or "0"
-    return whole(text, f"Invalid {name} filter [{text[:255]}]")
+    return parse_whole_number(text, f"Invalid {name} filter [{text[:255]}]")
 
 
 def _list(request: ComputeRequest, rows: list[dict[str, Any]]) -> Response:
-    shown, more = page(rows, request)
+    shown, more = page_of_rows(rows, request)
     body: dict[str, Any] = {"flavors": shown}
     if more and shown:
         body["flavors_links"] = next_link(request, shown[-1]["id"])
@@ -120,7 +128,11 @@ def _list(request: ComputeRequest, rows: list[dict[str, Any]]) -> Response:
 
 
 def _brief(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
-    view: dict[str, Any] = {"id": flavor.id, "name": flavor.name, "links": links(request, "flavors", flavor.id)}
+    view: dict[str, Any] = {
+        "id": flavor.id,
+        "name": flavor.name,
+        "links": resource_links(request, "flavors", flavor.id),
+    }
     if request.version >= (2, 55):
         view["description"] = flavor.description
     return view

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, flag, next_link, page
+from moorage.compute.api.handlers.views import ComputeRequest, next_link, page_of_rows, parse_flag
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.core.errors import Invalid, NotBuilt, NotFound
 from moorage.core.ids import is_uuid
@@ -73,7 +73,7 @@ def _list(request: ComputeRequest, *, detailed: bool) -> Response:
         return Response(body={"hypervisors": rows(_matching(request, pattern))})
     if request.version < (2, 33):
         return Response(body={"hypervisors": rows(request.service.hosts.hosts())})
-    shown, more = page(rows(request.service.hosts.hosts()), request)
+    shown, more = page_of_rows(rows(request.service.hosts.hosts()), request)
     body: dict[str, Any] = {"hypervisors": shown}
     if more and shown:
         body["hypervisors_links"] = next_link(request, str(shown[-1]["id"]))
@@ -125,7 +125,7 @@ def _view(request: ComputeRequest, details: HostDetails, *, detailed: bool) -> d
 
 
 def _servers_if_wanted(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
-    if request.version < (2, 53) or not flag(request.query.first("with_servers") or False):
+    if request.version < (2, 53) or not parse_flag(request.query.first("with_servers") or False):
         return {}
     # From 2.75 on an empty list is shown too.
     return {"servers": _servers(details)} if details.servers or request.version >= (2, 75) else {}

@@ -3,7 +3,13 @@
 from typing import Any
 
 from moorage.compute.api.handlers.server_view import host_id
-from moorage.compute.api.handlers.views import ComputeRequest, microseconds, next_link, page, period
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    changes_period,
+    format_microseconds,
+    next_link,
+    page_of_rows,
+)
 from moorage.compute.model.servers import Action, ActionEvent
 from moorage.wire.http import Response
 
@@ -15,13 +21,13 @@ def index(request: ComputeRequest, server_id: str) -> Response:
     actions = request.service.servers.actions(request.caller, server_id)
     if request.version < (2, 58):
         return Response(body={"instanceActions": [_view(request, action) for action in actions]})
-    since, before = period(request, before_since=(2, 66))
+    since, before = changes_period(request, before_since=(2, 66))
     in_period = [
         _view(request, action)
         for action in actions
         if (since is None or action.updated_at >= since) and (before is None or action.updated_at <= before)
     ]
-    rows, more = page(in_period, request, "request_id")
+    rows, more = page_of_rows(in_period, request, "request_id")
     body: dict[str, Any] = {"instanceActions": rows}
     if more and rows:
         body["links"] = next_link(request, rows[-1]["request_id"])
@@ -43,11 +49,11 @@ def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
         "request_id": action.request_id,
         "user_id": action.user_id,
         "project_id": action.project_id,
-        "start_time": microseconds(action.started_at),
+        "start_time": format_microseconds(action.started_at),
         "message": action.message,
     }
     if request.version >= (2, 58):
-        view["updated_at"] = microseconds(action.updated_at)
+        view["updated_at"] = format_microseconds(action.updated_at)
     return view
 
 
@@ -55,8 +61,8 @@ def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[
     """`details` name no host, so everybody sees them here; Nova shows them to administrators only."""
     view: dict[str, Any] = {
         "event": event.name,
-        "start_time": microseconds(event.started_at),
-        "finish_time": microseconds(event.finished_at),
+        "start_time": format_microseconds(event.started_at),
+        "finish_time": format_microseconds(event.finished_at),
         "result": event.result,
     }
     if request.allowed(_SEES_EVENTS):

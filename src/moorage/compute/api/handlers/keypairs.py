@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, microseconds, next_link, page, require
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    format_microseconds,
+    next_link,
+    page_of_rows,
+    require_rule,
+)
 from moorage.compute.model.servers import Keypair
 from moorage.core.errors import NotBuilt
 from moorage.wire.http import Response
@@ -12,7 +18,7 @@ def index(request: ComputeRequest) -> Response:
     pairs = request.service.keypairs.of_user(_user(request))
     if request.version < (2, 35):
         return Response(body={"keypairs": [{"keypair": _brief(request, pair)} for pair in pairs]})
-    rows, more = page([_brief(request, pair) for pair in pairs], request, "name")
+    rows, more = page_of_rows([_brief(request, pair) for pair in pairs], request, "name")
     body: dict[str, Any] = {"keypairs": [{"keypair": row} for row in rows]}
     if more and rows:
         body["keypairs_links"] = next_link(request, rows[-1]["name"])
@@ -25,7 +31,7 @@ def show(request: ComputeRequest, name: str) -> Response:
         "user_id": pair.user_id,
         # The API requires a number, which identifies nothing: the time of creation in microseconds.
         "id": int(pair.created_at.timestamp() * 1_000_000),
-        "created_at": microseconds(pair.created_at),
+        "created_at": format_microseconds(pair.created_at),
         "updated_at": None,
         "deleted_at": None,
         "deleted": False,
@@ -57,7 +63,7 @@ def _user(request: ComputeRequest) -> str:
 
 def _may_be(request: ComputeRequest, user_id: str | None) -> str:
     if user_id is not None and user_id != request.caller.user_id:
-        require(request, "os_compute_api:os-keypairs:others")
+        require_rule(request, "os_compute_api:os-keypairs:others")
     return user_id or request.caller.user_id
 
 

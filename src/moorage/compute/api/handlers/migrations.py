@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, microseconds, next_link, page, period
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    changes_period,
+    format_microseconds,
+    next_link,
+    page_of_rows,
+)
 from moorage.compute.store.move_store import MIGRATION_FILTERS, Migration
 from moorage.core.errors import NotFound
 from moorage.wire.http import Response
@@ -17,8 +23,8 @@ def index(request: ComputeRequest) -> Response:
     found = request.service.servers.migrations(wanted)
     if request.version < (2, 59):
         return Response(body={"migrations": [_view(request, one) for one in found]})
-    since, before = period(request, before_since=(2, 66))
-    rows, more = page(
+    since, before = changes_period(request, before_since=(2, 66))
+    rows, more = page_of_rows(
         [
             _view(request, one)
             for one in found
@@ -57,8 +63,8 @@ def _common(request: ComputeRequest, one: Migration) -> dict[str, Any]:
         "dest_compute": one.dest_host,
         "dest_node": one.dest_host,
         "dest_host": None,
-        "created_at": microseconds(one.created_at),
-        "updated_at": microseconds(one.updated_at),
+        "created_at": format_microseconds(one.created_at),
+        "updated_at": format_microseconds(one.updated_at),
     }
     if request.version >= (2, 59):
         view["uuid"] = one.id

@@ -7,7 +7,7 @@ the project or for all. Limits of networks and files are stored and limit nothin
 from collections.abc import Mapping
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, project, require
+from moorage.compute.api.handlers.views import ComputeRequest, check_project_id, parse_amount, parse_flag, require_rule
 from moorage.compute.model.quota import OF_FILES, OF_NETWORKS
 from moorage.core.errors import Invalid, NotBuilt
 from moorage.wire.http import Response
@@ -17,9 +17,9 @@ _DEFAULT_CLASS = "default"
 
 
 def show_limits(request: ComputeRequest) -> Response:
-    project_id = project(request.query.first("tenant_id") or "") or request.caller.project_id
+    project_id = check_project_id(request.query.first("tenant_id") or "") or request.caller.project_id
     if project_id != request.caller.project_id:
-        require(request, "os_compute_api:limits:other_project")
+        require_rule(request, "os_compute_api:limits:other_project")
     limits, used = request.service.quotas.limits(project_id), request.service.quotas.usage(project_id)
     absolute = {
         "maxTotalCores": limits["cores"],
@@ -73,9 +73,9 @@ def detail(request: ComputeRequest, project_id: str) -> Response:
 
 def update(request: ComputeRequest, project_id: str) -> Response:
     _no_users(request)
-    project(project_id)
+    check_project_id(project_id)
     wanted = {name: value for name, value in request.json["quota_set"].items() if name != "force"}
-    force = flag(request.json["quota_set"].get("force", False))
+    force = parse_flag(request.json["quota_set"].get("force", False))
     limits = request.service.quotas.set_limits(project_id, _numbers(wanted), force=force)
     return Response(body={"quota_set": _shown(request, limits)})
 
@@ -101,8 +101,8 @@ def update_class(request: ComputeRequest, name: str) -> Response:
 
 
 def _check(request: ComputeRequest, project_id: str) -> None:
-    if project(project_id) != request.caller.project_id:
-        require(request, "os_compute_api:os-quota-sets:others")
+    if check_project_id(project_id) != request.caller.project_id:
+        require_rule(request, "os_compute_api:os-quota-sets:others")
 
 
 def _no_users(request: ComputeRequest) -> None:
@@ -111,7 +111,7 @@ def _no_users(request: ComputeRequest) -> None:
 
 
 def _numbers(limits: Mapping[str, Any]) -> dict[str, int]:
-    return {name: amount(value, name) for name, value in limits.items() if value is not None and value != ""}
+    return {name: parse_amount(value, name) for name, value in limits.items() if value is not None and value != ""}
 
 
 def _shown(request: ComputeRequest, limits: Mapping[str, int]) -> dict[str, int]:

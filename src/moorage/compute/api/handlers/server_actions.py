@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.compute.api.handlers.server_view import rebuilt
-from moorage.compute.api.handlers.views import ComputeRequest, amount, require, word_schema_error
+from moorage.compute.api.handlers.server_view import rebuilt_view
+from moorage.compute.api.handlers.views import ComputeRequest, parse_amount, require_rule, word_schema_error
 from moorage.compute.api.schemas.actions import ARGUMENTS
 from moorage.compute.model import lifecycle
 from moorage.compute.model.lifecycle import Operation
@@ -46,7 +46,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
         raise Invalid(f"There is no such action: {key}")
     if request.version < (2, row.since):
         raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
-    require(request, f"os_compute_api:{row.rule}")
+    require_rule(request, f"os_compute_api:{row.rule}")
     if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
         schema.validate(argument, word_schema_error)
     return row.handler(request, server_id, argument)
@@ -79,7 +79,7 @@ def _unlock(request: ComputeRequest, server_id: str, argument: Any) -> Response:
 def _console(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     text = request.service.servers.console(request.caller, server_id)
     length = argument.get("length")
-    if length is not None and (most := amount(length, "length")) >= 0:
+    if length is not None and (most := parse_amount(length, "length")) >= 0:
         # As Nova counts: the text after the last line break is a line, even if it is empty.
         lines = text.split("\n")
         text = "\n".join(lines[max(0, len(lines) - most) :])
@@ -104,7 +104,7 @@ def shelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
 def unshelve(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     wanted = argument or {}
     if wanted.get("host") is not None:
-        require(request, "os_compute_api:os-shelve:unshelve_to_host")
+        require_rule(request, "os_compute_api:os-shelve:unshelve_to_host")
     to = Destination(wanted.get("host"), wanted.get("availability_zone"))
     request.service.moves.unshelve(request.caller, request.request_id, server_id, to)
     return Response(202)
@@ -159,7 +159,7 @@ def rebuild(request: ComputeRequest, server_id: str, argument: Any) -> Response:
     server = request.service.servers.get(request.caller, server_id)
     password = argument.get("adminPass") or request.service.operations.new_password()
     headers = {"location": f"{request.base_url}/v2.1/servers/{server_id}"}
-    return Response(202, {"server": {**rebuilt(request, server), "adminPass": password}}, headers)
+    return Response(202, {"server": {**rebuilt_view(request, server), "adminPass": password}}, headers)
 
 
 def rescue(request: ComputeRequest, server_id: str, argument: Any) -> Response:
@@ -188,7 +188,7 @@ def create_backup(request: ComputeRequest, server_id: str, argument: Any) -> Res
         argument["name"],
         argument.get("metadata", {}),
         argument["backup_type"],
-        amount(argument["rotation"], "rotation"),
+        parse_amount(argument["rotation"], "rotation"),
     )
     return _make_image(request, server_id, wanted)
 

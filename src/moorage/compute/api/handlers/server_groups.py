@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, page_size, whole
+from moorage.compute.api.handlers.views import ComputeRequest, page_size, parse_amount, parse_flag, parse_whole_number
 from moorage.compute.model.servers import ServerGroup
 from moorage.scheduler.server_groups import GroupPolicy
 from moorage.wire.http import Response
@@ -12,7 +12,7 @@ _WITH_RULES = (2, 64)
 
 
 def index(request: ComputeRequest) -> Response:
-    all_projects = flag(request.query.first("all_projects") or False) and request.allowed(
+    all_projects = parse_flag(request.query.first("all_projects") or False) and request.allowed(
         "os_compute_api:os-server-groups:index:all_projects"
     )
     groups = request.service.groups.find(request.caller, all_projects=all_projects)
@@ -25,7 +25,7 @@ def index(request: ComputeRequest) -> Response:
 def create(request: ComputeRequest) -> Response:
     body = request.json["server_group"]
     policy = GroupPolicy(body["policy"] if "policy" in body else body["policies"][0])
-    rules = {name: amount(value, name) for name, value in body.get("rules", {}).items()}
+    rules = {name: parse_amount(value, name) for name, value in body.get("rules", {}).items()}
     group = request.service.groups.create(request.caller, body["name"].strip(), policy, rules)
     return Response(body={"server_group": _view(request, group)})
 
@@ -40,7 +40,7 @@ def delete(request: ComputeRequest, group_id: str) -> Response:
 
 
 def _offset(request: ComputeRequest) -> int:
-    return whole(request.query.first("offset") or "0", "offset must be a whole number, 0 or more")
+    return parse_whole_number(request.query.first("offset") or "0", "offset must be a whole number, 0 or more")
 
 
 def _view(request: ComputeRequest, group: ServerGroup) -> dict[str, Any]:

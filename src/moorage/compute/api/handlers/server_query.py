@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from moorage.compute.api.handlers.views import ComputeRequest, flag, moment, require
+from moorage.compute.api.handlers.views import ComputeRequest, parse_flag, parse_moment, require_rule
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Server, VmState
 from moorage.compute.store.server_store import SORT_COLUMNS, ServerQuery
@@ -26,9 +26,11 @@ class ServerListing:
 def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
     """`list_rule`: ``os_compute_api:servers:index`` or ``:detail``; servers of others need its ``:get_all_tenants``."""
     first = request.query.first
-    sees_all = flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(request)
+    sees_all = (
+        parse_flag(first("all_tenants") or "") if first("all_tenants") is not None else "all_tenants" in _bare(request)
+    )
     if sees_all:
-        require(request, f"{list_rule}:get_all_tenants")
+        require_rule(request, f"{list_rule}:get_all_tenants")
     is_admin = request.caller.is_admin or request.caller.is_service
     project_id = first("project_id") or first("tenant_id")
     query = ServerQuery(
@@ -39,7 +41,7 @@ def wanted_servers(request: ComputeRequest, list_rule: str) -> ServerListing:
         image_id=first("image"),
         uuids=request.query.every("uuid") or None,
         vm_states=_vm_states(request),
-        deleted=is_admin and flag(first("deleted") or False),
+        deleted=is_admin and parse_flag(first("deleted") or False),
         softly_deleted="SOFT_DELETED" in _statuses(request) or first("vm_state") == VmState.SOFT_DELETED,
         changed_since=_moment(request, "changes-since"),
         changed_before=_moment(request, "changes-before"),
@@ -73,7 +75,7 @@ def _vm_states(request: ComputeRequest) -> list[VmState] | None:
 
 def _moment(request: ComputeRequest, name: str) -> datetime | None:
     text = request.query.first(name)
-    return None if text is None else moment(text, name)
+    return None if text is None else parse_moment(text, name)
 
 
 def _sort(request: ComputeRequest) -> list[tuple[str, bool]]:
@@ -114,7 +116,7 @@ def _predicate(request: ComputeRequest) -> Callable[[Server], bool]:
     if first("ip") is not None or first("ip6") is not None:
         tests.append(lambda server: False)  # no server has an address: there is no network service
     if (locked := first("locked")) is not None and request.version >= (2, 73):
-        is_wanted = flag(locked)
+        is_wanted = parse_flag(locked)
         tests.append(lambda server: (server.locked_by is not None) == is_wanted)
     if request.version >= (2, 26):
         tests += _tag_tests(request)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, links, microseconds, seconds
+from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, format_seconds, resource_links
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Fault, Flavor, Server, VmState
@@ -24,14 +24,14 @@ class ServerViewContext:
         return ServerViewContext({details.host.name: details for details in request.service.hosts.hosts()})
 
 
-def brief(request: ComputeRequest, server: Server) -> dict[str, Any]:
-    return {"id": server.id, "name": server.name, "links": links(request, "servers", server.id)}
+def brief_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
+    return {"id": server.id, "name": server.name, "links": resource_links(request, "servers", server.id)}
 
 
-def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Any]:
+def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Any]:
     details = None if server.host is None else shown.hosts.get(server.host)
     view = {
-        **brief(request, server),
+        **brief_view(request, server),
         "status": lifecycle.status(server.vm_state, server.task_state),
         "tenant_id": server.project_id,
         "user_id": server.user_id,
@@ -39,8 +39,8 @@ def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> d
         "hostId": host_id(server.project_id, server.host),
         "image": _image(request, server),
         "flavor": _flavor(request, server.flavor),
-        "created": seconds(server.created_at),
-        "updated": seconds(server.updated_at),
+        "created": format_seconds(server.created_at),
+        "updated": format_seconds(server.updated_at),
         "addresses": {},
         "accessIPv4": server.access_ipv4 or "",
         "accessIPv6": server.access_ipv6 or "",
@@ -48,8 +48,8 @@ def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> d
         "OS-EXT-AZ:availability_zone": "" if details is None else details.zone,
         "config_drive": "True" if server.config_drive else "",
         "key_name": server.key_name,
-        "OS-SRV-USG:launched_at": microseconds(server.launched_at),
-        "OS-SRV-USG:terminated_at": microseconds(server.deleted_at),
+        "OS-SRV-USG:launched_at": format_microseconds(server.launched_at),
+        "OS-SRV-USG:terminated_at": format_microseconds(server.deleted_at),
         "OS-EXT-STS:task_state": server.task_state,
         "OS-EXT-STS:vm_state": server.vm_state,
         "OS-EXT-STS:power_state": server.power_state,
@@ -64,26 +64,26 @@ def full(request: ComputeRequest, server: Server, shown: ServerViewContext) -> d
     return view | _added(request, server, details)
 
 
-def whole(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def single_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """A single server; lists do not show groups."""
-    view = full(request, server, ServerViewContext.of(request))
+    view = full_view(request, server, ServerViewContext.of(request))
     if request.version >= (2, 71):
         view["server_groups"] = request.service.groups.ids_of(server.id)
     return view
 
 
-def changed(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def changed_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """The answer to a change: below 2.75 without the former extensions."""
-    view = whole(request, server)
+    view = single_view(request, server)
     if request.version < (2, 75):
         for name in [name for name in view if name in _NOT_IN_CHANGES or name.startswith(_EXTENDED)]:
             del view[name]
     return view
 
 
-def rebuilt(request: ComputeRequest, server: Server) -> dict[str, Any]:
+def rebuilt_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """The answer to a rebuild, in which the user data have another name."""
-    view = changed(request, server)
+    view = changed_view(request, server)
     if request.version >= (2, 54):
         view["key_name"] = server.key_name
     if request.version >= (2, 57):
@@ -179,7 +179,7 @@ def _flavor(request: ComputeRequest, flavor: Flavor) -> dict[str, Any]:
 
 def _fault(request: ComputeRequest, fault: Fault) -> dict[str, Any]:
     """Details name hosts, so only administrators get them."""
-    view: dict[str, Any] = {"code": fault.code, "created": seconds(fault.created_at), "message": fault.message}
+    view: dict[str, Any] = {"code": fault.code, "created": format_seconds(fault.created_at), "message": fault.message}
     if fault.details and request.caller.is_admin:
         view["details"] = fault.details
     return view

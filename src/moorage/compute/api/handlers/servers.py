@@ -4,8 +4,15 @@ from ipaddress import ip_address
 from typing import Any
 
 from moorage.compute.api.handlers.server_query import wanted_servers
-from moorage.compute.api.handlers.server_view import ServerViewContext, brief, changed, full, whole
-from moorage.compute.api.handlers.views import ComputeRequest, amount, flag, links, next_link, page_size
+from moorage.compute.api.handlers.server_view import ServerViewContext, brief_view, changed_view, full_view, single_view
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    next_link,
+    page_size,
+    parse_amount,
+    parse_flag,
+    resource_links,
+)
 from moorage.compute.model.servers import Server
 from moorage.compute.requests.server_request import NewServer
 from moorage.core.errors import Invalid, NotBuilt, NotFound
@@ -27,18 +34,18 @@ _HINT_KEYS = ("os:scheduler_hints", "OS-SCH-HNT:scheduler_hints")
 
 def index(request: ComputeRequest) -> Response:
     servers, more = _page(request, "os_compute_api:servers:index")
-    return _list(request, [brief(request, server) for server in servers], more=more)
+    return _list(request, [brief_view(request, server) for server in servers], more=more)
 
 
 def detail(request: ComputeRequest) -> Response:
     servers, more = _page(request, "os_compute_api:servers:detail")
     shown = ServerViewContext.of(request)
-    return _list(request, [full(request, server, shown) for server in servers], more=more)
+    return _list(request, [full_view(request, server, shown) for server in servers], more=more)
 
 
 def show(request: ComputeRequest, server_id: str) -> Response:
     server = request.service.servers.get(request.caller, server_id)
-    return Response(body={"server": whole(request, server)})
+    return Response(body={"server": single_view(request, server)})
 
 
 def create(request: ComputeRequest) -> Response:
@@ -49,12 +56,12 @@ def create(request: ComputeRequest) -> Response:
         new_server(request, body),
         may_force_host=request.allowed("os_compute_api:servers:create:forced_host"),
     )
-    if flag(body.get("return_reservation_id", False)):
+    if parse_flag(body.get("return_reservation_id", False)):
         return Response(202, {"reservation_id": servers[0].reservation_id})
     first = servers[0]
     view = {
         "id": first.id,
-        "links": links(request, "servers", first.id),
+        "links": resource_links(request, "servers", first.id),
         "OS-DCF:diskConfig": body.get("OS-DCF:diskConfig", "MANUAL"),
         "security_groups": [{"name": "default"}],
         "adminPass": body.get("adminPass") or request.service.operations.new_password(),
@@ -68,7 +75,7 @@ def update(request: ComputeRequest, server_id: str) -> Response:
     if values.get("access_ipv6"):
         values["access_ipv6"] = ip_address(values["access_ipv6"]).compressed
     server = request.service.servers.describe(request.caller, server_id, **values)
-    return Response(body={"server": changed(request, server)})
+    return Response(body={"server": changed_view(request, server)})
 
 
 def delete(request: ComputeRequest, server_id: str) -> Response:
@@ -144,7 +151,7 @@ def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
         hostname=body.get("hostname"),
         key_name=body.get("key_name"),
         user_data=body.get("user_data"),
-        config_drive=flag(body.get("config_drive") or False),
+        config_drive=parse_flag(body.get("config_drive") or False),
         scheduler_hints=hints,
         access_ipv4=body.get("accessIPv4") or None,
         access_ipv6=ip_address(body["accessIPv6"]).compressed if body.get("accessIPv6") else None,
@@ -154,8 +161,8 @@ def new_server(request: ComputeRequest, body: dict[str, Any]) -> NewServer:
 
 def _counts(body: dict[str, Any]) -> tuple[int, int]:
     """Number of servers to create: (minimum, maximum)."""
-    least = amount(body.get("min_count", 1), "min_count")
-    most = amount(body.get("max_count", least), "max_count")
+    least = parse_amount(body.get("min_count", 1), "min_count")
+    most = parse_amount(body.get("max_count", least), "max_count")
     if least > most:
         raise Invalid("min_count must be <= max_count")
     return least, most
@@ -166,7 +173,7 @@ def _image_id(body: dict[str, Any]) -> str | None:
     image_id = str(body.get("imageRef") or "").rpartition("/")[2] or None
     for device in body.get("block_device_mapping_v2", ()):
         kind = (device.get("source_type"), device.get("destination_type", "local"))
-        if kind != ("image", "local") or amount(device.get("boot_index") or 0, "boot_index") != 0:
+        if kind != ("image", "local") or parse_amount(device.get("boot_index") or 0, "boot_index") != 0:
             raise NotBuilt("Of block devices only the local disk of the image is offered: there is no volume service.")
         if image_id not in (None, device.get("uuid")):
             raise Invalid("Block Device Mapping is Invalid: imageRef and the boot disk name different images.")

@@ -5,7 +5,7 @@ Below 2.53 a service is addressed by the change (``PUT /os-services/disable``), 
 
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, flag, microseconds
+from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, parse_flag
 from moorage.compute.hosts.host_service import HostDetails
 from moorage.compute.model.servers import COMPUTE_BINARY
 from moorage.core.errors import Invalid, NotFound
@@ -31,7 +31,7 @@ def update(request: ComputeRequest, service_id: str) -> Response:
     is_enabled = None if "status" not in body else body["status"] == "enabled"
     if body.get("disabled_reason") and is_enabled is not False:
         raise Invalid("Specifying disabled_reason is not allowed when status is not disabled.")
-    forced_down = flag(body["forced_down"]) if "forced_down" in body else None
+    forced_down = parse_flag(body["forced_down"]) if "forced_down" in body else None
     if is_enabled is None and forced_down is None:
         raise Invalid("No updates were requested. Fields 'status' or 'forced_down' should be specified.")
     details = request.service.hosts.set_service(
@@ -51,7 +51,7 @@ def update_named(request: ComputeRequest, service_id: str) -> Response:
     if service_id == "force-down" and request.version >= (2, 11):
         if "forced_down" not in body:
             raise Invalid("Missing forced_down field")
-        answer["forced_down"] = flag(body["forced_down"])
+        answer["forced_down"] = parse_flag(body["forced_down"])
         changes: dict[str, Any] = {"forced_down": answer["forced_down"]}
     elif service_id in _ENABLING:
         changes = {"is_enabled": _ENABLING[service_id]}
@@ -92,7 +92,7 @@ def _view(request: ComputeRequest, details: HostDetails) -> dict[str, Any]:
         "zone": details.zone,
         "status": "enabled" if host.is_enabled else "disabled",
         "state": "up" if details.is_up else "down",
-        "updated_at": microseconds(host.heartbeat_at),
+        "updated_at": format_microseconds(host.heartbeat_at),
         "disabled_reason": host.disabled_reason,
     }
     if request.version >= (2, 11):

@@ -19,7 +19,7 @@ _REMOVED = "The peer removed this API; nothing took its place here."
 
 
 @dataclass(frozen=True)
-class Absent:
+class UnsupportedRoute:
     """One path, with the methods that Nova has or had."""
 
     path: str
@@ -39,11 +39,11 @@ class Absent:
         return refuse
 
 
-def _gone(path: str, methods: str) -> Absent:
-    return Absent(path, methods, _REMOVED, 410)
+def _gone(path: str, methods: str) -> UnsupportedRoute:
+    return UnsupportedRoute(path, methods, _REMOVED, 410)
 
 
-ROWS: tuple[Absent, ...] = (
+UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     _gone("/os-agents", "GET POST"),
     _gone("/os-agents/{key}", "PUT DELETE"),
     _gone("/os-cells", "GET POST"),
@@ -72,47 +72,47 @@ ROWS: tuple[Absent, ...] = (
     _gone("/servers/{server_id}/consoles", "GET POST"),
     _gone("/servers/{server_id}/consoles/{key}", "GET DELETE"),
     _gone("/servers/{server_id}/os-virtual-interfaces", "GET"),
-    Absent("/images", "GET", _IMAGES, until=PROXIES_UNTIL),
-    Absent("/images/{key}", "GET DELETE", _IMAGES, until=PROXIES_UNTIL),
-    Absent("/images/{key}/metadata", "GET POST PUT", _IMAGES, until=38),
-    Absent("/images/{key}/metadata/{item}", "GET PUT DELETE", _IMAGES, until=38),
-    Absent("/os-volumes", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
-    Absent("/os-volumes/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
-    Absent("/os-snapshots", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
-    Absent("/os-snapshots/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
-    Absent("/os-volumes_boot", "GET POST", "This was another name of /servers: use that."),
-    Absent("/os-volumes_boot/{key}", "GET PUT DELETE", "This was another name of /servers: use that."),
-    Absent("/os-volumes_boot/{key}/action", "POST", "This was another name of /servers: use that."),
-    Absent("/os-assisted-volume-snapshots", "POST", _VOLUMES),
-    Absent("/os-assisted-volume-snapshots/{key}", "DELETE", _VOLUMES),
-    Absent("/servers/{server_id}/os-volume_attachments", "POST", _VOLUMES),
-    Absent("/servers/{server_id}/os-volume_attachments/{key}", "PUT DELETE", _VOLUMES),
-    Absent("/os-floating-ip-pools", "GET", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-floating-ips", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-floating-ips/{key}", "GET DELETE", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-security-groups", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-security-groups/{key}", "GET PUT DELETE", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-security-group-rules", "POST", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/os-security-group-rules/{key}", "DELETE", _NETWORKS, until=PROXIES_UNTIL),
-    Absent("/servers/{server_id}/os-interface", "POST", _NETWORKS),
-    Absent("/servers/{server_id}/os-interface/{key}", "DELETE", _NETWORKS),
-    Absent("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    Absent("/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    Absent("/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    Absent("/os-aggregates/{aggregate_id}/images", "POST", "Hosts fetch images when a server needs them.", since=81),
-    Absent("/os-hosts/{host}", "PUT", "Enable, disable and force down its service: os-services.", until=42),
-    Absent("/os-hosts/{host}/{action}", "GET", "A host is not started or stopped from here.", until=42),
-    Absent("/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
-    Absent("/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
-    Absent("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
-    Absent(
+    UnsupportedRoute("/images", "GET", _IMAGES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/images/{key}", "GET DELETE", _IMAGES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/images/{key}/metadata", "GET POST PUT", _IMAGES, until=38),
+    UnsupportedRoute("/images/{key}/metadata/{item}", "GET PUT DELETE", _IMAGES, until=38),
+    UnsupportedRoute("/os-volumes", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-volumes/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-snapshots", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-snapshots/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-volumes_boot", "GET POST", "This was another name of /servers: use that."),
+    UnsupportedRoute("/os-volumes_boot/{key}", "GET PUT DELETE", "This was another name of /servers: use that."),
+    UnsupportedRoute("/os-volumes_boot/{key}/action", "POST", "This was another name of /servers: use that."),
+    UnsupportedRoute("/os-assisted-volume-snapshots", "POST", _VOLUMES),
+    UnsupportedRoute("/os-assisted-volume-snapshots/{key}", "DELETE", _VOLUMES),
+    UnsupportedRoute("/servers/{server_id}/os-volume_attachments", "POST", _VOLUMES),
+    UnsupportedRoute("/servers/{server_id}/os-volume_attachments/{key}", "PUT DELETE", _VOLUMES),
+    UnsupportedRoute("/os-floating-ip-pools", "GET", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-floating-ips", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-floating-ips/{key}", "GET DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-security-groups", "GET POST", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-security-groups/{key}", "GET PUT DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-security-group-rules", "POST", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-security-group-rules/{key}", "DELETE", _NETWORKS, until=PROXIES_UNTIL),
+    UnsupportedRoute("/servers/{server_id}/os-interface", "POST", _NETWORKS),
+    UnsupportedRoute("/servers/{server_id}/os-interface/{key}", "DELETE", _NETWORKS),
+    UnsupportedRoute("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
+    UnsupportedRoute("/os-aggregates/{aggregate_id}/images", "POST", "Hosts fetch images when a server needs them.", since=81),
+    UnsupportedRoute("/os-hosts/{host}", "PUT", "Enable, disable and force down its service: os-services.", until=42),
+    UnsupportedRoute("/os-hosts/{host}/{action}", "GET", "A host is not started or stopped from here.", until=42),
+    UnsupportedRoute("/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
+    UnsupportedRoute("/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
+    UnsupportedRoute("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
+    UnsupportedRoute(
         "/servers/{server_id}/remote-consoles", "POST",
         "There are no graphical or serial consoles; the console log is there: os-getConsoleOutput.", since=6,
     ),
-    Absent("/servers/{server_id}/shares", "POST", "There is no service of shared file systems.", since=97),
-    Absent("/servers/{server_id}/shares/{key}", "DELETE", "There is no service of shared file systems.", since=97),
-    Absent(
+    UnsupportedRoute("/servers/{server_id}/shares", "POST", "There is no service of shared file systems.", since=97),
+    UnsupportedRoute("/servers/{server_id}/shares/{key}", "DELETE", "There is no service of shared file systems.", since=97),
+    UnsupportedRoute(
         "/servers/{server_id}/migrations/{migration_id}/action", "POST", "A live migration is not forced to its end here.", since=22
     ),
-    Absent("/servers/{server_id}/migrations/{migration_id}", "DELETE", "A live migration is not given up here.", since=24),
+    UnsupportedRoute("/servers/{server_id}/migrations/{migration_id}", "DELETE", "A live migration is not given up here.", since=24),
 )  # fmt: skip

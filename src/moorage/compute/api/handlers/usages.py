@@ -3,7 +3,14 @@
 from datetime import datetime
 from typing import Any
 
-from moorage.compute.api.handlers.views import ComputeRequest, microseconds, moment, next_link, page_size, require
+from moorage.compute.api.handlers.views import (
+    ComputeRequest,
+    format_microseconds,
+    next_link,
+    page_size,
+    parse_moment,
+    require_rule,
+)
 from moorage.compute.model.quota import total_usage, usage_hours, usage_period
 from moorage.compute.model.servers import Server, VmState
 from moorage.core.errors import Invalid, NotFound
@@ -27,7 +34,7 @@ def show(request: ComputeRequest, project_id: str) -> Response:
     if not project_id:  # a trailing slash after the list's path
         raise NotFound("The resource could not be found.")
     if project_id != request.caller.project_id:
-        require(request, "os_compute_api:os-simple-tenant-usage:list")
+        require_rule(request, "os_compute_api:os-simple-tenant-usage:list")
     since, until = _period(request)
     own = [one for one in request.service.servers.running_in(since, until) if one.project_id == project_id]
     servers, following = _page(request, own, "tenant_usage_links")
@@ -56,8 +63,8 @@ def _page(request: ComputeRequest, servers: list[Server], links: str) -> tuple[l
 def _period(request: ComputeRequest) -> tuple[datetime, datetime]:
     end, start = request.query.first("end"), request.query.first("start")
     return usage_period(
-        None if start is None else moment(start, "start"),
-        None if end is None else moment(end, "end"),
+        None if start is None else parse_moment(start, "start"),
+        None if end is None else parse_moment(end, "end"),
         request.service.clock.now(),
     )
 
@@ -70,8 +77,8 @@ def _usage(project_id: str, servers: list[Server], since: datetime, until: datet
         "total_vcpus_usage": used.vcpus,
         "total_memory_mb_usage": used.memory_mb,
         "total_local_gb_usage": used.local_gb,
-        "start": microseconds(since),
-        "stop": microseconds(until),
+        "start": format_microseconds(since),
+        "stop": format_microseconds(until),
     }
 
 
@@ -86,8 +93,8 @@ def _server_usage(server: Server, since: datetime, until: datetime) -> dict[str,
         "memory_mb": server.flavor.ram_mb,
         "local_gb": server.flavor.disk_gb + server.flavor.ephemeral_gb,
         "hours": usage_hours(server, since, until),
-        "started_at": microseconds(begun),
-        "ended_at": microseconds(server.deleted_at),
+        "started_at": format_microseconds(begun),
+        "ended_at": format_microseconds(server.deleted_at),
         "state": "terminated" if server.vm_state is VmState.DELETED else server.vm_state,
         "uptime": int(((server.deleted_at or until) - begun).total_seconds()),
     }

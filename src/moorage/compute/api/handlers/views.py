@@ -35,7 +35,7 @@ _ERROR_NAMES = {
 ComputeRequest = Request[ComputeService]
 
 
-def error(problem: Problem) -> Response:
+def error_response(problem: Problem) -> Response:
     """``{"itemNotFound": {"code": 404, "message": ...}}``."""
     name = _ERROR_NAMES.get(problem.status, "computeFault")
     return Response(problem.status, {name: {"code": problem.status, "message": problem.message}})
@@ -48,7 +48,7 @@ def word_schema_error(failure: Any) -> str:
     return f"Invalid input for field/attribute {failure.path[-1]}. Value: {failure.instance}. {failure.message}"
 
 
-def links(request: ComputeRequest, kind: str, key: str) -> list[dict[str, str]]:
+def resource_links(request: ComputeRequest, kind: str, key: str) -> list[dict[str, str]]:
     return [
         {"rel": "self", "href": f"{request.base_url}/v2.1/{kind}/{key}"},
         {"rel": "bookmark", "href": f"{request.base_url}/{kind}/{key}"},
@@ -60,17 +60,17 @@ def next_link(request: ComputeRequest, marker: str) -> list[dict[str, str]]:
     return [{"rel": "next", "href": f"{request.base_url}{request.path}?{urlencode([*pairs, ('marker', marker)])}"}]
 
 
-def seconds(moment: datetime) -> str:
+def format_seconds(moment: datetime) -> str:
     """``2026-11-20T16:54:59Z``."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def microseconds(moment: datetime | None) -> str | None:
+def format_microseconds(moment: datetime | None) -> str | None:
     """``2026-11-20T16:54:59.784509``: Nova's other format, without a time zone."""
     return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
-def flag(value: object) -> bool:
+def parse_flag(value: object) -> bool:
     """A boolean, as clients send it: ``True``, ``"true"``, ``"1"``, ``"yes"``, ``"on"`` and so on."""
     if isinstance(value, bool):
         return value
@@ -82,14 +82,14 @@ def flag(value: object) -> bool:
     raise Invalid(f"Invalid input for boolean: {value}")
 
 
-def moment(text: str, name: str) -> datetime:
+def parse_moment(text: str, name: str) -> datetime:
     try:
         return parsing.parse_time(text)
     except ValueError as refusal:
         raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from refusal
 
 
-def whole(text: str, refusal: str) -> int:
+def parse_whole_number(text: str, refusal: str) -> int:
     """A whole number in a query; `refusal` is the message for anything else."""
     try:
         return parsing.parse_whole_number(text)
@@ -97,7 +97,7 @@ def whole(text: str, refusal: str) -> int:
         raise Invalid(refusal) from error_of_format
 
 
-def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
+def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
     """A number or a text of digits, at most `most`: a schema bounds numbers only."""
     try:
         number = int(value)
@@ -110,19 +110,21 @@ def amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
     return number
 
 
-def project(text: str) -> str:
+def check_project_id(text: str) -> str:
     """Checks the length of a project's id."""
     if len(text) > MAX_PROJECT_LENGTH:
         raise Invalid(f"This is no id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
     return text
 
 
-def period(request: ComputeRequest, *, before_since: tuple[int, int]) -> tuple[datetime | None, datetime | None]:
+def changes_period(
+    request: ComputeRequest, *, before_since: tuple[int, int]
+) -> tuple[datetime | None, datetime | None]:
     """``changes-since`` and ``changes-before``; the latter is read from microversion `before_since` on."""
     first = request.query.first
     since, before = first("changes-since"), first("changes-before") if request.version >= before_since else None
-    after = None if since is None else moment(since, "changes-since")
-    until = None if before is None else moment(before, "changes-before")
+    after = None if since is None else parse_moment(since, "changes-since")
+    until = None if before is None else parse_moment(before, "changes-before")
     if after is not None and until is not None and after > until:
         raise Invalid("The value of changes-since must be less than or equal to changes-before.")
     return after, until
@@ -132,10 +134,12 @@ def page_size(request: ComputeRequest) -> int:
     text = request.query.first("limit")
     if text is None:
         return MAX_LIMIT
-    return min(whole(text, "limit must be a whole number, 0 or more"), MAX_LIMIT)
+    return min(parse_whole_number(text, "limit must be a whole number, 0 or more"), MAX_LIMIT)
 
 
-def page(rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id") -> tuple[list[dict[str, Any]], bool]:
+def page_of_rows(
+    rows: Sequence[dict[str, Any]], request: ComputeRequest, key: str = "id"
+) -> tuple[list[dict[str, Any]], bool]:
     """The page of `rows` selected by ``marker`` and ``limit``, and whether more rows follow."""
     start = 0
     if (marker := request.query.first("marker")) is not None:
@@ -159,7 +163,7 @@ def check_query(known: KnownQuery) -> Callable[..., None]:
     return check
 
 
-def require(request: ComputeRequest, rule: str) -> None:
+def require_rule(request: ComputeRequest, rule: str) -> None:
     """For rules that depend on the content of the request."""
     if not request.allowed(rule):
         raise Forbidden(f"Policy doesn't allow {rule} to be performed.", rule=rule)
