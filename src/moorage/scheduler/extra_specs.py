@@ -102,7 +102,7 @@ def _resource_class(key: str, name: str) -> str:
 def _amount(key: str, value: str) -> int:
     if _AMOUNT.match(value) is None or int(value) > MAX_AMOUNT:
         raise Invalid(
-            f"{key}={value}: an amount is a whole number from 0 to {MAX_AMOUNT}; 0 takes the class out of the request"
+            f"{key}={value}: an amount is a whole number from 0 to {MAX_AMOUNT}; 0 removes the class from the request"
         )
     return int(value)
 

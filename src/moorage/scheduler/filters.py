@@ -51,7 +51,7 @@ UNKNOWN_HOST = "no compute service has registered it"
 
 
 def is_wanted_host(host: HostState, requirements: ServerRequirements) -> str | None:
-    return None if requirements.host in (None, host.name) else "another host was asked for"
+    return None if requirements.host in (None, host.name) else "another host was requested"
 
 
 def is_not_ruled_out(host: HostState, requirements: ServerRequirements) -> str | None:

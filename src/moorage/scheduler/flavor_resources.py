@@ -77,8 +77,8 @@ def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
     amounts = specs.totals()
     if not any(amounts.values()) and all(amounts.get(name) == 0 for name in _OWN_CLASSES):
         raise Invalid(
-            "resources:VCPU, resources:MEMORY_MB and resources:DISK_GB are all 0 and nothing else is asked for; "
-            "add what a server of this flavor shall take, like resources:CUSTOM_BAREMETAL=1"
+            "resources:VCPU, resources:MEMORY_MB and resources:DISK_GB are all 0 and nothing else is requested; "
+            "add a resource that servers of this flavor need, like resources:CUSTOM_BAREMETAL=1"
         )
     if amounts.get("VCPU") and amounts.get("PCPU"):
         raise Invalid("resources:VCPU and resources:PCPU exclude each other; keep one of them")
@@ -113,7 +113,7 @@ def request_for(flavor: FlavorFields, image_properties: Mapping[str, str] | None
     together = {suffix for group in specs.same_subtree for suffix in group}
     groups = {suffix: group for suffix, group in groups.items() if group.resources or suffix in together}
     if not any(group.resources for group in groups.values()):
-        raise Invalid("the flavor asks for nothing: every amount is 0; add what its servers shall take")
+        raise Invalid("the flavor requests nothing: every amount is 0; add a resource that its servers need")
     root_required = specs.root_required
     if PROFILE_KEY in flavor.extra_specs and ACCELERATORS_TRAIT not in root_required:
         root_required = (*root_required, ACCELERATORS_TRAIT)
@@ -134,15 +134,15 @@ def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():
         if suffix in together and not (group.resources or group.required or group.forbidden):
-            raise Invalid(f"{SUBTREE_KEY}: the group {suffix!r} asks for nothing; add resources or traits to it")
+            raise Invalid(f"{SUBTREE_KEY}: the group {suffix!r} requests nothing; add resources or traits to it")
         if suffix in together or group.resources or (own_fields and not suffix):
             continue
         if group.required or group.forbidden:
             trait = (group.required or group.forbidden)[0]
             where = f"group {suffix!r}" if suffix else "the group without a suffix"
             raise Invalid(
-                f"trait{suffix}:{trait}: {where} asks for no resources that could have the trait; "
-                f"add resources{suffix}:CLASS=AMOUNT or take the trait out"
+                f"trait{suffix}:{trait}: {where} requests no resources that could have the trait; "
+                f"add resources{suffix}:CLASS=AMOUNT or remove the trait"
             )
     with_suffix = sorted(suffix for suffix, group in groups.items() if suffix and group.resources)
     if len(with_suffix) > 1 and specs.group_policy is None:
@@ -170,7 +170,7 @@ def _persistent_memory(extra_specs: Mapping[str, str]) -> dict[str, int]:
 def _check_processors(flavor: FlavorFields, pcpus: int) -> None:
     if pcpus not in (0, flavor.vcpus):
         raise Invalid(
-            f"resources:PCPU={pcpus}: the flavor has {flavor.vcpus} vcpus; dedicated processors must be as many"
+            f"resources:PCPU={pcpus}: the flavor has {flavor.vcpus} vcpus; the number of dedicated processors must be the same"
         )
 
 

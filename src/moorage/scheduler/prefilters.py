@@ -105,7 +105,9 @@ def aggregate_conditions(
         if own:
             found["in:" + ",".join(own)] = "aggregates of the project"
         elif rules.placement_aggregate_required_for_tenants:
-            return NoOpenAggregate("no aggregate is for the project, and the projects' servers go into such ones only")
+            return NoOpenAggregate(
+                "no aggregate is assigned to the project, and its servers may only be in such an aggregate"
+            )
     if rules.enable_isolated_aggregate_filtering:
         closed = [one.uuid for one in aggregates if _traits(one) - _required(request)]
         if closed:

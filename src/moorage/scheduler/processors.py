@@ -49,12 +49,12 @@ def split_processors(
     policy = specs.get(POLICY_KEY, "shared")
     named = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
     if POLICY_KEY in extra_specs and named:
-        raise Invalid(f"{POLICY_KEY} and resources:{named} both say which processors are asked for; keep one of them")
+        raise Invalid(f"{POLICY_KEY} and resources:{named} both select the processors; keep one of them")
     threads, emulator = specs.get(THREADS_KEY, "prefer"), specs.get(EMULATOR_KEY, "share")
     if policy == "shared" and threads != "prefer" and not overridden.get("PCPU"):
-        raise Invalid(f"{THREADS_KEY}={threads} is about dedicated processors; add {POLICY_KEY}=dedicated")
+        raise Invalid(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {POLICY_KEY}=dedicated")
     if policy != "dedicated" and emulator == "isolate":
-        raise Invalid(f"{EMULATOR_KEY}=isolate takes a dedicated processor; add {POLICY_KEY}=dedicated")
+        raise Invalid(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {POLICY_KEY}=dedicated")
     dedicated = _dedicated(policy, vcpus, specs.get(MASK_KEY)) + (1 if emulator == "isolate" else 0)
     amounts = {"PCPU": dedicated, "VCPU": 0 if policy == "dedicated" else vcpus - dedicated}
     return Processors(

@@ -119,14 +119,14 @@ def test_keys_of_others_are_left_alone():
         ({"resources.1:CUSTOM_A": "1"}, "a group suffix is 1 to 64"),
         ({"resources1:CUSTOM_A": "1", "resources2:CUSTOM_A": "1"}, "the groups 1, 2 need group_policy"),
         ({"group_policy": "spread"}, "group_policy=spread: use none or isolate"),
-        (ZEROS, "all 0 and nothing else is asked for"),
+        (ZEROS, "all 0 and nothing else is requested"),
         ({"resources:VCPU": "1", "resources:PCPU": "1"}, "exclude each other"),
         (
             {"resources_A:CUSTOM_A": "1", "same_subtree": "_A,_B"},
             "same_subtree: there is no group with the suffix '_B'",
         ),
         ({"same_subtree": ""}, "there is no group with the suffix ''"),
-        ({"resources_A:CUSTOM_A": "0", "same_subtree": "_A"}, "the group '_A' asks for nothing"),
+        ({"resources_A:CUSTOM_A": "0", "same_subtree": "_A"}, "the group '_A' requests nothing"),
         ({"root_required": "NO_SUCH"}, "root_required=NO_SUCH: there is no trait 'NO_SUCH'"),
         ({"root_required": "in:CUSTOM_A,CUSTOM_B"}, "name single traits"),
         ({"root_required": "CUSTOM_A,!CUSTOM_A"}, "CUSTOM_A is required and forbidden"),
@@ -139,11 +139,11 @@ def test_what_no_server_could_be_placed_with_is_refused_by_name(specs, said):
 
 
 def test_what_depends_on_the_flavors_fields_is_refused_with_them():
-    with pytest.raises(Invalid, match="dedicated processors must be as many"):
+    with pytest.raises(Invalid, match="the number of dedicated processors must be the same"):
         request_for(flavor({"resources:PCPU": "3"}))
-    with pytest.raises(Invalid, match="asks for nothing"):
+    with pytest.raises(Invalid, match="requests nothing"):
         request_for(flavor({"resources:VCPU": "0", "resources:MEMORY_MB": "0"}, root_gb=0))
-    with pytest.raises(Invalid, match="the group without a suffix asks for no resources"):
+    with pytest.raises(Invalid, match="the group without a suffix requests no resources"):
         request_for(flavor(ZEROS | {"resources1:CUSTOM_A": "1", "trait:CUSTOM_T": "required"}))
 
 

@@ -29,7 +29,7 @@ ROOTS = ["a", "b", "c"]
         (replace(GOOD, is_up=False), ANY, ("service_is_up", "its compute service is down")),
         (replace(GOOD, is_enabled=False), ANY, ("service_is_enabled", "its compute service is disabled")),
         (GOOD, ServerRequirements("server", zone="east"), ("in_wanted_zone", "not in availability zone east")),
-        (GOOD, ServerRequirements("server", host="other"), ("is_wanted_host", "another host was asked for")),
+        (GOOD, ServerRequirements("server", host="other"), ("is_wanted_host", "another host was requested")),
         (GOOD, ServerRequirements("server", zone="nova", host="h"), None),
         (GOOD, ServerRequirements("server", excluded_hosts={"h": "it is there"}), ("is_not_ruled_out", "it is there")),
         (GOOD, ServerRequirements("server", beside=frozenset({"h", "i"})), None),

@@ -97,7 +97,7 @@ def test_tenants_and_isolated_aggregates(plane, hosts):
     plane.settle(*hosts)
     assert host_of(plane, ours) == "compute-2"
     assert plane.show(theirs)["fault"]["message"] == (
-        "No valid host was found. no aggregate is for the project, and the projects' servers go into such ones only."
+        "No valid host was found. no aggregate is assigned to the project, and its servers may only be in such an aggregate."
     )
 
 

@@ -193,8 +193,7 @@ def test_an_availability_zone_and_a_forced_host_are_kept_to(plane, host):
     assert plane.show(forced)["OS-EXT-SRV-ATTR:host"] == "compute-1"
     message = plane.show(nowhere)["fault"]["message"]
     assert message == (
-        "No valid host was found. 2 hosts considered; the host that was asked for left 1; "
-        "availability zone nova left 0."
+        "No valid host was found. 2 hosts considered; the requested host left 1; availability zone nova left 0."
     )
 
 

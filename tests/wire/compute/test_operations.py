@@ -143,7 +143,7 @@ def test_bodies_that_are_no_action(plane, host, server_id):
     assert refusal({"os-stop": None, "pause": None}) == (400, "Malformed request body")
     refused = (501, "The action injectNetworkInfo is not offered by this service.")
     assert refusal({"injectNetworkInfo": None}) == refused
-    gone = (410, "The peer removed the action resetNetwork; nothing took its place here.")
+    gone = (410, "Nova removed the action resetNetwork; it has no replacement here.")
     assert refusal({"resetNetwork": None}) == gone
     assert refusal({"reboot": {"type": "MEDIUM"}})[0] == 400
     assert refusal({"reboot": None})[0] == 400

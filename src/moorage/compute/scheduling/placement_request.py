@@ -97,7 +97,7 @@ class PlacementRequestBuilder:
         if found.beside is not None and not found.beside:
             return NoHost(Reasons("", note="none of the servers that same_host names is on a host"))
         excluded_hosts = {**dict.fromkeys(found.apart, "a server of different_host is there"), **changes.excluded_hosts}
-        group, in_tree, meaning = found.group, found.in_tree, "the host that was asked for"
+        group, in_tree, meaning = found.group, found.in_tree, "the requested host"
         if group is not None:
             group = replace(group, members=Counter(group.members) + Counter(changes.beside))
             if in_tree is None:

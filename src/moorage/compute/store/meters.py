@@ -20,8 +20,10 @@ from moorage.telemetry.metrics import DatabaseGauges, GaugeFamily, GaugeSample
 _HOSTS, _SERVERS = "moorage_compute_hosts", "moorage_compute_servers"
 
 _FAMILIES = (
-    GaugeFamily(_HOSTS, "Hosts: up and enabled, down (silent, or said to be), or disabled by somebody.", ("state",)),
-    GaugeFamily(_SERVERS, "Servers that are not deleted, by their state.", ("state",)),
+    GaugeFamily(
+        _HOSTS, "Hosts by state: up (and enabled), down (no heartbeat, or forced down), or disabled.", ("state",)
+    ),
+    GaugeFamily(_SERVERS, "Servers that are not deleted, by state.", ("state",)),
     *job_meters.families("compute"),
 )
 
@@ -51,7 +53,7 @@ class ComputeMeters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._scheduled = Counter(
             "moorage_compute_scheduled",
-            "Servers for which a host was looked for, by what came of it.",
+            "Servers for which a search for a host ended, by outcome.",
             ["outcome"],
             registry=registry,
         )

@@ -95,7 +95,9 @@ def show_class(request: ComputeRequest, name: str) -> Response:
 
 def update_class(request: ComputeRequest, name: str) -> Response:
     if name != _DEFAULT_CLASS:
-        raise Invalid(f"No project is of the class {name}: limits for all are those of the class {_DEFAULT_CLASS}.")
+        raise Invalid(
+            f"There is no quota class {name}: the limits of all projects are those of the class {_DEFAULT_CLASS}."
+        )
     limits = request.service.quotas.set_defaults(_numbers(request.json["quota_class_set"]))
     return Response(body={"quota_class_set": _shown_of_class(request, limits)})
 
@@ -107,7 +109,7 @@ def _check(request: ComputeRequest, project_id: str) -> None:
 
 def _no_users(request: ComputeRequest) -> None:
     if request.query.first("user_id") is not None:
-        raise NotBuilt("Limits are of projects; a user of a project has none of its own.")
+        raise NotBuilt("Limits apply to projects; users of a project have no limits of their own.")
 
 
 def _numbers(limits: Mapping[str, Any]) -> dict[str, int]:

@@ -41,7 +41,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     if row is None and key in NOT_BUILT:
         raise NotBuilt(f"The action {key} is not offered by this service.")
     if row is None and key in GONE:
-        raise Gone(f"The peer removed the action {key}; nothing took its place here.")
+        raise Gone(f"Nova removed the action {key}; it has no replacement here.")
     if row is None:
         raise Invalid(f"There is no such action: {key}")
     if request.version < (2, row.since):

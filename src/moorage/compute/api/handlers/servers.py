@@ -174,7 +174,7 @@ def _image_id(body: dict[str, Any]) -> str | None:
     for device in body.get("block_device_mapping_v2", ()):
         kind = (device.get("source_type"), device.get("destination_type", "local"))
         if kind != ("image", "local") or parse_amount(device.get("boot_index") or 0, "boot_index") != 0:
-            raise NotBuilt("Of block devices only the local disk of the image is offered: there is no volume service.")
+            raise NotBuilt("The only block device offered is the local disk of the image: there is no volume service.")
         if image_id not in (None, device.get("uuid")):
             raise Invalid("Block Device Mapping is Invalid: imageRef and the boot disk name different images.")
         image_id = device.get("uuid")

@@ -15,7 +15,7 @@ PROXIES_UNTIL = 35
 _IMAGES = "Images are not proxied: ask the image service of the catalogue."
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
 _NETWORKS = "There is no network service: addresses, interfaces and security groups are not offered."
-_REMOVED = "The peer removed this API; nothing took its place here."
+_REMOVED = "Nova removed this API; it has no replacement here."
 
 
 @dataclass(frozen=True)

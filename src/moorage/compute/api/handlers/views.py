@@ -86,7 +86,7 @@ def parse_moment(text: str, name: str) -> datetime:
     try:
         return parsing.parse_time(text)
     except ValueError as refusal:
-        raise Invalid(f"Invalid filter field: {name}. {text} is no time like 2026-11-20T16:54:59Z") from refusal
+        raise Invalid(f"Invalid filter field: {name}. {text} is not a time such as 2026-11-20T16:54:59Z") from refusal
 
 
 def parse_whole_number(text: str, refusal: str) -> int:
@@ -102,7 +102,7 @@ def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> in
     try:
         number = int(value)
     except (ValueError, OverflowError) as error_of_format:
-        raise Invalid(f"Invalid input for field/attribute {name}: it is no whole number.") from error_of_format
+        raise Invalid(f"Invalid input for field/attribute {name}: it is not a whole number.") from error_of_format
     if abs(number) > most:
         raise Invalid(
             f"Invalid input for field/attribute {name}. Value: {number:.6g}. It is beyond the maximum of {most}."
@@ -113,7 +113,7 @@ def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> in
 def check_project_id(text: str) -> str:
     """Checks the length of a project's id."""
     if len(text) > MAX_PROJECT_LENGTH:
-        raise Invalid(f"This is no id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
+        raise Invalid(f"Not the id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
     return text
 
 
