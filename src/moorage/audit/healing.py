@@ -167,7 +167,7 @@ class Healer:
             return seen
         owner = None if self._services.compute is None else self._services.compute.server_owner(seen.uuid)
         if finding.owner is None or owner != (finding.owner.project_id, finding.owner.user_id):
-            return "compute says something else now"
+            return "compute names another owner now"
         owned = dataclasses.replace(seen, project_id=owner[0], user_id=owner[1])
         undo = _put_allocations_request(seen, generation=None if seen.generation is None else seen.generation + 1)
         return _Step(_consumer_document(seen), (undo,), lambda: self._services.placement.hold(owned))
@@ -179,7 +179,7 @@ class Healer:
         if (None if holder is None else audited_consumer(holder)) != audited:
             return "it changed meanwhile"
         if compute is None or snapshot.compute is None or finding.holding is None:
-            return "compute is not there"
+            return "the compute service is missing"
         state, owner = audited_server(compute.server_state(uuid)), compute.server_owner(uuid)
         if owner is None or state is None or state != snapshot.compute.states[uuid]:
             return "the server changed meanwhile"
@@ -200,7 +200,7 @@ class Healer:
         """The consumer as it is now; a reason (str) if it changed since the snapshot."""
         now = self._services.placement.holder(audited.uuid)
         if now is None:
-            return "it holds nothing any more"
+            return "it has no allocations any more"
         return now if audited_consumer(now) == audited else "it changed meanwhile"
 
     def _free_devices(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
@@ -329,7 +329,7 @@ class Healer:
     def _delete_flavor(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, uuid = self._services.compute, finding.subject
         if compute is None or self._services.reservations is None:
-            return "compute and reservations are not both there"
+            return "compute and reservations are not both available"
         if any(one.id == uuid for lease in self._services.reservations.leases() for one in lease.reservations):
             return "a lease has it now"
         flavor = compute.flavor(uuid)
@@ -379,7 +379,7 @@ class Healer:
     def _join_pool(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
         compute, reservations = self._services.compute, self._services.reservations
         if compute is None or reservations is None:
-            return "compute and reservations are not both there"
+            return "compute and reservations are not both available"
         if finding.subject not in {host.service_name for host in reservations.hosts()}:
             return "it is not reserved any more"
         aggregates = compute.aggregates()
@@ -398,7 +398,7 @@ class Healer:
         """Delete the class; Placement itself refuses that if a provider offers it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services) or name in self._reserved():
-            return "it is asked for now"
+            return "it is in use now"
         undo = _placement_request("PUT", f"/resource_classes/{name}")
         return _Step({"class": name}, (undo,), lambda: placement.delete_class(name))
 
@@ -406,7 +406,7 @@ class Healer:
         """Delete the trait; Placement itself refuses that if a provider has it."""
         placement, name = self._services.placement, finding.subject
         if name in names_in_use_by_requests(self._services):
-            return "it is asked for now"
+            return "it is in use now"
         return _Step(
             {"trait": name}, (_placement_request("PUT", f"/traits/{name}"),), lambda: placement.delete_trait(name)
         )

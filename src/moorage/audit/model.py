@@ -106,12 +106,10 @@ class Compute:
     servers: frozenset[str]
     migrations: frozenset[str]
     hypervisors: frozenset[str]  #: uuids, which are those of their providers
-    owners: Mapping[str, Owner] = field(
-        default_factory=dict
-    )  #: {server: its owner}, for servers whose owner was asked for
-    states: Mapping[str, AuditedServer] = field(
-        default_factory=dict
-    )  #: {server: its state}, for servers that can be judged
+    #: {server: its owner}, for servers whose owner was asked for
+    owners: Mapping[str, Owner] = field(default_factory=dict)
+    #: {server: its state}, for servers that can be judged
+    states: Mapping[str, AuditedServer] = field(default_factory=dict)
     nodes: Mapping[str, str] = field(default_factory=dict)  # {hypervisor hostname: uuid}
     down: frozenset[str] = frozenset()  #: hostnames of hypervisors whose compute service is down
     busy: Mapping[str, BusyServer] = field(default_factory=dict)  #: {server: its operation in progress}

@@ -81,7 +81,7 @@ def test_an_allocation_on_another_host_comes_to_the_servers_own_only_by_name(pla
     plane.pass_grace()
     found = plane.audit()
     assert [(one.kind, one.subject) for one in found] == [(FindingKind.ALLOCATION_ELSEWHERE, server)]
-    assert found[0].why == "it is on compute-1, and holds something on compute-2"
+    assert found[0].why == "it is on compute-1, but has allocations on compute-2"
     assert plane.fix(found) == []
     plane.receipt_path.unlink()
     (outcome,) = plane.fix(found, server)

@@ -37,7 +37,7 @@ def test_a_server_whose_host_went_down_in_the_middle_is_stuck_until_that_is_back
         "compute-1",
         None,
     )
-    assert found.why.startswith("it is powering-off since 2026-03-01 12:00 UTC or longer, and compute-1 is down")
+    assert found.why.startswith("it has been powering-off since 2026-03-01 12:00 UTC or longer, and compute-1 is down")
     force_down(plane, is_down=False)
     plane.settle()
     assert plane.server(server)["status"] == "SHUTOFF"

@@ -52,7 +52,7 @@ def test_a_name_that_is_used_at_the_last_moment_stays(plane, how):
     found = plane.audit(names=True)
     if how == "asked for":
         plane.create_flavor("asks", **{f"trait:{TRAIT}": "required"})
-        expected = "left alone: it is asked for now"
+        expected = "left alone: it is in use now"
     else:
         plane.before["DELETE", "placement", f"/traits/{TRAIT}"] = partial(
             plane.services.placement.put_trait, plane.host, TRAIT, wanted=True

@@ -49,22 +49,22 @@ def test_a_server_that_holds_nothing_is_given_what_its_flavor_says():
     (found,) = all_findings(snapshot({}), GRACE)
     assert (found.kind, found.subject, found.where) == (FindingKind.SERVER_WITHOUT_ALLOCATION, "s", "one")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, True, {"h1": WHOLE})
-    assert found.advice == "lets it hold 512 MEMORY_MB, 2 VCPU there"
+    assert found.advice == "sets its allocation there to 512 MEMORY_MB, 2 VCPU"
 
 
 @pytest.mark.parametrize("held", [{"h2": WHOLE}, {"h1": WHOLE, "h2": {"VCPU": 1}}])
 def test_what_is_held_on_another_host_is_changed_only_by_name(held):
     (found,) = all_findings(snapshot(held), GRACE)
-    assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, and holds something on two")
+    assert (found.kind, found.why) == (FindingKind.ALLOCATION_ELSEWHERE, "it is on one, but has allocations on two")
     assert (found.action, found.is_safe, found.holding) == (Repair.SET_HOLDING, False, {"h1": WHOLE})
 
 
 @pytest.mark.parametrize(
     ("held", "why"),
     [
-        ({"VCPU": 1, "MEMORY_MB": 512}, "it holds 1 VCPU in place of 2"),
-        ({"MEMORY_MB": 512}, "it holds 0 VCPU in place of 2"),
-        ({**WHOLE, "DISK_GB": 1}, "it holds 1 DISK_GB in place of 0"),
+        ({"VCPU": 1, "MEMORY_MB": 512}, "it holds 1 VCPU instead of 2"),
+        ({"MEMORY_MB": 512}, "it holds 0 VCPU instead of 2"),
+        ({**WHOLE, "DISK_GB": 1}, "it holds 1 DISK_GB instead of 0"),
         ({**WHOLE, "CUSTOM_PORT": 1}, None),  # of something that is not the flavor's
         ({"PCPU": 2, "MEMORY_MB": 512}, None),  # of its image
     ],

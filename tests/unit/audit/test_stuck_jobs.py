@@ -36,7 +36,7 @@ def test_a_server_is_stuck_where_nobody_is_there_to_do_it(node, away):
     )
 
 
-@pytest.mark.parametrize(("host", "away"), [("off", "off is down"), ("up", "it does not say whether it is")])
+@pytest.mark.parametrize(("host", "away"), [("off", "off is down"), ("up", "its host has not reported it")])
 def test_a_request_that_is_never_bound_is_stuck(host, away):
     (stuck,) = found(request=replace(REQUEST, host=host))
     assert (stuck.kind, stuck.subject, stuck.why.partition(", and ")[2]) == (FindingKind.STUCK_REQUEST, "arq", away)

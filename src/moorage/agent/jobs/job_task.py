@@ -92,7 +92,7 @@ class JobsTask:
         return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
 
     def _pause(self) -> timedelta:
-        """Pause after a failed claim: shorter than a poll period, so that a hint during a failure costs little."""
+        """Pause after a failed claim, at most a poll period (or 1 s): a hint during the failure must not wait a long period."""
         return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> bool:

@@ -184,18 +184,18 @@ class _Plan:
             name=node.name,
             created=node.ours,
             classes=frozenset(node.inventories) | kept.keys(),
-            # A trait of a file that was there before is not ours to take away again: traits have no value by which
-            # the last writer could be told. What the driver reports is the host's in any case.
+            # Do not claim a file's trait that was there before: traits have no value that would show who wrote it. The
+            # driver's traits are always this agent's.
             traits=(before.traits & node.traits) | (node.traits - seen.traits) | node.native_traits,
         )
         if after.created or after.classes or after.traits:
             self.after[uuid] = after
 
     def vanished(self, seen: SeenProvider) -> None:
-        """A provider that nobody wants any more. Children come before their parents here."""
+        """Handle a provider that is not wanted any more. Called for children before their parents."""
         before = self.published.get(seen.uuid)
         if before is None or not before.created or seen.parent_uuid is None:
-            # Not ours; or a compute node, which another agent may have taken over: its provider is never deleted.
+            # Another client's; or a compute node, which another agent may have taken over, so it is never deleted.
             self._keep(seen)
             return
         kept = self._in_use(seen, before.classes)

@@ -82,7 +82,7 @@ class _ServerChecks:
                 FindingKind.SERVER_WITHOUT_HOST,
                 uuid,
                 server.node,
-                "compute says it is there, and knows no such hypervisor",
+                "compute names this host, but has no such hypervisor",
                 "nothing: start its compute service again, or evacuate or delete the server",
             )
         left_behind = {self._compute.nodes.get(node) for node in self._compute.evacuated.get(uuid, ())}
@@ -96,7 +96,7 @@ class _ServerChecks:
             FindingKind.ALLOCATION_ELSEWHERE,
             uuid,
             provider_names(self._snapshot, held),
-            "it is on no host, and holds something",
+            "it is on no host, but has allocations",
             "nothing: free the device first" if has_device else "nothing; with --also UUID releases it",
             None if has_device else Repair.SET_HOLDING,
             holding={},
@@ -104,12 +104,12 @@ class _ServerChecks:
 
     def _fault(self, server: AuditedServer, root: str, held: _Holding) -> tuple[FindingKind, str] | None:
         if not held:
-            return FindingKind.SERVER_WITHOUT_ALLOCATION, "it is there, and holds nothing"
+            return FindingKind.SERVER_WITHOUT_ALLOCATION, "it is on this host, but has no allocation"
         hypervisors = self._compute.hypervisors
         if other := [place for place in held if (its := self._root.get(place)) != root and its in hypervisors]:
             return (
                 FindingKind.ALLOCATION_ELSEWHERE,
-                f"it is on {server.node}, and holds something on {provider_names(self._snapshot, other)}",
+                f"it is on {server.node}, but has allocations on {provider_names(self._snapshot, other)}",
             )
         if server.wanted is not None and (text := _differences(server.wanted, _total(held), server.is_plain)):
             return FindingKind.WRONG_AMOUNTS, text
@@ -123,7 +123,7 @@ class _ServerChecks:
             advice = "nothing: the audit cannot tell which providers are right; migrate it, or shelve and unshelve it"
         else:
             units = ", ".join(f"{amount} {name}" for name, amount in sorted(_total(holding).items()))
-            advice = f"{'' if is_safe else 'nothing; with --also UUID '}lets it hold {units} there"
+            advice = f"{'' if is_safe else 'nothing; with --also UUID '}sets its allocation there to {units}"
         return Finding(
             kind,
             uuid,
@@ -173,7 +173,7 @@ def _differences(wanted: Resources, held: Resources, is_whole: bool) -> str:
     wanted, held = _with_one_kind_of_processors(wanted), _with_one_kind_of_processors(held)
     names = wanted.keys() | (held.keys() & _OWN_CLASSES if is_whole else set())
     parts = [
-        f"{held.get(name, 0)} {name} in place of {wanted.get(name, 0)}"
+        f"{held.get(name, 0)} {name} instead of {wanted.get(name, 0)}"
         for name in sorted(names)
         if held.get(name, 0) != wanted.get(name, 0)
     ]
@@ -209,7 +209,7 @@ def _stuck_servers(snapshot: AuditSnapshot, compute: Compute, patience: timedelt
             FindingKind.STUCK_SERVER,
             uuid,
             busy.node or "",
-            f"it is {busy.task} since {busy.since:%Y-%m-%d %H:%M} UTC or longer, and {away}",
+            f"it has been {busy.task} since {busy.since:%Y-%m-%d %H:%M} UTC or longer, and {away}",
             "nothing: start the compute service there; or delete the server, or force the service down and evacuate it"
             if busy.node
             else "nothing: see that a compute process runs and does its jobs; or delete the server",
@@ -222,12 +222,12 @@ def _stuck_requests(
     for one in sorted(accelerators.requests, key=lambda one: one.uuid):
         if not one.is_waiting or snapshot.now - one.changed_at < patience:
             continue
-        away = _away(compute, one.host) or "it does not say whether it is"
+        away = _away(compute, one.host) or "its host has not reported it"
         yield Finding(
             FindingKind.STUCK_REQUEST,
             one.uuid,
             one.host,
-            f"it is to be bound since {one.changed_at:%Y-%m-%d %H:%M} UTC, and {away}",
+            f"it has been waiting for its binding since {one.changed_at:%Y-%m-%d %H:%M} UTC, and {away}",
             "nothing: start the host's agent; or delete its server",
         )
 

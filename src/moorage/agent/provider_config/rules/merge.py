@@ -19,9 +19,8 @@ class MergeResult:
     #: Sentences that name file and position. They stop the agent's start; later they are warnings, and their entries
     #: are left out of `tree`.
     conflicts: tuple[str, ...]
-    absent: tuple[
-        ProviderConfig, ...
-    ]  #: entries whose provider is not in the tree; no fault, because providers come and go
+    #: Entries whose provider is not in the tree; no fault, because providers come and go.
+    absent: tuple[ProviderConfig, ...]
 
 
 def merge_configs(tree: ProviderTree, configs: Sequence[ProviderConfig]) -> MergeResult:
