@@ -1,8 +1,8 @@
-"""The log of changes, by which processes learn of each other's writes, and history is told.
+"""Writes the change log, by which processes learn of each other's writes and clients follow changes.
 
-Every writing transaction takes the next number *first*, and keeps its row locked until the commit: whoever has it is
-the only writer there is, commit order is number order, and no two writers can wait for each other. Where another
-process has the lease in that row, its end is waited for: until then that process answers without asking.
+Every writing transaction *first* takes the next number and locks its row until the commit. So there is one writer at a
+time, the order of numbers is the order of commits, and writers cannot deadlock. If another process holds the writer
+lease in that row, the transaction waits for its end: until then that process answers reads without asking.
 """
 
 import time
@@ -21,11 +21,11 @@ from moorage.placement.store.writer_lease import LeaseRow, WriterLease
 NAMES = NAMES_ID
 EVERYTHING = EVERYTHING_ID
 
-#: As whom a process knocks that answers no requests.
+#: Lease name of a process that answers no requests.
 _NOBODY = "-"
 
 _TAKE = update(counter).where(counter.c.id == 1).values(last=counter.c.last + 1)
-#: The number of the last change; what every request asks that reads the forest.
+#: The last change number, which every request that reads the forest asks for.
 LAST = select(counter.c.last).where(counter.c.id == literal_column("1"))
 _ROW = select(
     counter.c.last, counter.c.lease_holder, counter.c.lease_ms, counter.c.lease_version, counter.c.lease_visitor
@@ -45,9 +45,9 @@ _SINCE = (
 
 
 class ChangeLogWriter:
-    """The entries of one transaction, which is alone from here on: to be made before anything is read or written.
+    """The entries of one transaction. Create it before anything is read or written.
 
-    `writer_lease`: of the process that writes, if it is one that answers requests.
+    `lease`: the writer lease of this process, if it answers requests.
     """
 
     def __init__(self, connection: Connection, now: datetime, lease: WriterLease | None = None) -> None:
@@ -76,7 +76,7 @@ class ChangeLogWriter:
 
 
 def _take_turn(connection: Connection, lease: WriterLease) -> int:
-    """The number that was taken, when no other process can answer without asking any more."""
+    """The number taken, once no other process can answer reads without asking."""
     number, holder, length_ms, version, visitor = connection.execute(_ROW).one()
     if lease.is_in_the_way(holder):
         time.sleep(lease.left_s(LeaseRow(number, holder, length_ms / 1000, version, visitor)))
@@ -89,7 +89,7 @@ def last_number(connection: Connection) -> int:
 
 
 def provider_ids_since(connection: Connection, sequence: int) -> frozenset[int]:
-    """The ids that changed after `sequence`; just EVERYTHING when the log no longer reaches back that far."""
+    """The ids of providers changed after `sequence`; only EVERYTHING if the log no longer reaches back that far."""
     if sequence + 1 < int(connection.execute(_FIRST).scalar_one()):
         return frozenset((EVERYTHING,))
     ids = frozenset(connection.execute(_SINCE, {"after": sequence}).scalars())

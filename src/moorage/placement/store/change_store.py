@@ -1,4 +1,4 @@
-"""SQL for reading the change log and for taking its oldest entries away. Writing it is in `change_log`."""
+"""SQL that reads the change log and deletes its oldest entries. `change_log` writes it."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ _STRETCH = select(*_COLUMNS).where(_NOT_BEFORE, _BEHIND, changes.c.sequence <= b
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`first`: every entry from this number on is there. `since`: states are known from then on; None: all are."""
+    """`first`: every entry from this number on is retained. `since`: states are known from then on; None means all."""
 
     first: int
     since: datetime | None
@@ -38,7 +38,7 @@ def read_retention(connection: Connection) -> Retention:
 
 
 def entries_between(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[ChangeEvent]:
-    """Entries behind `after` up to the number `upto`, in order, at most `limit`."""
+    """Entries after `after` up to the number `upto`, in order, at most `limit`."""
     statement = _STRETCH.limit(limit)
     if wanted.kinds:
         statement = statement.where(_OF_KINDS)
@@ -71,14 +71,14 @@ CLOCKS_DIFFER = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """At `since` or later, and before `until`; None: without that bound."""
+    """``[since, until)``; None means unbounded."""
 
     since: datetime | None = None
     until: datetime | None = None
 
 
 def newest_entry(connection: Connection, subject: str, kind: str, at: datetime) -> ChangeEvent | None:
-    """The last entry of one kind about `subject` that was written by `at`."""
+    """The last entry of one kind about `subject` that was written no later than `at`."""
     before = _behind_all(connection, at)
     row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
     return None if row is None else _change(row)
@@ -87,7 +87,7 @@ def newest_entry(connection: Connection, subject: str, kind: str, at: datetime) 
 def subject_entries(
     connection: Connection, subject: str, kinds: Collection[str], period: TimeRange, after: Cursor, limit: int
 ) -> list[ChangeEvent]:
-    """Entries about `subject` behind `after` that were written in `period`, in order, at most `limit`."""
+    """Entries about `subject` after `after` that were written in `period`, in order, at most `limit`."""
     statement = _LISTED.limit(limit)
     values: dict[str, object] = {"wanted": subject, "before": changes_log.last_number(connection) + 1}
     if period.since is not None:
@@ -103,7 +103,7 @@ def subject_entries(
 
 
 def _behind_all(connection: Connection, moment: datetime) -> int:
-    """A number behind all that was written by `moment`, and not far behind: found by halving the log."""
+    """A number after all entries written by `moment`, and not much later; found by bisecting the log."""
     moment += CLOCKS_DIFFER
     low, high = read_retention(connection).first, changes_log.last_number(connection) + 1
     while low < high:
@@ -122,7 +122,7 @@ def _change(row: Row[*tuple[Any, ...]]) -> ChangeEvent:
 
 # --- taking away --------------------------------------------------------------------------------------------------
 
-# Whoever finds the row locked does nothing: another process is at it.
+# A process that finds the row locked does nothing: another one is pruning.
 _CLAIM = _RETENTION.with_for_update(skip_locked=True)
 _OLDEST = (
     select(*_IN_ORDER, changes.c.at, changes.c.subject)
@@ -148,7 +148,7 @@ _NOTE = update(retention).where(retention.c.id == 1).values(first=bindparam("num
 
 
 def claim_retention(connection: Connection) -> Retention | None:
-    """The right to take entries away, until the end of the transaction; None while another process has it."""
+    """The right to delete entries, until the end of the transaction; None while another process has it."""
     row = connection.execute(_CLAIM).first()
     return None if row is None else Retention(*row)
 
@@ -161,7 +161,7 @@ class OldEntry:
 
 
 def oldest_entries(connection: Connection, after: Cursor, limit: int) -> list[OldEntry]:
-    """The entries behind `after`, in order, at most `limit`."""
+    """The entries after `after`, in order, at most `limit`."""
     rows = connection.execute(_OLDEST, {"sequence": after.sequence, "position": after.position, "most": limit})
     return [OldEntry(Cursor(row.sequence, row.position), row.at, row.subject) for row in rows]
 
@@ -174,7 +174,7 @@ def entry_headers(connection: Connection, subjects: Collection[str], upto: Curso
 
 
 def delete_entries(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
-    """Take these away, and note how far back the log reaches from now on."""
+    """Delete these entries, and record how far back the log reaches."""
     # A statement for what has the same number, or for what has the same position: many small transactions have few
     # positions, and a large one has one number. MariaDB would take a statement for each entry.
     groups = [_grouped_by(entries, column) for column in (0, 1)]
@@ -185,7 +185,7 @@ def delete_entries(connection: Connection, entries: Sequence[Cursor], reaches: R
 
 
 def _grouped_by(entries: Sequence[Cursor], column: int) -> dict[int, list[int]]:
-    """{what is the same: what differs}; `column` 0 is the number, 1 the position."""
+    """{common value: differing values}; `column` 0 is the number, 1 the position."""
     groups: dict[int, list[int]] = {}
     for entry in entries:
         groups.setdefault(entry[column], []).append(entry[1 - column])

@@ -1,4 +1,4 @@
-"""Who holds what, for those who only want to see it: each answer is one statement, so it is of one moment."""
+"""SQL that reads allocations for display: each answer is one statement, so it shows one moment."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -85,7 +85,7 @@ def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRow:
-    """What one consumer holds of one class of one provider, and who it is."""
+    """A consumer's units of one class on one provider, and the consumer's owner."""
 
     consumer_uuid: str
     project_id: str
@@ -121,7 +121,7 @@ class AllocationReads:
         return consumer, held
 
     def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]] | None:
-        """Its generation, and what is held of it; None where there is no such provider."""
+        """(generation, allocations) of a provider; None if it does not exist."""
         rows = self._of_provider(wanted=uuid)
         if not rows:
             return None
@@ -133,15 +133,13 @@ class AllocationReads:
         ]
 
     def tree_allocations(self, root_id: int, most: int) -> list[AllocationRow]:
-        """What is held of all providers of a tree, by consumer, at most so many."""
+        """Allocations from all providers of a tree, by consumer, at most `most`."""
         return [AllocationRow(*row) for row in self._of_tree(root=root_id, most=most)]
 
     def project_usages(
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
-        """(consumer type, class, units) and {consumer type: consumers that hold something}; of one user of the project,
-        or of all.
-        """
+        """[(consumer type, class, units)] and {consumer type: number of consumers}, of one user of the project or of all."""
         if user_id is None:
             rows = self._of_project(project=project_id)
         else:

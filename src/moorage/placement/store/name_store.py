@@ -45,13 +45,13 @@ def name_table(connection: Connection) -> NameTable:
 
 
 def refreshed_name_table(connection: Connection, before: NameTable) -> NameTable:
-    """`name_table`, where `before` was it some time ago and nothing was renamed since: reads what is new or gone."""
+    """`name_table`, computed from an earlier one: reads only new and deleted names. Nothing may have been renamed since."""
     names = _changed(before, CLASSES, *_since(connection, CLASSES, before.full_classes))
     return _changed(names, TRAITS, *_since(connection, TRAITS, before.full_traits))
 
 
 def with_name(names: NameTable, table: Table, name: Name) -> NameTable:
-    """With one that was not there."""
+    """The table with a new name."""
     return _changed(names, table, [name], set())
 
 
@@ -60,7 +60,7 @@ def without_name(names: NameTable, table: Table, name: Name) -> NameTable:
 
 
 def _changed(names: NameTable, table: Table, come: Sequence[Name], gone: set[str]) -> NameTable:
-    """A name that has come in place of one that is gone is there."""
+    """A name that is both added and removed stays."""
     if not come and not gone:
         return names
     ids, full = {one.name: one.id for one in come}, {one.name: one for one in come}
@@ -72,9 +72,7 @@ def _changed(names: NameTable, table: Table, come: Sequence[Name], gone: set[str
 
 
 def _since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:
-    """(what is new, names that are gone). Writers come one after the other, so ids grow in the order of commits: what
-    is above the newest is new.
-    """
+    """(new names, deleted names). Writers are serialised, so ids grow in the order of commits: higher ids are new."""
     ids = sorted(one.id for one in before.values())
     newest = ids[-1] if ids else 0
     gone = _gone(connection, table, ids)
@@ -83,7 +81,7 @@ def _since(connection: Connection, table: Table, before: Mapping[str, Name]) -> 
 
 
 def _gone(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
-    """Which of `ids_of_names`, ascending, are not there any more: by halves that have lost some, so that few rows are read."""
+    """Those of `ids` (ascending) that no longer exist. Bisects ranges with missing rows, so that few rows are read."""
     found: set[int] = set()
     parts = [ids] if ids else []
     while parts:
@@ -103,7 +101,7 @@ def find_name(connection: Connection, table: Table, name: str, *, lock: bool = F
 
 
 def ids_of_names(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
-    """{name: id} of those that exist. They are kept from being deleted until this transaction ends."""
+    """{name: id} of those that exist. They cannot be deleted until this transaction ends."""
     found: dict[str, int] = {}
     wanted = sorted(names)
     for start in range(0, len(wanted), _MANY):
@@ -173,7 +171,7 @@ _PROVIDER_UUIDS = select(providers.c.id, providers.c.uuid)
 
 
 def rename_entries(connection: Connection, class_id: int) -> Iterator[change_documents.ChangeDocument]:
-    """The states of all providers that offer the class and of all consumers that hold some of it."""
+    """The states of all providers with inventory of a renamed class, and of all consumers with allocations of it."""
     yield change_documents.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_PROVIDER_UUIDS)}
     offered_by = connection.execute(_OFFERED_BY, {"wanted": class_id}).scalars().all()

@@ -1,6 +1,4 @@
-"""SQL that reads providers and what hangs on them. Names are in `name_store`, who holds what in `allocation_store`;
-what changes them is in `write_set_sql`.
-"""
+"""SQL that reads providers with their inventories, usages, traits and aggregates. `write_set_sql` writes them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -65,13 +63,16 @@ _SOME = (
 
 
 def all_providers(connection: Connection, known: NameTable) -> list[Provider]:
-    """Every provider with all that hangs on it, by id. To be read in one state of the database, as `known` was."""
+    """Every provider with its inventories, usages, traits and aggregates, by id.
+
+    Read it in one state of the database, the same as `known`.
+    """
     process = UtcDateTime().dialect_impl(connection.dialect).result_processor(connection.dialect, None)
     return _assembled(known, cast(_Aware, process), *(_fetched(connection, statement) for statement in _ALL))
 
 
 def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
-    """What the driver gives. A million rows would be three times as long on their way through SQLAlchemy's."""
+    """Rows as the driver returns them. For a million rows, SQLAlchemy's result processing would take three times as long."""
     cursor = connection.connection.cursor()
     try:
         cursor.execute(str(statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})))
@@ -81,7 +82,7 @@ def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, 
 
 
 def some_providers(connection: Connection, known: NameTable, ids: Collection[int]) -> list[Provider]:
-    """Those of `ids` that exist."""
+    """The providers of `ids` that exist."""
     found: list[Provider] = []
     for part in batches(ids):
         rows = ([tuple(row) for row in connection.execute(statement, {"only": part})] for statement in _SOME)
@@ -106,7 +107,7 @@ def _assembled(
     trait_rows: Collection[tuple[Any, ...]],
     aggregate_rows: Iterable[tuple[Any, ...]],
 ) -> list[Provider]:
-    """Ten thousand hosts offer a few kinds of inventory and have a few sets of traits: equal ones are one object."""
+    """Ten thousand hosts have a few kinds of inventories and sets of traits: equal ones become one object."""
     classes = {number: name for name, number in known.classes.items()}
     offered, offered_at = _offered(inventory_rows, classes)
     used: dict[int, dict[str, int]] = {}
@@ -169,9 +170,9 @@ def _offered(
 
 
 def _listed(rows: Collection[tuple[Any, ...]], names: Mapping[int, str]) -> dict[int, frozenset[str]]:
-    """{provider id: names} of (provider id, numbers with commas between them, their sum)
+    """{provider id: trait names} of rows (provider id, trait ids separated by commas, sum of the ids).
 
-    Raises `Unavailable` where the database cuts long texts short.
+    Raises `Unavailable` if the database truncates long texts; the sum reveals it.
     """
     same: dict[str, frozenset[str]] = {}
     equal: dict[frozenset[str], frozenset[str]] = {}  # the order of numbers is the database's
@@ -198,7 +199,7 @@ def _sets(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:
 
 
 def batches(ids: Collection[Id]) -> Iterator[list[Id]]:
-    """Parts of an IN list, in order."""
+    """Sorted parts of at most `BATCH` ids for an IN list."""
     ordered = sorted(ids)
     for start in range(0, len(ordered), BATCH):
         yield ordered[start : start + BATCH]

@@ -1,7 +1,7 @@
-"""What is durable: providers and what they offer, consumers and what they hold, and the log of changes.
+"""Placement's tables: providers and their inventories, consumers and their allocations, and the change log.
 
-Names of projects, users, consumer types and aggregates are columns and not tables of their own: nothing is ever
-asked of them but equality.
+Names of projects, users, consumer types and aggregates are columns and not tables of their own: they are only ever
+compared for equality.
 """
 
 from sqlalchemy import (
@@ -141,10 +141,10 @@ allocations = Table(
     **TABLE_OPTIONS,
 )
 
-#: One row. Whoever writes takes the next number from it first, and keeps the row locked until the commit: so the
-#: order of numbers is the order of commits, and who has seen number n has seen everything before n.
+#: One row. A writer first takes the next number from it, and keeps the row locked until the commit: so the
+#: order of numbers is the order of commits, and a reader that has seen number n has seen everything before n.
 #: An auto-increment column would not do: it hands out 7 and 8, and 8 may become visible first.
-#: `lease_...` is `moorage.placement.store.writer_lease.LeaseRow`; kept here, for nobody can take a number past it.
+#: `lease_...` is `moorage.placement.store.writer_lease.LeaseRow`; kept here, because no writer can bypass this row.
 change_sequence = Table(
     "change_sequence",
     metadata,
@@ -169,9 +169,9 @@ change_retention = Table(
     **TABLE_OPTIONS,
 )
 
-#: What was changed, told twice: `provider_id` is for other processes of ours (what they must read again; 0: names
+#: Each change for two kinds of readers: `provider_id` is for other Moorage processes (which provider to read again; 0: names
 #: of classes or traits; -1: everything; NULL: nothing), `kind`, `subject` and `document` are for everybody else.
-#: `subject` is the uuid of a provider or consumer, `document` its state in JSON; without one it is gone.
+#: `subject` is the uuid of a provider or consumer, `document` its state in JSON; NULL: it was deleted.
 changes = Table(
     "changes",
     metadata,

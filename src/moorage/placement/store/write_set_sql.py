@@ -1,7 +1,7 @@
-"""SQL that writes what a transaction has decided: the differences between the states it found and those it leaves.
+"""SQL that writes a write set: the differences between the states that the transaction found and those it leaves.
 
-Nothing here decides, and nothing is read again. What is deleted goes first, then what is changed, then what is new,
-at last the log of changes.
+Nothing here decides, and nothing is read again. Deletes come first, then updates, then inserts, and last the change
+log.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -119,7 +119,7 @@ def sql_time(time: datetime | None) -> str | None:
 
 
 def take_next(last: int, holder: str) -> Command:
-    """Instead of TAKE, for who has decided already on the state as of `last`. `holder`: as whom he has the lease."""
+    """Replaces TAKE for a group that was decided on the state as of `last`. `holder`: the lease name of this process."""
     return _TAKE_NEXT, [{"last": last, "holder": holder}]
 
 
@@ -138,7 +138,7 @@ def consumers_found(answer: Rows) -> dict[str, ConsumerAllocations]:
 
 
 def find_provider_names(names: Iterable[str]) -> Command:
-    """Which of these are providers' names; the answer is rows of (name, provider id)."""
+    """Which of these are names of providers; the answer has rows (name, provider id)."""
     return _FIND_NAMES, [{"name": name} for name in names]
 
 
@@ -146,7 +146,7 @@ def find_provider_names(names: Iterable[str]) -> Command:
 
 
 def create_providers(write_set: WriteSet) -> Command:
-    """Those that are new; the answer is rows of (uuid, id). Then `write_commands`, in which a root gets itself as root."""
+    """Insert new providers; the answer has rows (uuid, id). `write_commands` then sets the root of root providers."""
     rows = [
         {
             **_place(provider),
@@ -161,8 +161,9 @@ def create_providers(write_set: WriteSet) -> Command:
 
 
 def prepare_rows(write_set: WriteSet, consumers: Collection[str]) -> None:
-    """Make what `write_commands` needs of these consumers now; it takes that as long as their states are the same. Of the
-    providers that they hold, too, where there are many: those of one change again with the next claim, perhaps.
+    """Prepare rows that `write_commands` needs for these consumers; it uses them as long as the states are the same.
+
+    With several consumers, also the rows of the providers that they hold; with one, those may change with the next claim.
     """
     for uuid in consumers:
         if uuid in write_set.consumers:
@@ -174,7 +175,7 @@ def prepare_rows(write_set: WriteSet, consumers: Collection[str]) -> None:
 
 
 def write_commands(write_set: WriteSet, sequence: int) -> list[Command]:
-    """All that follows the insertion of new providers. Their ids need not be known here."""
+    """All commands after the insertion of new providers. Their ids need not be known here."""
     rows = _entry_rows(change_entries(write_set), sequence, write_set.now)
     new_ones = set(write_set.created.values())
     of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
@@ -217,7 +218,7 @@ def _state(provider: Provider) -> Row:
 
 
 class _UsedRows(NamedTuple):
-    """Of a provider of which only the use has changed."""
+    """Rows of a provider of which only the usage has changed."""
 
     state: Row
     entry: ChangeDocument
@@ -244,7 +245,7 @@ def _place(provider: Provider) -> dict[str, object]:
 
 
 def _inventories(write_set: WriteSet, pairs: _Pairs) -> Iterator[Command]:
-    """All inventories of a provider are as new as the last write of any of them: one time is remembered."""
+    """All inventories of a provider have the time of the last write to any of them."""
     classes = write_set.forest.names.classes
     gone: list[Row] = []
     changed: list[Row] = []
@@ -284,7 +285,7 @@ def _aggregates(pairs: _Pairs) -> Iterator[Command]:
 def _gone_and_come(
     pairs: _Pairs, members: Callable[[Provider], frozenset[str]]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """(provider id, member) of all that the first state has and the second has not, and the other way round."""
+    """[(provider id, member)] of the removed members, and of the added ones."""
     gone: list[tuple[int, str]] = []
     come: list[tuple[int, str]] = []
     for old, new in pairs:
@@ -297,7 +298,7 @@ def _gone_and_come(
 
 
 def _consumers(write_set: WriteSet) -> Iterator[Command]:
-    """What they held goes; what they hold from now on is inserted when all providers are there."""
+    """Old allocations are deleted here; the new ones are inserted when all providers exist."""
     found = [write_set.found[uuid] for uuid in write_set.consumers if uuid in write_set.found]
     staying = [write_set.consumers[held.consumer.uuid] for held in found]
     yield _DELETE_ALLOCATIONS, [{"consumer_id": held.consumer.id} for held in found]
@@ -346,7 +347,7 @@ def _allocations(write_set: WriteSet) -> Command:
 
 
 def change_entries(write_set: WriteSet) -> Iterator[ChangeDocument]:
-    """Of the log: providers by id, new ones last, then consumers by uuid."""
+    """Entries of the change log: providers by id, new ones last, then consumers by uuid."""
     for provider_id in sorted(write_set.providers, key=lambda number: (number < 0, abs(number))):
         old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
         if new is not None and old is not None and _is_only_used(old, new):

@@ -21,16 +21,16 @@ from moorage.core.errors import MoorageError, Unavailable
 from moorage.db.driver_connections import Rows
 from moorage.db.statement_pipelines import Command, PreconditionFailed, Statement, StatementPipeline
 
-#: The part of a lease's length that its holder does not reckon with.
+#: Fraction of the lease's length that its holder does not rely on.
 MARGIN = 0.1
-#: For so long others count as being there after they were seen last.
+#: Another process counts as present for this long after it was last seen.
 SHARED_S = 10.0
 
 _NEVER = float("-inf")
 
 
 class LeaseRow(NamedTuple):
-    """What everybody sees. Whatever changes `holder` or `visitor`, and each renewal, moves `version`."""
+    """The lease as all processes see it. Each change of `holder` or `visitor`, and each renewal, increases `version`."""
 
     last: int  #: number of the last change
     holder: str | None  #: whose lease it is, as `Lease.name`
@@ -41,7 +41,7 @@ class LeaseRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseChange:
-    """The row from now on, if its version still is `version`; that is one more then."""
+    """New values for the row, written only if its version still is `version`; the version then increases by one."""
 
     version: int
     holder: str | None
@@ -50,9 +50,9 @@ class LeaseChange:
 
 
 class WriterLease:
-    """One process' part in it. Thread-safe.
+    """One process's view of the lease. Thread-safe.
 
-    `process` is unlike any other's, also after a restart. `length_s`: of the lease, while this process holds it.
+    `process` is unique to this process, also across restarts. `length_s`: of the lease, while this process holds it.
     """
 
     def __init__(self, process: str, *, length_s: float = 1.0, clock: Callable[[], float] = boot_time) -> None:
@@ -74,27 +74,27 @@ class WriterLease:
 
     @property
     def name(self) -> str:
-        """As holder. Another one after each `renounce`: what is still on its way under the old one is refused."""
+        """The holder's name. It changes with each `renounce`, so requests still under way under the old name are refused."""
         return f"{self.process}.{self._incarnation}"
 
-    # --- for who reads ------------------------------------------------------------------------------------------
+    # --- for readers --------------------------------------------------------------------------------------------
 
     def last(self) -> int | None:
-        """The number of the last change in the database, at some moment of this call; None: it must be asked.
+        """The last change number in the database at some moment of this call; None: ask the database.
 
-        A change that is being committed by this process is seen by others, perhaps, and not known here yet.
+        A change that this process is committing may be visible to others and not yet be known here.
         """
         self._is_wanted = True
         if self._writing or self._clock() >= self._valid_until:
             return None
         return self._last
 
-    # --- for who writes -----------------------------------------------------------------------------------------
+    # --- for writers --------------------------------------------------------------------------------------------
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Around everything that may end in a commit, and `wrote`. Where nobody knows whether it did, no read may rely
-        on the lease until it has been taken anew.
+        """Enter around everything that may end in a commit, and `wrote`. If the outcome of a commit is unknown, no read may rely
+        on the lease until it is taken again.
         """
         with self._lock:
             self._writing += 1
@@ -114,21 +114,21 @@ class WriterLease:
             self._last = max(self._last, number)
 
     def is_in_the_way(self, holder: str | None) -> bool:
-        """Whether it is another process'."""
+        """True if another process holds it."""
         return holder is not None and not self._is_own(holder)
 
     def left_s(self, row: LeaseRow) -> float:
-        """How long another process may still answer by the lease in `row`, which was read before this call."""
+        """How long another process may still rely on the lease in `row`, which was read before this call."""
         if not self.is_in_the_way(row.holder):
             return 0.0
         with self._lock:
             since = self._see(row)
         return max(0.0, since + row.length_s - self._clock())
 
-    # --- for who looks after it ---------------------------------------------------------------------------------
+    # --- for the renewing task ----------------------------------------------------------------------------------
 
     def wanted_change(self) -> LeaseChange | None:
-        """What is to be changed about the row; None: nothing, it is to be looked at."""
+        """The change to make to the row; None: only read it."""
         seen = self._seen
         if seen is None:
             return None
@@ -143,9 +143,9 @@ class WriterLease:
         return LeaseChange(row.version, following, row.length_s, self.process)
 
     def answered(self, wanted_change: LeaseChange | None, row: LeaseRow, sent: float, known: int) -> bool:
-        """The row as it is after `wanted_change`. Whether the lease is held now.
+        """Record the row as it is after `wanted_change`. True if this process now holds the lease.
 
-        `sent` and `known`: the clock and `known()` from before it was sent.
+        `sent` and `known`: the clock and `known()` before the request was sent.
         """
         with self._lock:
             was_set_back = row.last < known or (self._seen is not None and row.version < self._seen[0].version)
@@ -157,7 +157,7 @@ class WriterLease:
             is_held = (
                 wanted_change is not None
                 and wanted_change.holder == self.name
-                # Whoever else has changed the row since is its visitor.
+                # Another process that has changed the row since would be its visitor.
                 and (row.holder, row.version, row.visitor)
                 == (wanted_change.holder, wanted_change.version + 1, self.process)
             )
@@ -174,12 +174,12 @@ class WriterLease:
         return self._clock()
 
     def renounce(self) -> None:
-        """From now on this process asks, until it has taken the lease anew."""
+        """From now on this process asks the database, until it has taken the lease again."""
         with self._lock:
             self._begin_anew()
 
     def leave(self) -> LeaseChange | None:
-        """As `renounce`, for good; what is to be changed about the row, so that nobody waits for this process."""
+        """`renounce` for good. Returns the change to the row that frees it, so that no process waits for this one."""
         seen = self._seen
         self.renounce()
         if seen is None or seen[0].visitor != self.process:
@@ -194,7 +194,7 @@ class WriterLease:
         self._seen = None
 
     def _see(self, row: LeaseRow) -> float:
-        """Since when this is known to be so."""
+        """Since when the row is known to be like this."""
         if self._seen is None or self._seen[0].version != row.version or self._seen[0].holder != row.holder:
             self._seen = row, self._clock()
         return self._seen[1]
@@ -204,7 +204,7 @@ class WriterLease:
 
 
 def _is_known_to_have_failed(error: BaseException) -> bool:
-    """Nothing was written, and nothing will be."""
+    """True if nothing was written, and nothing will be."""
     if isinstance(error, MoorageError):
         return not isinstance(error, Unavailable)
     return isinstance(error, PreconditionFailed | IntegrityError)
@@ -234,7 +234,7 @@ def select_row() -> Command:
 
 
 def change_row(wanted_change: LeaseChange) -> Command:
-    """Does nothing where the row has another version by now."""
+    """Does nothing if the row has another version."""
     length_ms = round(wanted_change.length_s * 1000)
     return _CHANGE, [
         {
@@ -252,7 +252,7 @@ def row_of(answer: Rows) -> LeaseRow:
 
 
 def exchange_row(batches: StatementPipeline, wanted_change: LeaseChange | None) -> LeaseRow:
-    """Change the row, if there is something to change, and see what it is now: in one round trip."""
+    """Change the row, if there is a change to make, and read it: in one round trip."""
     with batches.transaction() as transaction:
         return row_of(
             transaction.commit(*([change_row(wanted_change)] if wanted_change is not None else []), select_row())[-1]

@@ -1,11 +1,11 @@
-"""What consumers and providers hold, kept after it was asked for, for as long as nothing of it has changed.
+"""Caches the allocations of consumers and providers until a provider in the answer changes.
 
-Whoever changes what a consumer holds, or who it is, changes every provider that it held of and holds of (the draft of a
-claim): each is another object in the next forest. So an answer is still right while the providers in it are the same
-objects as they were before it was asked for. Consumers that hold nothing are not kept, nor long answers.
+A write that changes a consumer or its allocations also changes every provider that the consumer held or holds units of
+(see the write set of a claim), and each changed provider is another object in the next forest. So an answer is valid
+while its providers are the same objects as before it was read. Empty and very long answers are not cached.
 
-It spares the question where this process knows the last change without asking (`moorage.placement.store.writer_lease`), and on SQLite,
-where that question costs a sixth of the other one. Agents of hosts ask for the same again and again.
+A hit saves the query where this process knows the last change number without asking (`store.writer_lease`), and on
+SQLite, where asking costs a sixth of the query. Agents of hosts ask for the same again and again.
 """
 
 import threading
@@ -20,13 +20,13 @@ from moorage.placement.sync.snapshot import Snapshot
 
 A = TypeVar("A")
 
-#: Allocations in all answers that are kept, and in the longest: some 15 MiB.
+#: Allocations in all cached answers, and in the longest: about 15 MiB.
 MAX_ALLOCATIONS = 50_000
 MAX_ANSWER = 500
 
 
 class AllocationCache:
-    """As `AllocationReads`."""
+    """Has the methods of `AllocationReads`."""
 
     def __init__(self, holdings: AllocationReads, snapshot: Snapshot) -> None:
         self._of_consumer = _AnswerCache(snapshot, holdings.consumer_allocations, _providers_of_consumer)
@@ -65,7 +65,7 @@ class _AnswerCache(Generic[A]):
     def __init__(
         self, snapshot: Snapshot, ask: Callable[[str], A], about: Callable[[str, A], tuple[Iterable[str], int]]
     ) -> None:
-        """`about`: uuids of the providers in an answer, and its size."""
+        """`about` returns the uuids of the providers in an answer, and the answer's size."""
         self._snapshot = snapshot
         self._ask = ask
         self._about = about
@@ -81,7 +81,7 @@ class _AnswerCache(Generic[A]):
             and entry.is_right(forest)
         ):
             return entry.answer
-        # From before it is asked: whatever changes afterwards makes other providers.
+        # Taken before the query: later changes replace the provider objects.
         before = self._snapshot.cached()
         answer = self._ask(uuid)
         uuids, size = self._about(uuid, answer)
@@ -91,7 +91,7 @@ class _AnswerCache(Generic[A]):
         return answer
 
     def _put(self, uuid: str, entry: _Entry[A] | None) -> None:
-        """In place of the one that was there; the oldest ones go."""
+        """Replaces the entry of `uuid`; the oldest entries are evicted."""
         with self._lock:
             if (old := self._entries.pop(uuid, None)) is not None:
                 self._size -= old.size

@@ -1,12 +1,12 @@
-"""Every write goes through here: the transaction, the number in the change log, and what this process remembers.
+"""Every write goes through here: the transaction, its number in the change log, and the update of the snapshot.
 
-A transaction takes the number of the next change first: from there until its commit nobody else writes, in any process.
-So the picture of the whole database that it decides on is exact, nothing else is locked, nothing is verified, and no
-writer can wait for another in a circle. What it decides is a difference between states; it goes out together with
-the commit, in the second round trip.
+A transaction first takes the next change number: from then until its commit no other process writes. So the forest
+that it decides on is exact, nothing else is locked or verified, and writers cannot deadlock. The decision is a
+difference between states, sent together with the commit in the second round trip.
 
-Writes of one process share transactions: see `moorage.placement.sync.group_commit`. While one is with the database, the next
-group is decided on the state that it will leave behind, and sent when that is known to have come about.
+Concurrent writes of one process share a transaction (`sync.group_commit`). While one group is with the database, the
+next is decided on the state that the first will leave behind (*optimistically*), and sent once that state is reached.
+Such a group takes its number only if nothing else was written in between, and is decided again otherwise.
 """
 
 import threading
@@ -36,7 +36,7 @@ from moorage.placement.sync.snapshot import Snapshot
 
 T = TypeVar("T")
 
-#: How often a transaction is begun again that the database gave up: it has made us wait for the lock already.
+#: Attempts at a transaction that the database aborts; each has already waited for the lock.
 MAX_ATTEMPTS = 8
 #: An order about so many is decided while the group before is with the database. Smaller ones do better to gather until
 #: that is done: decided in 24 us each, they would be written in smaller groups for it.
@@ -47,7 +47,7 @@ GROUPS_AFTER_MISS = 50
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest(Generic[T]):
-    """One request's write: decided on a draft, all or nothing, by a function without any other effect."""
+    """One write, decided on a write set: all or nothing, by a function without other effects."""
 
     decide: Callable[[WriteSet], T]
     #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
@@ -58,12 +58,12 @@ class WriteRequest(Generic[T]):
 
 
 class _ConsumerExists(Exception):
-    """A consumer that the order takes for new: it is to be decided again, with what that one holds."""
+    """The request took an existing consumer for new: decide it again with the consumer's allocations."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionResult(Generic[T]):
-    """What a transaction of `Writer.run` did."""
+    """The result of the function given to `Committer.run_transaction`."""
 
     result: T
     entries: Collection[ChangeDocument]
@@ -87,7 +87,7 @@ class Committer:
         self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda request: request.about)
 
     def submit(self, request: WriteRequest[T]) -> T:
-        """Returns when it is committed; raises what `decide` raised."""
+        """Returns after the commit; raises the error of `decide`."""
         try:
             result: T = self._queue.submit(request)
         except _ConsumerExists:
@@ -95,7 +95,7 @@ class Committer:
         return result
 
     def run_transaction(self, work: Callable[[Connection], TransactionResult[T]]) -> T:
-        """`search_budget` in a transaction of its own, for what is rarely written: classes and traits."""
+        """Runs `work` in a transaction of its own; for resource classes and traits, which are rarely written."""
 
         def numbered(connection: Connection) -> tuple[int, TransactionResult[T]]:
             log = change_log.ChangeLogWriter(connection, self._clock.now(), self._lease)
@@ -154,8 +154,8 @@ class Committer:
     def _guessed(
         self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
     ) -> "_OptimisticGroup | None":
-        """Sent. None where that cannot be done, or nothing is to be written: a refusal counts only if the forest is known
-        to be exact.
+        """Decides and sends the group without reading first. None if that is not possible, or if there is nothing to write: a
+        refusal counts only if the forest is known to be exact.
         """
         self._wary = max(0, self._wary - 1)
         if self._wary or not self._batches.is_far or any(request.consumers for request in requests):
@@ -168,21 +168,21 @@ class Committer:
         try:
             self._send(guess)
         except Unavailable:
-            return None  # not even a connection: taking the number says so
+            return None  # no connection: taking the number reports it
         return guess
 
     def _guess_on(self, forest: Forest, before: "_OptimisticGroup | None" = None) -> "_OptimisticGroup":
         return _OptimisticGroup(self._send_early, WriteSet(forest, self._clock.now()), before)
 
     def _has_come_about(self, guess: "_OptimisticGroup") -> bool:
-        """What it was decided on: the group before is written as it was guessed, and nothing else since."""
+        """True if the group before was written as expected, and nothing else since."""
         return guess.may_be_right and self._snapshot.cached().sequence == guess.write_set.forest.sequence
 
     def _send_early(self, guess: "_OptimisticGroup") -> None:
-        """By whoever has the answer to the group before; if anything is in the way, whoever leads this group sees to it."""
+        """Called by the thread that has the outcome of the group before. If it fails, the leader of this group sends it."""
         if not self._turn.acquire(blocking=False):
             return
-        with suppress(Exception):  # whoever leads the group sends it again, and answers for what happens then
+        with suppress(Exception):  # the leader of the group sends it again and reports the errors
             if self._batches.is_open and not guess.write_set.is_empty and self._has_come_about(guess):
                 self._send(guess)
         if not guess.is_sent:
@@ -202,7 +202,7 @@ class Committer:
             guess.sent, guess.before = (answers, open_ones.pop_all()), None
 
     def _finished(self, guess: "_OptimisticGroup") -> list[Any]:
-        """The outcomes, when it is committed. Meanwhile the next group is decided; not where providers have no ids yet."""
+        """The outcomes, after the commit. Meanwhile the next group is decided, unless new providers have no ids yet."""
         if guess.sent is None:
             raise RuntimeError("nothing was sent")
         write_set, (answers, open_ones) = guess.write_set, guess.sent
@@ -221,8 +221,10 @@ class Committer:
         return write_set_sql.take_next(forest.sequence, self._lease.name)
 
     def _numbered(self, requests: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
-        """`unknown`: the number that was the last, and the error, when a guess was sent and nobody heard what became of
-        it. Where that number still is the last one, nothing did, and nothing will.
+        """Decides after taking the number.
+
+        `unknown`: the previous last number and the error, if an optimistic group was sent and its outcome is not known. If
+        that number is still the last one, nothing was written, and nothing will be.
         """
         with self._batches.transaction() as transaction:
             write_set = self._begin(transaction, requests)
@@ -234,7 +236,7 @@ class Committer:
             return self._commit(transaction, write_set, outcomes)
 
     def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[Any]) -> list[Any]:
-        """Write what was decided."""
+        """Write the decided changes."""
         commands = (
             write_set_sql.create_providers(write_set),
             *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
@@ -245,7 +247,7 @@ class Committer:
     def _remember(
         self, write_set: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None
     ) -> list[Any]:
-        """What is committed. The outcomes, in which new providers have their ids; `created` are those."""
+        """Update lease and snapshot after the commit. Returns the outcomes with the ids of new providers, which are `created`."""
         sequence = write_set.forest.sequence + 1
         self._lease.wrote(sequence)
         if write_set.created:
@@ -255,7 +257,7 @@ class Committer:
         return outcomes
 
     def _begin(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[Any]]) -> WriteSet:
-        """Take the number, which is the one behind the draft's forest, and read what is not in the forest."""
+        """Take the next number and read the rows that are not in the forest."""
         consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
         names = [name for request in requests for name in request.names]
         taken, found, owners = transaction.send(
@@ -270,24 +272,24 @@ class Committer:
         return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
 
     def _wait_for_the_lease(self, transaction: PipelinedTransaction) -> None:
-        """Until its holder does not answer by it any more, nor can take it anew; it is nobody's then."""
+        """Wait until the other holder of the lease can neither rely on it nor renew it, then clear it."""
         self._meters.lease_waits.inc()
         row = writer_lease.row_of(transaction.send(writer_lease.select_row())[0])
         time.sleep(self._lease.left_s(row))
         transaction.send(writer_lease.change_row(LeaseChange(row.version, None, row.length_s, self._lease.process)))
 
     def _exact(self, last: int) -> Forest:
-        """The forest as of the last commit, which stays the last while we hold the next number."""
+        """The forest as of the last commit, which stays the last one while we hold the next number."""
         forest = self._snapshot.cached()
         if forest.sequence == last:
             return forest
         self._meters.old_pictures.inc()
-        # A picture that is ahead is of a database that was set back: read whatever there is.
+        # A forest that is ahead means that the database was restored from a backup: read its present state.
         return self._snapshot.catch_up(last if forest.sequence < last else None)
 
 
 class _OptimisticGroup:
-    """A group that is decided before its number is taken: exactly, if that is the one behind the draft's forest."""
+    """A group decided before its number is taken; exact if the number turns out to be the next one."""
 
     def __init__(
         self, send: "Callable[[_OptimisticGroup], None]", write_set: WriteSet, before: "_OptimisticGroup | None"
@@ -299,7 +301,7 @@ class _OptimisticGroup:
         #: {index of an order that is refused: the consumers that it takes for new}. Inserting them shows that they are;
         #: these are not inserted, and the reason would be another one if they were there.
         self._refused: dict[int, Collection[str]] = {}
-        #: What waits for the answers, and what is to be closed behind them.
+        #: A function that waits for the answers, and the contexts to close after them.
         self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
         self.is_committed = False
         self._is_spoilt = False
@@ -320,11 +322,11 @@ class _OptimisticGroup:
         self.outcomes.append(outcome)
 
     def taken_for_new(self) -> list[str]:
-        """Consumers of which it is still to be found out whether they are new."""
+        """Consumers of refused requests: it is still to be checked whether they are new."""
         return [uuid for uuids in self._refused.values() for uuid in uuids]
 
     def correct(self, found: Collection[str]) -> None:
-        """`found`: those of `taken_for_new` that are there."""
+        """`found`: those of `taken_for_new` that exist."""
         for index, uuids in self._refused.items():
             if any(uuid in found for uuid in uuids):
                 self.outcomes[index] = _ConsumerExists()
@@ -344,7 +346,7 @@ class _OptimisticGroup:
 
 
 def _decided(request: WriteRequest[Any], write_set: WriteSet) -> Any:
-    """The order's result, or its error: what one is refused for does not concern the others."""
+    """The result of the request, or its error: a refusal does not affect the other requests."""
     try:
         return request.decide(write_set)
     except MoorageError as error:

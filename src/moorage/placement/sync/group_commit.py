@@ -1,13 +1,13 @@
-"""Group commit: requests that arrive while others are being written are written together, in one transaction.
+"""Group commit: requests that arrive during a write are written together, in one transaction.
 
-Nobody waits for company. Who comes while nobody writes, leads: writes at once, alone. Who comes meanwhile waits; when
-the leader is done it hands over to the first of those, who leads a group of all that wait (up to a bound). So groups
-grow with the load and one commit (one fsync) serves each.
+No request waits for others to join. A request that arrives while nothing is being written leads: it is written at
+once, alone. Requests that arrive meanwhile wait; when the leader is done, the first of them leads a group of all that
+wait (up to `MAX_GROUP`). So groups grow with the load, and one commit (one fsync) serves each.
 
-While a group is with the database, the next one can be made ready (`NextGroup`): each of its requests by the thread that
-brought it. It is begun before the answers to the one before are given out, so that the database has to do meanwhile.
+While a group is with the database, the next one can be prepared (`NextGroup`), each request by its own thread. It is
+started before the answers of the group before are handed out, to keep the database busy.
 
-Every caller gets the outcome of its own request, after the commit that holds it.
+Every caller gets the outcome of its own request, after the commit that contains it.
 """
 
 import threading
@@ -22,23 +22,23 @@ T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
 
-#: Requests in one group at most, so that nobody waits for a very long transaction.
+#: Requests in one group, at most, to bound the length of a transaction.
 MAX_GROUP = 64
-#: Who has not been taken into a group for so long is sent away: the database hangs.
+#: A request that is in no group after this time is refused: the database hangs.
 MAX_WAIT_S = 30.0
-#: What is about more than this is not made ready early: the answers to the group before would wait for it.
+#: A request with more subjects is not prepared early: the answers of the group before would wait for it.
 MAX_EARLY_SUBJECTS = 256
 
 
 class NextGroup(Protocol[T_contra]):
-    """A group that is made ready while the one before it is written."""
+    """A group that is prepared while the one before it is written."""
 
     def take(self, item: T_contra) -> bool:
-        """Make it ready; False: that cannot be done early. In any thread, one at a time."""
+        """Prepare an item; False if it cannot be prepared early. Called by any thread, one at a time."""
         ...
 
     def begin(self) -> None:
-        """The one before it is written, and nobody else comes. Raises nothing: `write` comes after it, always."""
+        """The group before is written and no more items will come. Must not raise; `write` always follows."""
         ...
 
 
@@ -55,10 +55,10 @@ class _Waiter(Generic[T]):
 
 
 class GroupCommit(Generic[T, R]):
-    """`write` writes a group and answers, for each item, its result or error; what it raises counts for the whole group.
-    It is given what was made ready early, with the same items in the same order, or None.
+    """`write` writes a group and returns a result or error for each item; an exception counts for the whole group. It is
+    also given the `NextGroup` that has prepared the same items in the same order, or None.
 
-    `about` names what an item is about: a group holds nothing twice, so its items do not depend on each other's rows.
+    `about` names the subjects of an item: no two items of a group share a subject, so they do not depend on each other.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GroupCommit(Generic[T, R]):
         self._early_about: set[str] = set()
 
     def submit(self, item: T) -> R:
-        """The result of `item` when it is committed; raises its own error."""
+        """The result of `item` after its commit; raises its own error."""
         mine = _Waiter(item)
         with self._lock:
             leads = not self._somebody_leads
@@ -93,7 +93,7 @@ class GroupCommit(Generic[T, R]):
         return result
 
     def gather(self, early: NextGroup[T]) -> None:
-        """To be called while a group is written: whoever comes until that is done is made ready by `early`."""
+        """Call while a group is written: requests that arrive until that is done are prepared by `early`."""
         with self._lock:
             if self._early is not None:  # made ready in vain: something was written in between
                 self._waiting.extendleft(reversed(self._close()[0]))
@@ -103,7 +103,7 @@ class GroupCommit(Generic[T, R]):
                 self._waiting.popleft()
 
     def _is_ready(self, waiter: _Waiter[T]) -> bool:
-        """Whether it is in the next group now, made ready. Nobody passes those that wait."""
+        """Try to prepare it for the next group. No request overtakes those that wait."""
         if self._early is None or len(self._ready) >= MAX_GROUP:
             return False
         about = self._about(waiter.item)
@@ -124,17 +124,17 @@ class GroupCommit(Generic[T, R]):
                 self._waiting.extendleft(reversed(self._close()[0]))
             if mine in self._waiting and not mine.leads:
                 self._waiting.remove(mine)
-                raise Unavailable("the database does not finish what was asked before; repeat the request")
+                raise Unavailable("the database has not finished earlier requests; repeat the request")
         mine.call.acquire()  # it is being written: only the outcome can tell whether it was
 
     def _close(self) -> tuple[list[_Waiter[T]], NextGroup[T] | None]:
-        """What was made ready; from here on nothing is."""
+        """Returns the prepared group; nothing is prepared after this."""
         ready, early = self._ready, self._early
         self._ready, self._early, self._early_about = [], None, set()
         return ready, early
 
     def _lead(self, mine: _Waiter[T]) -> None:
-        """Write the first group of those that wait, then let the next one lead."""
+        """Write the first group of those that wait, then let the next leader begin."""
         with self._lock:
             group, early = mine.group or (self._next_group(), None)
             self._written = group
@@ -149,7 +149,7 @@ class GroupCommit(Generic[T, R]):
                     waiter.call.release()
 
     def _hand_over(self) -> None:
-        """Begin what was made ready, and let the first of the next group lead."""
+        """Begin the prepared group, and make the first of the next group its leader."""
         with self._lock:
             ready, early = self._close()
         if ready and early is not None:
@@ -163,7 +163,7 @@ class GroupCommit(Generic[T, R]):
                 following[0].call.release()
 
     def _next_group(self) -> list[_Waiter[T]]:
-        """In the order of arrival, up to the first that is about the same as one before it."""
+        """In the order of arrival, up to the first request that shares a subject with one before it."""
         group: list[_Waiter[T]] = []
         about: set[str] = set()
         while self._waiting and len(group) < MAX_GROUP:
@@ -179,5 +179,5 @@ class GroupCommit(Generic[T, R]):
             return self._write(items, early)
         except Unavailable as error:  # the database, which would fail each of them too
             return [error] * len(items)
-        except Exception as error:  # noqa: BLE001 - whoever this is about must not fail its neighbours
+        except Exception as error:  # noqa: BLE001 - the error of one request must not fail its neighbours
             return [error] if len(items) == 1 else [outcome for item in items for outcome in self._outcomes([item])]

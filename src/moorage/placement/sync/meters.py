@@ -1,6 +1,6 @@
-"""What Prometheus is told of placement: searches, claims, commits, and how exact the picture of this process is.
+"""Prometheus metrics of placement: searches, claims, commits, and how current this process's forest is.
 
-The page for operators is `docs/reference/metrics.md`.
+The operators' reference is `docs/guides/metrics.md`.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class PlacementMeters:
-    """One process' counts; the names below are written once, here, and once in the page for operators."""
+    """Metrics of one process. Metric names are written here and in the operators' reference."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -46,7 +46,7 @@ class PlacementMeters:
 
     @contextmanager
     def timed(self, histogram: Histogram) -> Iterator[None]:
-        """Also what ends with an error took its time."""
+        """Also records the time of a block that raises."""
         began = perf_counter()
         try:
             yield
@@ -54,11 +54,11 @@ class PlacementMeters:
             histogram.observe(perf_counter() - began)
 
     def show(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
-        """At each scrape, {name: (text, value)} of what is so at that moment."""
+        """Export, at each scrape, {name: (help text, value)}."""
         self._registry.register(_Gauges(gauges))
 
     def show_capacity(self, capacities: Callable[[], dict[str, tuple[int, int]]]) -> None:
-        """At each scrape, {resource class: (capacity, used)}."""
+        """Export, at each scrape, {resource class: (capacity, used)}."""
         self._registry.register(_Capacities(capacities))
 
 

@@ -83,12 +83,13 @@ class Snapshot:
         self._exact_at = time.monotonic()
 
     def cached(self) -> Forest:
-        """The forest as this process has it, perhaps behind others."""
+        """The forest as this process has it; may be behind other processes."""
         return self._forest or self.current()
 
     def current(self) -> Forest:
-        """The forest with everything that was committed before this call. Where the database does not answer: the one
-        that was exact last, if the request takes it (`moorage.placement.sync.stale_reads`).
+        """The forest with everything that was committed before this call.
+
+        If the database does not answer: the last exact one, if the request accepts that (`sync.stale_reads`).
         """
         asked = time.monotonic()
         try:
@@ -103,7 +104,7 @@ class Snapshot:
         return forest
 
     def current_without_query(self) -> Forest | None:
-        """As `current`, where that takes no round trip; else None."""
+        """Same as `current` if that takes no round trip; otherwise None."""
         if self._is_near:
             return self._current()
         before, last = self._forest, self._lease.last()
@@ -127,7 +128,7 @@ class Snapshot:
         return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
 
     def catch_up(self, number: int | None = None) -> Forest:
-        """Read what changed since, everything at the first time; nothing if `number` is in by now."""
+        """Read the changes since, or everything the first time; nothing if change `number` is already included."""
         with self._lock:
             if self._forest is not None and number is not None and self._forest.sequence >= number:
                 return self._forest
@@ -136,7 +137,7 @@ class Snapshot:
             return self._forest
 
     def record_write(self, sequence: int, write_set: WriteSet, after: Forest | None = None) -> None:
-        """An own write is committed, as `write_set` left it. They come in their order. `after`: the draft's forest with it."""
+        """Apply a committed own write. Writes come in their order. `after`: the write set's forest with it applied, if known."""
         with self._lock:
             before = self._forest
             if before is None or before.sequence != sequence - 1:
@@ -145,14 +146,14 @@ class Snapshot:
             self._forest = made or before.with_changes(write_set.providers, sequence=sequence)
 
     def record_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
-        """An own write is committed that has changed nothing but names: then none of them need be read."""
+        """Apply a committed own write that changed only names, without reading them."""
         with self._lock:
             before = self._forest
             if before is not None and before.sequence == sequence - 1:
                 self._forest = before.with_changes({}, sequence=sequence, names=on_names(before.names))
 
     def _with_claims(self) -> Forest | None:
-        """Where others have done nothing but claim and release."""
+        """The current forest if other processes have only claimed and released; otherwise None."""
         if self._forest is None:
             return None
         return forest_after(self._forest, self._since(after=self._forest.sequence))
@@ -199,7 +200,7 @@ def _uncollected() -> Iterator[None]:
 
 
 def forest_after(forest: Forest, rows: Rows) -> Forest | None:
-    """The forest with what `rows`, the answer to `ENTRIES_SINCE` its number, tell; None where they do not tell everything."""
+    """The forest with the changes in `rows`, the result of `ENTRIES_SINCE`; None if `rows` do not contain all of them."""
     last, first = rows[0][:2]
     if last < forest.sequence or forest.sequence + 1 < first or len(rows) > MAX_REFRESH_ENTRIES:
         return None

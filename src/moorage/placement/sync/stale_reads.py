@@ -1,5 +1,6 @@
-"""Reads that go on while the database does not answer: which requests may be told what was known last, and how old
-that is. Writes never are: what is decided on old knowledge is refused by whoever cannot commit it.
+"""Reads that continue while the database does not answer: which requests accept the last known state, and how old it is.
+
+Writes are never served from stale data; the commit would reject them.
 
 See docs/evidence/decisions/0008.
 """
@@ -10,9 +11,9 @@ from typing import Self
 
 
 class StaleRead:
-    """One request, present while it is entered: what is read then may be what was known last.
+    """One request that accepts stale data while this context is entered.
 
-    `age_s`: how long ago its answer was known to be exact; None: it is exact.
+    `age_s`: how long ago its answer was known to be exact; None if it is exact.
     """
 
     __slots__ = ("_token", "age_s")
@@ -36,7 +37,7 @@ _present: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
 
 
 def accepts_stale_read(age_s: float) -> bool:
-    """Whether the present request takes something so old; it is noted then."""
+    """True if the present request accepts data of this age; its age is then recorded."""
     reading = _present.get()
     if reading is None:
         return False

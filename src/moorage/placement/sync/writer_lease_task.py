@@ -1,7 +1,7 @@
-"""The task that takes and renews the lease of this process while somebody reads here, and sees whether others are there.
+"""The background task that takes and renews this process's writer lease while there are reads, and notices other writers.
 
-It costs the database one round trip three times in a lease while there are reads, and else one every two seconds. Where
-it is late, hangs or fails, the lease runs out and reads ask as they do without.
+It costs one round trip three times per lease length while there are reads, otherwise one every two seconds. If it is
+late, hangs or fails, the lease expires and reads ask the database again.
 """
 
 import threading
@@ -18,9 +18,9 @@ from moorage.placement.store.writer_lease import LeaseChange, WriterLease
 
 #: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
 LOOK_S = 2.0
-#: Others change the row as well: so often it is tried again at once.
+#: Immediate retries when another process has changed the row.
 TRIES = 3
-#: The end of a process waits no longer for giving the lease back; it runs out by itself.
+#: At shutdown, wait no longer than this to give the lease back; it expires by itself.
 LEAVE_TIMEOUT_S = 0.5
 
 
@@ -40,7 +40,7 @@ class WriterLeaseTask:
             if self._is_due():
                 self._look_at = self._lease.now() + LOOK_S
                 self._step()
-        except Unavailable:  # those who read or write say so
+        except Unavailable:  # reads and writes report it
             self._lease.renounce()
         except BaseException:
             self._lease.renounce()
@@ -61,7 +61,7 @@ class WriterLeaseTask:
                 return
 
     def leave(self) -> None:
-        """Give the lease back, so that whoever comes next need not wait for its end. After the last `run_once`."""
+        """Give the lease back, so that the next process need not wait for its end. Call after the last run."""
         wanted_change = self._lease.leave()
         if wanted_change is not None:
             thread = threading.Thread(target=self._give_back, args=(wanted_change,), name=self.name, daemon=True)
