@@ -13,56 +13,56 @@ HOST = Provider(1, "u1", "n1", 0, 0, None, 1, {"VCPU": Inventory(8)}, {}, frozen
 
 
 def test_the_same_sources_give_the_same_object():
-    derived, source = ForestMemo(), object()
-    first = derived.get("key", (source,), lambda: [1])
-    assert derived.get("key", (source,), lambda: [2]) is first
+    memo, source = ForestMemo(), object()
+    first = memo.get("key", (source,), lambda: [1])
+    assert memo.get("key", (source,), lambda: [2]) is first
 
 
 def test_other_sources_are_computed_anew():
-    derived = ForestMemo()
-    assert derived.get("key", ([],), lambda: 1) == 1
-    assert derived.get("key", ([],), lambda: 2) == 2, "equal, but not the same object"
+    memo = ForestMemo()
+    assert memo.get("key", ([],), lambda: 1) == 1
+    assert memo.get("key", ([],), lambda: 2) == 2, "equal, but not the same object"
 
 
 def test_who_was_not_asked_for_longest_goes_first():
-    derived, source = ForestMemo(), object()
+    memo, source = ForestMemo(), object()
     for number in range(MAX_ENTRIES):
-        derived.get(number, (source,), lambda number=number: number)
-    assert derived.get(0, (source,), lambda: "anew") == 0
-    derived.get(MAX_ENTRIES, (source,), lambda: MAX_ENTRIES)
-    assert derived.get(0, (source,), lambda: "anew") == 0
-    assert derived.get(1, (source,), lambda: "anew") == "anew"
+        memo.get(number, (source,), lambda number=number: number)
+    assert memo.get(0, (source,), lambda: "anew") == 0
+    memo.get(MAX_ENTRIES, (source,), lambda: MAX_ENTRIES)
+    assert memo.get(0, (source,), lambda: "anew") == 0
+    assert memo.get(1, (source,), lambda: "anew") == "anew"
 
 
-def fill(derived, source, number, size):
+def fill(memo, source, number, size):
     for one in range(number):
-        derived.get(one, (source,), lambda: np.empty(size, dtype=np.uint8))
+        memo.get(one, (source,), lambda: np.empty(size, dtype=np.uint8))
 
 
-def made_again(derived, source, number):
+def made_again(memo, source, number):
     asked = []
     for one in reversed(range(number)):
-        derived.get(one, (source,), lambda one=one: asked.append(one))
+        memo.get(one, (source,), lambda one=one: asked.append(one))
     return asked
 
 
 def test_arrays_are_kept_up_to_a_number_of_bytes():
-    derived, source, number = ForestMemo(), object(), 2 * MIN_ENTRIES
-    fill(derived, source, number + 1, MAX_BYTES // number)
-    assert made_again(derived, source, number + 1) == [0], "it made room for the last one"
+    memo, source, number = ForestMemo(), object(), 2 * MIN_ENTRIES
+    fill(memo, source, number + 1, MAX_BYTES // number)
+    assert made_again(memo, source, number + 1) == [0], "it made room for the last one"
 
 
 def test_what_a_query_needs_is_kept_however_large_the_forest():
     """Of a million providers the uuids alone are more than is kept otherwise: each request made them again, for 7 s."""
-    derived, source = ForestMemo(), object()
-    fill(derived, source, MIN_ENTRIES + 1, MAX_BYTES)
-    assert made_again(derived, source, MIN_ENTRIES + 1) == [0]
+    memo, source = ForestMemo(), object()
+    fill(memo, source, MIN_ENTRIES + 1, MAX_BYTES)
+    assert made_again(memo, source, MIN_ENTRIES + 1) == [0]
 
 
 def test_a_claim_leaves_everything_but_usage_as_it_is():
     forest = Forest.build([HOST], NameTable(), 0)
     after = forest.with_changes({1: replace(HOST, used={"VCPU": 2}, revision=1)})
-    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "sharing", "derived"):
+    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "sharing", "memo"):
         assert getattr(after, name) is getattr(forest, name), name
     assert after.columns["VCPU"].slots is forest.columns["VCPU"].slots
 
@@ -80,7 +80,7 @@ def test_another_inventory_leaves_uuids_trees_traits_and_aggregates_as_they_are(
     forest = Forest.build([HOST], NameTable(), 0)
     after = forest.with_changes({1: replace(HOST, inventories={"VCPU": Inventory(9)}, revision=1)})
     assert after.columns["VCPU"].capacity.tolist() == [9]
-    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "derived"):
+    for name in ("slot_of_uuid", "trees", "roots", "with_trait", "aggregates", "memo"):
         assert getattr(after, name) is getattr(forest, name), name
 
 

@@ -1,7 +1,7 @@
-"""What could be done where a request has no candidate: the hosts that lack least, and the smallest change.
+"""For a request without candidates: the hosts that lack least, and the smallest change that would help.
 
-A host's distance is the number of constraints that it does not meet, taken one by one; where units are short, by the
-share that is missing. For the nearest host where that helps, the smallest change is worked out (`relaxation`).
+A host's distance is the number of constraints that it does not meet, taken one by one; missing units count by the
+missing share. For the nearest host where it helps, the smallest change is computed (`relaxation`).
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,10 @@ from moorage.placement.search.search_budget import SearchBudget
 
 #: Hosts named as the closest.
 MAX_CLOSEST = 3
-#: What a constraint costs that is to be left away. Units that are short cost less, those that are nowhere more (nobody
+#: Cost of dropping a constraint. A shortage of units costs less, an absent class more (nobody
 #: asks for a host without them): `masks.shortage`.
 DROPPED_COST = 2.0
-#: Members whose distance is weighed for one constraint, for one step of work.
+#: Distances of members from one constraint that cost one step.
 WEIGHED_PER_STEP = 8
 
 
@@ -45,7 +45,7 @@ class ClosestHosts:
 
 
 def closest_hosts_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> ClosestHosts:
-    """Nothing of it where there are no hosts, or weighing all would take too long."""
+    """Empty if there are no hosts, or if weighing all of them would take too long."""
     weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED_PER_STEP
     if not len(hosts) or not SearchBudget(max_steps).affords(weighed):
         return ClosestHosts()
@@ -86,7 +86,7 @@ def _close_hosts(
 
 
 def _nearest(distance: NDArray[np.float64]) -> list[int]:
-    """Places of the least, at most `MAX_CLOSEST`, in order; of equal ones the first. Sorting would be slower."""
+    """Places of the smallest distances, at most `MAX_CLOSEST`, in order; the first of equal ones. Sorting would be slower."""
     distance = distance.copy()
     found: list[int] = []
     while len(found) < min(MAX_CLOSEST, len(distance)):
@@ -96,7 +96,7 @@ def _nearest(distance: NDArray[np.float64]) -> list[int]:
 
 
 class _Costs:
-    """What it would cost to have one group served."""
+    """By member: the cost of making it serve one group."""
 
     def __init__(self, block: MemberBlock, group: GroupMasks) -> None:
         self.group = group
@@ -129,7 +129,7 @@ class _Costs:
         return found
 
     def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
-        """(member, constraint) for the members of one anchor: what those who cost least do not meet."""
+        """[(member, constraint)] for the members of one anchor: the constraints that the cheapest members do not meet."""
         found: dict[Constraint, int] = {}
         best = [members.start]
         for numbers, cost in self._needs:

@@ -1,6 +1,6 @@
-"""All of a cloud at a glance, and its trees by the page: for who looks at ten thousand hosts and wants to see a few.
+"""A summary of a whole cloud, and pages of its trees: for people who manage ten thousand hosts and look at a few.
 
-Sums are made on the columns; objects are looked at for the trees of one page only. Pure.
+Sums are computed on the columns; objects are looked at only for the trees of one page. Pure.
 """
 
 import re
@@ -16,16 +16,16 @@ from moorage.placement.forest.columns import Column, Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 
-#: Of the classes, those that most providers have; each reservation has one of its own, so there may be very many.
+#: Classes listed, most frequent first; each reservation has a class of its own, so there may be very many.
 MAX_CLASSES = 100
-#: Of these each aggregate's part is told, unless others are named.
+#: Classes listed per aggregate, unless the request names others.
 CLASSES_OF_AGGREGATES = 8
 MAX_AGGREGATES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """What some providers have of one class. `capacity` counts none below zero; sums are exact up to 2**53."""
+    """Totals of some providers for one class. `capacity` counts negative capacities as 0; sums are exact up to 2**53."""
 
     name: str
     providers: int
@@ -35,7 +35,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePart:
-    """The trees with a member in an aggregate, and what they have together."""
+    """The trees with a member in an aggregate, and their totals."""
 
     uuid: str
     trees: int
@@ -44,7 +44,7 @@ class AggregatePart:
 
 @dataclass(frozen=True, slots=True)
 class CloudSummary:
-    """`*_left_out`: so many more there are."""
+    """`*_left_out`: how many more there are."""
 
     trees: int
     providers: int
@@ -55,7 +55,7 @@ class CloudSummary:
 
 
 def summarise_cloud(forest: Forest, classes: Collection[str] = ()) -> CloudSummary:
-    """`classes`: those of which the aggregates' parts are told; those that are not known are left out."""
+    """`classes`: the classes listed per aggregate; unknown ones are ignored."""
     columns = forest.columns
     by_size = sorted(columns, key=lambda name: (-len(columns[name].slots), name))
     told = [name for name in classes if name in columns] if classes else by_size[:CLASSES_OF_AGGREGATES]
@@ -76,7 +76,7 @@ def _units(name: str, column: Column) -> Units:
 
 
 def _parts(forest: Forest, aggregates: Sequence[str], columns: Mapping[str, Column]) -> tuple[AggregatePart, ...]:
-    """Each aggregate with each root of a tree that has a member in it is one pair; sums go over the pairs."""
+    """Sums over the pairs (aggregate, root of a tree with a member in it)."""
     roots = [np.unique(forest.roots[list(forest.aggregates[uuid])]) for uuid in aggregates]
     if not roots:
         return ()
@@ -105,8 +105,10 @@ def _parts(forest: Forest, aggregates: Sequence[str], columns: Mapping[str, Colu
 
 @dataclass(frozen=True, slots=True)
 class TreeFilter:
-    """All of it must hold. `search`: in the name or the beginning of the uuid of any provider of the tree, whatever its case.
-    The others: any provider of the tree is a member, has inventory, has the trait.
+    """All conditions must hold for some provider of the tree.
+
+    `search`: part of the name, or beginning of the uuid, ignoring case. The others: it is a member, has inventory, has the
+    trait.
     """
 
     search: str = ""
@@ -117,7 +119,7 @@ class TreeFilter:
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A tree: its root, how many providers it has, and what they have together, classes in order."""
+    """A tree: its root, the number of its providers, and their totals, by class."""
 
     root: Provider
     providers: int
@@ -126,7 +128,7 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True)
 class TreePage:
-    """`matching`: how many pass in all. `following`: the name behind which the next page begins; None: there is none."""
+    """`matching`: number of matching trees. `following`: the name after which the next page begins; None on the last page."""
 
     rows: tuple[TreeRow, ...]
     matching: int
@@ -134,7 +136,7 @@ class TreePage:
 
 
 def tree_page(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
-    """Those behind the root called `after`, host-2 before host-10; it need not be there any more."""
+    """Trees after the root called `after` (which need not exist any more), host-2 before host-10."""
     ordered, keys = forest.memo.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
     passing = _passing(forest, wanted)
     found = ordered if passing is None else [slot for slot in ordered if slot in passing]
@@ -154,7 +156,7 @@ Key = tuple[tuple[str | int, ...], str]
 
 
 def natural_key(name: str) -> Key:
-    """Numbers in a name count as numbers; the name itself settles the rest."""
+    """Compares digits in names as numbers; the name itself breaks ties."""
     parts = re.split("([0-9]+)", name.lower())
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
 
@@ -200,7 +202,7 @@ def _row(forest: Forest, root: int) -> TreeRow:
 
 
 def summed_units(providers: Iterable[Provider]) -> list[Units]:
-    """What they have together, by class in order."""
+    """Totals of these providers, sorted by class."""
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for provider in providers:
         for name, inventory in provider.inventories.items():

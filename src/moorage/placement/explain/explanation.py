@@ -1,9 +1,8 @@
-"""Why there is no candidate: the same constraints as the search, one after the other, on all hosts at once.
+"""Why there is no candidate: the constraints of the search, one after the other, on all hosts at once.
 
-After each constraint it is counted how many hosts (trees) are left where the group, asked for with the constraints so
-far, could be served; some of those that drop out are named with the reason. The last step is the groups together.
-Where nothing is left, `moorage.placement.explain.closest_hosts` finds the hosts that came closest and the smallest change that would
-make the request fit.
+After each constraint it counts the hosts (trees) where the group, with its constraints so far, could still be served,
+and names some that drop out, with the reason. The last step checks all groups together. If no host is left,
+`closest_hosts` finds the hosts that come closest, and the smallest change that would make the request fit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +83,7 @@ def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_S
 
 
 def _parts_met(forest: Forest, request: CandidateRequest, some: HostSubset, budget: SearchBudget) -> NDArray[np.int32]:
-    """By anchor: how many of the `_parts`, one after the other, until the first that is not."""
+    """By anchor: how many of the `_parts` are met in sequence, before the first that is not."""
     constraints = sum(len(group.constraints) for group in some.groups)
     budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARISONS_PER_STEP)
     met = np.zeros(len(some.anchors), dtype=np.int32)
@@ -99,7 +98,7 @@ def _parts_met(forest: Forest, request: CandidateRequest, some: HostSubset, budg
 
 
 def _served(forest: Forest, request: CandidateRequest, some: HostSubset) -> Iterator[Mask]:
-    """By anchor, for each of the `_parts` but the last: is it met there, with those of its group before it?"""
+    """Yields for each part but the last, by anchor: is it met there, together with the parts of its group before it?"""
     if request.root_required or request.root_forbidden:
         yield root_filter(forest, request, some.block.roots[some.block.starts])
     for group in some.groups:
@@ -131,7 +130,7 @@ class _Part:
 
 
 def _parts(request: CandidateRequest) -> Sequence[_Part]:
-    """In order: the root's traits, each group's own constraints, all groups together. Made once for each request."""
+    """In order: root traits, each group's constraints, all groups together. Computed once for each request object."""
     parts = request.memo.get("parts")
     if not isinstance(parts, list):
         parts = request.memo["parts"] = _made_parts(request)
@@ -168,7 +167,7 @@ def _words_for_all(request: CandidateRequest) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Removals:
-    """Hosts that do not meet a part, and met all before it."""
+    """Hosts that fail a part and meet all parts before it."""
 
     count: int
     first: Sequence[int]  #: anchors, at most `MAX_NAMED`
@@ -184,7 +183,7 @@ def _gone(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Remo
 
 
 def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Removals]) -> Iterator[FunnelStep]:
-    """Until nobody is left."""
+    """One step per part, until no host is left."""
     left = len(hosts)
     for part, here in zip(_parts(request), gone, strict=True):
         if not left:
@@ -209,7 +208,7 @@ def _first(mask: Mask) -> list[int]:
 
 
 def _refusal(considered: int, steps: Sequence[FunnelStep]) -> str:
-    """Only what took hosts away is named."""
+    """Names only the constraints that removed hosts."""
     if not considered:
         return "No valid host: there are no hosts at all."
     parts = [f"{considered} host{'s' if considered != 1 else ''} considered"]

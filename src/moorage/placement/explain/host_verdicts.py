@@ -1,8 +1,9 @@
-"""All hosts as one request sees them: what was found of each stays with the forest until something near it changes.
+"""Results by host for one request, kept with the forest until a provider near the host changes.
 
-It depends on the request and on the providers near the host (its tree, and what shares with it) and on nothing else. A
-claim changes one of those, and of it nothing that the request notices, where there is room for another one: then nobody is
-looked at again, though it were a store that all hosts share. Else those near it are, however many others there are.
+A result depends on the request and on the providers near the host (its tree, and the providers that share with it),
+and on nothing else. `RequestFingerprint` reduces each provider to the bits that the request can notice. Most writes
+are claims that leave room for another one, so no bit changes and no host is looked at again, even if the changed
+provider is a store that all hosts share. Otherwise only the hosts near changed providers are evaluated again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,11 +28,11 @@ from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT, requirem
 T = TypeVar("T")
 N = TypeVar("N", bound=np.generic)
 
-#: Of requests with longer words nothing is kept: hostile ones would fill the memory.
+#: Nothing is kept for requests with longer keys: hostile ones would fill the memory.
 MAX_KEY_LENGTH = 4000
 
 
-#: A bit for each thing that is noticed, in numbers as small as will do.
+#: A bit for each condition, in the smallest sufficient integer type.
 Bits = NDArray[np.unsignedinteger[Any]]
 
 
@@ -40,7 +41,7 @@ MAX_FINGERPRINT_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class RequestFingerprint:
-    """All that the answer to a request depends on, besides who belongs to whom."""
+    """The conditions on a provider that the answer to a request depends on, apart from the tree structure."""
 
     units: tuple[tuple[str, int], ...]  #: (class, amount): does it fit?
     traits: tuple[frozenset[str], ...]  #: has it one of these?
@@ -55,7 +56,7 @@ class RequestFingerprint:
         return found
 
     def is_short(self, forest: Forest, slots: Slots, bits: Bits) -> Mask:
-        """By place in `slots`, with their `bits`: is there some of a class, and not enough? How much then is no bit."""
+        """By place in `slots`, with their `bits`: does it have some of a class, but not enough? The amount is not in the bits."""
         found = np.zeros(len(slots), dtype=np.bool_)
         for number, (name, _) in enumerate(self.units):
             if (column := forest.columns.get(name)) is not None:
@@ -72,7 +73,7 @@ class RequestFingerprint:
 
 
 def fingerprint_of(request: CandidateRequest) -> RequestFingerprint | None:
-    """None where that is more than bits: how much a provider could give to several groups, or very much in all."""
+    """None if bits are not enough: several groups compete for a provider's units, or there are too many conditions."""
     if "noticed" not in request.memo:
         request.memo["noticed"] = None if requirements_of(request).contested else _compiled_fingerprint(request)
     found = request.memo["noticed"]
@@ -94,7 +95,7 @@ def _compiled_fingerprint(request: CandidateRequest) -> RequestFingerprint | Non
 
 @dataclass(frozen=True, slots=True)
 class HostSubset:
-    """Some hosts, and what each group of the request asks of those near them."""
+    """Some hosts, and each group's constraints applied to the providers near them."""
 
     anchors: Places
     block: MemberBlock
@@ -102,7 +103,7 @@ class HostSubset:
 
 
 class HostVerdicts:
-    """Trees that are more than a provider shared by others, in order."""
+    """All hosts in order: the trees that are more than one provider shared by others."""
 
     def __init__(self, forest: Forest, request: CandidateRequest) -> None:
         self._forest = forest
@@ -125,25 +126,25 @@ class HostVerdicts:
 
     @property
     def members(self) -> int:
-        """How many providers are near any of them, at most."""
+        """Upper bound of the number of providers near any host."""
         return len(self.layout.members)
 
     def some(self, anchors: Places) -> HostSubset:
-        """The same as last time where they are the same, with all that was found of them since."""
+        """The same object as last time for the same anchors, with everything computed since."""
         if self._asked is None or not np.array_equal(self._asked.anchors, anchors):
             block = MemberBlock(self._forest, self.layout, requirements_of(self._request), anchors)
             self._asked = HostSubset(anchors, block, group_masks(self._forest, self._request, block))
         return self._asked
 
     def providers_near(self, anchor: int) -> list[Provider]:
-        """The root of the host's tree first, what is shared last."""
+        """The root of the host's tree first, sharing providers last."""
         start, end = self.layout.starts[anchor : anchor + 2].tolist()
         return [self._forest.at(slot) for slot in self.layout.members[start:end].tolist()]
 
     def by_host(self, what: str, find: Callable[[HostSubset], NDArray[N]], *, weighs: bool = False) -> NDArray[N]:
-        """What `find` finds of each of those that it is given. The same array as before where all is as it was.
+        """The results of `find` for each host; the same array as before if nothing has changed.
 
-        `weighs`: it also depends on how much is missing of what does not fit.
+        `weighs`: the result also depends on how many units are missing.
         """
         if len(self._words) > MAX_KEY_LENGTH:
             return find(self.some(self.anchors))
@@ -166,14 +167,14 @@ class HostVerdicts:
         return self._forest.memo.revised((what, self._words), (self.layout, self._listed), revised).found
 
     def kept(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
-        """What `make` makes of what was found by host, and of the providers near these anchors."""
+        """The result of `make`, which depends on the results by host and on the providers near these anchors."""
         if len(self._words) > MAX_KEY_LENGTH:
             return make()
         near = [provider for anchor in anchors for provider in self.providers_near(anchor)]
         return self._forest.memo.get((what, self._words), (self.layout, found, *near), make)
 
     def _changed(self, before: Sequence[Stamps]) -> Slots:
-        """Of the providers that have changed."""
+        """Slots of the providers that have changed."""
         if self._since is None or self._since[0] is not before:
             self._since = before, _differing(before, self._stamps)
         return self._since[1]
@@ -182,7 +183,7 @@ class HostVerdicts:
         return None if self._noticed is None else self._noticed.bits(self._forest, slots)
 
     def _noticed_at(self, slots: Slots, before: Bits | None, *, weighs: bool) -> tuple[Bits | None, Slots]:
-        """The bits of all, and those of `slots` about which there is something to notice."""
+        """The bits of all providers, and those of `slots` whose change the request can notice."""
         if self._noticed is None or before is None:
             return None, slots
         if self._noticed_last is None or self._noticed_last[0] is not slots:
@@ -196,7 +197,7 @@ class HostVerdicts:
         return seen, slots[differ | self._noticed.is_short(self._forest, slots, bits) if weighs else differ]
 
     def _near(self, slots: Slots) -> Places:
-        """Places of the hosts that these are near."""
+        """Places of the hosts near these providers."""
         forest, layout = self._forest, self.layout
         if layout.has_shared:
             touched = np.zeros(len(forest.roots), dtype=np.bool_)
@@ -209,7 +210,7 @@ class HostVerdicts:
 
 
 def _differing(before: Sequence[Stamps], after: Sequence[Stamps]) -> Slots:
-    """Slots whose stamps are others; as many as there were, or the trees would not be the same."""
+    """Slots with another stamp. The number of slots is the same, otherwise the trees would differ."""
     pairs = enumerate(zip(before, after, strict=True))
     found = [
         np.flatnonzero(old != new).astype(np.int32) + (number << CHUNK_BITS)
@@ -225,7 +226,7 @@ _NONE: Places = np.empty(0, dtype=np.intp)
 @dataclass(frozen=True, slots=True)
 class _StoredVerdicts(Generic[N]):
     stamps: Sequence[Stamps]  #: of the providers, as they were then
-    bits: Bits | None  #: by slot: what is noticed of each; None: more than that
+    bits: Bits | None  #: by slot: fingerprint of each provider; None if the request has none
     found: NDArray[N]  #: by host
 
 
@@ -257,7 +258,7 @@ def _listed(forest: Forest, layout: Layout) -> _Listed:
 
 
 def _words(request: CandidateRequest) -> str:
-    """Different for requests that mean something different; a limit is no part of it."""
+    """A key that differs for requests with different meaning; without the limit."""
     words = request.memo.get("words")
     if not isinstance(words, str):
         words = request.memo["words"] = repr(replace(request, limit=None))

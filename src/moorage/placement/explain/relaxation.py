@@ -1,8 +1,8 @@
-"""The smallest change that makes a request fit on a host that is close.
+"""The smallest change that makes a request fit on a close host.
 
-What the host does not meet is relaxed (fewer units where it has some, else left away), and the changed request is tried
-there; if the groups still do not fit together, the policy, the subtrees and at last whole groups are left away, as few as
-will do.
+Constraints that the host does not meet are relaxed (fewer units where it has some, otherwise dropped), and the changed
+request is tried there. If the groups still do not fit together, the policy, the subtrees and finally whole groups are
+dropped, as few as possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,15 +23,15 @@ from moorage.placement.search.search_budget import BudgetItem, SearchBudget
 from moorage.placement.search.single_choice import root_filter
 from moorage.placement.search.tree_search import first_solutions
 
-#: Steps of work to make decisions of one group.
+#: Steps charged for preparing one group.
 STEPS_PER_GROUP = 32
-#: Times that a changed request is tried before there is none.
+#: Changed requests tried before giving up.
 MAX_TRIES = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """What would make a request fit on `provider`."""
+    """The change that makes a request fit on `provider`."""
 
     provider: str
     parts: tuple[str, ...]  #: in words
@@ -41,12 +41,14 @@ class Relaxation:
 @dataclass(frozen=True, slots=True)
 class Unmet:
     constraint: Constraint
-    amount: int  #: units that could be had instead from who comes closest; 0 where there are none, or it is not units
+    amount: (
+        int  #: units that the closest provider could give instead; 0 if none, or if the constraint is not about units
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CloseHost:
-    """A host, and what of the request it does not meet."""
+    """A host, and the constraints that it does not meet."""
 
     anchor: int  #: its place in the layout
     root: Provider
@@ -56,7 +58,7 @@ class CloseHost:
 def smallest_relaxation(
     forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: SearchBudget
 ) -> Relaxation | None:
-    """For the first of these hosts where a change helps; None where none of them has any of it, or it takes too long."""
+    """For the first of these hosts where a change helps; None if no change helps, or if it takes too long."""
     try:
         changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
         return next((change for change in changes if change is not None), None)
@@ -74,14 +76,14 @@ class _Part:
 
 @dataclass(frozen=True, slots=True)
 class _Loosening:
-    """Something that can be left away."""
+    """A condition of all groups, or a group, that can be dropped."""
 
     part: _Part
     relax: Callable[[CandidateRequest], CandidateRequest]
 
 
 class _Trial:
-    """Changed requests tried on one host."""
+    """Tries changed requests on one host."""
 
     def __init__(
         self, forest: Forest, layout: Layout, request: CandidateRequest, host: CloseHost, budget: SearchBudget
@@ -108,7 +110,7 @@ class _Trial:
         return self._fewer_groups(changed, parts)
 
     def _fewer_groups(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation | None:
-        """Leave away what holds for the groups together, then groups: one of it if that is enough."""
+        """Drop conditions on all groups, then groups: a single one if that is enough."""
         loosenings = _loosenings(request)[: MAX_TRIES // 2]
         for loosening in loosenings:
             if self._fits(loosening.relax(request)):
@@ -120,7 +122,7 @@ class _Trial:
         return None
 
     def _change(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation:
-        """What is said of a group that is left away in the end is not worth telling."""
+        """Omits the changes of groups that are dropped in the end."""
         tidy = _tidy(request)
         kept = {group.suffix for group in tidy.groups}
         told = [part.words for part in parts if part.suffix is None or part.suffix in kept]
@@ -225,7 +227,7 @@ def _without_traits(group: RequestGroup) -> _Loosening:
 
 
 def _tidy(request: CandidateRequest) -> CandidateRequest:
-    """Without groups and subtrees about which nothing is said any more."""
+    """Without groups and subtrees that have no condition left."""
     named = frozenset().union(*request.same_subtrees)
     groups = tuple(
         group

@@ -1,4 +1,4 @@
-"""Who holds what: claims, their release, and the reshaper. Decided in `allocation_writes` and `reshaping`, written by `committer`."""
+"""Claims, releases and the reshaper. Decided in `allocation_writes` and `inventory_writes`, written by `committer`."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,7 +10,7 @@ from moorage.placement.sync.allocation_cache import AllocationCache
 from moorage.placement.sync.committer import Committer, WriteRequest
 from moorage.placement.sync.meters import PlacementMeters
 
-#: How a write is counted that ends with an error; the first that matches.
+#: Metric label of a write that ends with an error; the first match counts.
 _REFUSED: dict[type[MoorageError], str] = {
     ConcurrentUpdate: "conflict",
     Conflict: "no_capacity",
@@ -35,7 +35,7 @@ class AllocationService:
         return self._holdings.consumer_allocations(uuid)
 
     def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]]:
-        """Its generation, and what is held of it."""
+        """(generation, allocations) of a provider."""
         found = self._holdings.provider_allocations(uuid)
         if found is None:
             raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
@@ -50,7 +50,7 @@ class AllocationService:
     # --- writing ------------------------------------------------------------------------------------------------
 
     def claim(self, writes: Collection[AllocationWrite], *, single: bool = False) -> None:
-        """All wishes or none. `single`: PUT for one consumer, whose errors are worded a little differently."""
+        """All writes or none. `single`: PUT for one consumer, which has slightly different error messages."""
         new = [write.consumer_uuid for write in writes if write.is_of_new_consumer]
         known = [write.consumer_uuid for write in writes if not write.is_of_new_consumer]
         self._submit(
@@ -58,7 +58,7 @@ class AllocationService:
         )
 
     def release(self, consumer_uuid: str) -> None:
-        """All it holds."""
+        """Release all allocations of a consumer."""
         self._submit(
             WriteRequest(lambda write_set: release(write_set, consumer_uuid), (consumer_uuid,), (consumer_uuid,))
         )
@@ -70,7 +70,7 @@ class AllocationService:
         self._submit(WriteRequest(lambda write_set: reshape(write_set, inventories, writes), about, consumers))
 
     def _submit(self, order: WriteRequest[None]) -> None:
-        """Write it, and count how that ended."""
+        """Write it, and count the outcome."""
         outcome = _FAILED
         try:
             self._committer.submit(order)

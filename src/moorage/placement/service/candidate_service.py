@@ -1,4 +1,4 @@
-"""Searching: allocation candidates, the list of providers by filters, and the explanation of a search."""
+"""Searches: allocation candidates, filtered provider lists, and explanations."""
 
 from collections.abc import Iterable
 
@@ -23,7 +23,7 @@ class CandidateService:
         self.max_steps = MAX_STEPS  #: bound on the work of one search
 
     def find(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
-        """The candidates, and the forest that their slots are of. `sample`: a seed, see `moorage.placement.search.single_choice`."""
+        """The forest of the slots, and the candidates. `sample`: a seed, see `search.single_choice`."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:
@@ -40,7 +40,7 @@ class CandidateService:
         return explain(forest, request, max_steps=self.max_steps)
 
     def providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
-        """The slots of those that pass, and the forest that they are of."""
+        """The forest, and the slots of the providers that pass the filter."""
         forest = self._snapshot.current()
         traits = wanted.traits.forbidden.union(*wanted.traits.required)
         if missing := sorted(traits - forest.names.traits.keys()):

@@ -1,4 +1,4 @@
-"""The whole cloud at a glance, pages of trees, and one tree with all that is held of it, now or at a past time."""
+"""A summary of the whole cloud, pages of trees, and one tree with its allocations, now or at a past time."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ from moorage.placement.service.provider_service import provider_view
 from moorage.placement.store.holding_store import AllocationReads, AllocationRow
 from moorage.placement.sync.snapshot import Snapshot
 
-#: Of one tree so many allocations are told.
+#: Allocations returned for one tree, at most.
 MAX_TREE_ALLOCATIONS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """`providers`: documents as the change log has them, the root first, parents before children.
+    """`providers`: documents as in the change log, the root first, parents before children.
 
-    `held`: None for a past time, of which only sums are known; at most `MAX_TREE_ALLOCATIONS`, and whether there are more.
+    `held`: at most `MAX_TREE_ALLOCATIONS`; None for a past time, of which only sums are known. `is_cut`: there are more.
     """
 
     at: datetime | None
@@ -62,9 +62,9 @@ class CloudSummaryService:
         )
 
     def tree_at(self, uuid: str, at: datetime) -> TreeState:
-        """As it was at `at`, of the providers that are in the tree now, or of this one alone where it is no more.
+        """The tree at a past time: the providers that are in it now, or only this one if it no longer exists.
 
-        Raises `NotFound` where none of them was there, `Gone` before what is kept.
+        Raises `NotFound` if none of them existed then, `Gone` for a time before the retained history.
         """
         forest = self._snapshot.current()
         slot = forest.slot_of_uuid.get(uuid)

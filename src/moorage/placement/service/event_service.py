@@ -1,16 +1,15 @@
-"""Following the change log: pages of it, and watches that wait for what comes.
+"""Following the change log: pages of it, and watches that wait for new entries.
 
-A watch is an answer that stays open, and while it does it holds a thread of the server. So it is bounded in three
-ways, and each of them only ends it early; a client of server-sent events then comes again with the last id it has
-seen, and misses nothing:
+A watch is an answer that stays open and occupies a thread of the server. So it is bounded in three ways. Each of them
+only ends it early: a client of server-sent events then reconnects with the last id it has seen, and misses nothing.
 
-* `watchers` of them are held at once. Whoever comes beyond gets what there is and is asked to come again in two
-  seconds: it polls. A refusal would be worse: browsers do not come again after one.
-* One lasts `WATCH_S` at most; so tokens are looked at again, and a server that stops waits for nobody.
-* One carries `MOST_BYTES` at most. The server asks for no more while its client has some to take, so whoever does not read
-  holds a place here and no thread, until the server ends it.
+* At most `watchers` are open at once. Further clients get the present entries and are asked to reconnect in two
+  seconds, so they poll. A refusal would be worse, because browsers do not reconnect after one.
+* A watch lasts at most `WATCH_S`, so tokens are checked again, and a stopping server waits for nobody.
+* A watch carries at most `MOST_BYTES`. The server generates no more while its client has data to read, so a client
+  that does not read occupies a place but no thread, until the server closes it.
 
-What other processes commit is seen by asking for the last number every `POLL_S`, once for all watches of a process.
+Commits of other processes are noticed by reading the last number every `POLL_S`, once for all watches of a process.
 """
 
 import threading
@@ -37,18 +36,18 @@ WATCH_S = 30.0
 HEARTBEAT_S = 10.0
 POLL_S = 0.1
 
-#: Numbers of the log that one page looks at, and entries that it shows: however rare what is wanted.
+#: Change numbers that one page examines, and entries that it returns, at most; independent of the filter.
 WINDOW = 20_000
 MOST_ENTRIES = 1_000
 MOST_BYTES = 256 * 1024
 
-#: When to come again (ms): there is more already; nothing was waiting; no place was free.
+#: Reconnect delay (ms): more entries are ready; no new entries; no free place.
 AT_ONCE_MS, SOON_MS, LATER_MS = 10, 500, 2_000
 
 
 class EventService:
     def __init__(self, engine: Engine, meters: PlacementMeters, *, watchers: int) -> None:
-        """`watchers`: threads of the server that watches may hold at the same time."""
+        """`watchers`: server threads that watches may occupy at the same time."""
         self._engine = engine
         self._tail = _Tail(engine)
         self._lock = threading.Lock()
@@ -58,28 +57,28 @@ class EventService:
         )
 
     def close(self) -> None:
-        """Every watch ends now."""
+        """End every watch."""
         self._tail.close()
 
     def newest(self) -> Cursor:
-        """Behind all that was committed before this call."""
+        """The position after everything that was committed before this call."""
         with read(self._engine) as connection:
             return Cursor(change_log.last_number(connection))
 
     def oldest(self) -> Cursor:
-        """In front of all that is kept."""
+        """The position before the oldest retained entry."""
         with read(self._engine) as connection:
             return Cursor(max(0, change_store.read_retention(connection).first - 1))
 
     def page(self, after: Cursor, wanted: Filter, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> ChangePage:
-        """What comes behind `after`. Raises `Gone` where that is no longer kept, `Invalid` where it is yet to come."""
+        """Entries after `after`. Raises `Gone` if they are no longer retained, `Invalid` if `after` is in the future."""
         with read(self._engine) as connection:
             last = change_log.last_number(connection)
             if after.sequence > last:
                 raise Invalid(f"There is no change {after} yet; the last one is {last}")
             upto = min(last, after.sequence + WINDOW)
             found = change_store.entries_between(connection, after, upto, wanted, most + 1)
-            # Asked last: what had been taken away by then may have been missing before, what had not was there.
+            # Read last: entries pruned by now may have been missing above; those still retained were read.
             first = change_store.read_retention(connection).first
         if after < Cursor(first - 1):
             raise Gone(
@@ -92,9 +91,9 @@ class EventService:
         return ChangePage(shown, reached, last, first)
 
     def watch(self, after: Cursor, wanted: Filter) -> "Watch | bytes":
-        """Server-sent events behind `after`: an open answer, or a finished one where there is no sense in waiting.
+        """Server-sent events after `after`: an open answer, or a complete one where waiting makes no sense.
 
-        Raises what `page` raises.
+        Raises the errors of `page`.
         """
         page = self.page(after, wanted, most_bytes=MOST_BYTES)
         if not page.is_last:
@@ -108,7 +107,7 @@ class EventService:
 
     @property
     def held(self) -> int:
-        """Watches that are open."""
+        """Number of open watches."""
         return self._watchers - self._free
 
     def _takes_place(self) -> bool:
@@ -122,7 +121,7 @@ class EventService:
             self._free += 1
 
     def _follow(self, page: ChangePage, wanted: Filter) -> Iterator[bytes]:
-        """`page` and what comes after it, as it comes."""
+        """`page`, then new entries as they are committed."""
         ends = time.monotonic() + WATCH_S
         chunk = sse_retry(SOON_MS) + sse_frames(page)
         sent = 0
@@ -137,7 +136,7 @@ class EventService:
                     chunk = sse_heartbeat(page.reached)
                     continue
                 page = self.page(page.reached, wanted, most_bytes=MOST_BYTES // 4)
-            except MoorageError as error:  # the database; the client comes again and is told more
+            except MoorageError as error:  # the database failed; the client reconnects and gets the error
                 yield sse_retry(LATER_MS) + f": {error.message}\n\n".encode()
                 return
             chunk = sse_frames(page)
@@ -147,7 +146,7 @@ class EventService:
 
 
 class Watch:
-    """An open answer. Its place is free again when it has ended or is closed, also when it was never begun."""
+    """An open answer. It frees its place when it ends or is closed, also if it was never started."""
 
     def __init__(self, chunks: Iterator[bytes], release: Callable[[], None]) -> None:
         self._chunks = chunks
@@ -170,7 +169,7 @@ class Watch:
 
 
 class _Tail:
-    """The last number of the log, asked for by one of the threads that wait for it to grow, for all of them."""
+    """The last change number, read by one of the waiting threads for all of them."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -189,7 +188,7 @@ class _Tail:
             self._changed.notify_all()
 
     def goes_beyond(self, sequence: int, timeout_s: float) -> bool:
-        """Whether the log goes, in that time, beyond `sequence`. Raises `Unavailable`."""
+        """True if the log grows beyond `sequence` within `timeout_s`. Raises `Unavailable`."""
         ends = time.monotonic() + timeout_s
         with self._changed:
             while self._last <= sequence:
@@ -203,7 +202,7 @@ class _Tail:
             return True
 
     def _ask(self, after_s: float) -> None:
-        """Let the lock go meanwhile; the others wait for the answer, and one of them asks next."""
+        """Reads the number without the lock. The other threads wait for the answer, and one of them asks next."""
         self._somebody_asks = True
         self._changed.release()
         last = 0

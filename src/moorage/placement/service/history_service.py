@@ -1,7 +1,7 @@
-"""What was: states of providers and consumers as of any time that is kept, and the entries that led there.
+"""Past states of providers and consumers, and the log entries that led to them.
 
-Entries carry the time by the clock of the process that wrote them; their order is the order of commits. As of a time
-counts what had been written by then.
+Entries carry the clock time of the process that wrote them; their order is the order of commits. A state "at" a time
+includes everything written by then.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +24,7 @@ from moorage.placement.store.change_store import TimeRange
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What somebody was at a time: the last change by then, and the whole state after it."""
+    """A past state: the time asked for, the last change by then, and the complete document."""
 
     at: datetime
     changed_at: datetime
@@ -38,12 +38,12 @@ class ChangeHistoryService:
         self._clock = clock
 
     def provider(self, uuid: str, at: datetime | None) -> State:
-        """As of `at` (None, or a time to come: now). Raises `NotFound`, and `Gone` before what is kept."""
+        """The state at `at` (None or a future time: now). Raises `NotFound`, and `Gone` before the retained history."""
         with read_one_state(self._engine) as connection:
             return self._provider(connection, uuid, self._kept(connection, at))
 
     def providers(self, uuids: Iterable[str], at: datetime) -> list[State]:
-        """Those of them that were there. Raises `Gone`."""
+        """Those of them that existed then. Raises `Gone`."""
         states = []
         with read_one_state(self._engine) as connection:
             at = self._kept(connection, at)
@@ -61,14 +61,14 @@ class ChangeHistoryService:
         return State(at, usages.at, usages.cursor, with_usages(document, _document(usages)))
 
     def consumer(self, uuid: str, at: datetime | None) -> State:
-        """As `provider`; a consumer that holds nothing does not exist."""
+        """Same as `provider`; a consumer without allocations does not exist."""
         with read_one_state(self._engine) as connection:
             at = self._kept(connection, at)
             whole = self._last(connection, SubjectKind.CONSUMER, uuid, at)
         return State(at, whole.at, whole.cursor, _document(whole))
 
     def provider_entries(self, uuid: str, period: TimeRange, after: Cursor, limit: int) -> list[ChangeEvent]:
-        """What changed in `period`, in order, behind `after`. Raises `Gone` where it begins before what is kept."""
+        """Changes in `period`, in order, after `after`. Raises `Gone` if the period begins before the retained history."""
         return self._entries(uuid, OF_PROVIDER, period, after, limit)
 
     def consumer_entries(self, uuid: str, period: TimeRange, after: Cursor, limit: int) -> list[ChangeEvent]:
@@ -83,7 +83,7 @@ class ChangeHistoryService:
             return change_store.subject_entries(connection, uuid, kinds, period, after, limit)
 
     def _kept(self, connection: Connection, at: datetime | None) -> datetime:
-        """`at`, or now. Raises `Gone` for a time before what is kept."""
+        """`at`, or now. Raises `Gone` for a time before the retained history."""
         now = self._clock.now()
         at = now if at is None else min(at, now)
         since = change_store.read_retention(connection).since

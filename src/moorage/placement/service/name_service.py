@@ -1,4 +1,4 @@
-"""Resource classes and traits: the standard ones are given, custom ones come and go."""
+"""Resource classes and traits: standard ones are built in, custom ones are created and deleted."""
 
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -35,11 +35,11 @@ class NameService:
             raise Conflict(f"Conflicting resource class already exists: {name}")
 
     def ensure_class(self, name: str) -> bool:
-        """True when it is new."""
+        """True if it was created."""
         return self._ensure(CLASSES, name)[1]
 
     def rename_class(self, name: str, new_name: str) -> None:
-        """Until 1.6. Whatever refers to the class follows."""
+        """Until 1.6. Inventories and allocations keep referring to the class."""
 
         def work(connection: Connection) -> TransactionResult[None]:
             found = name_store.find_name(connection, CLASSES, name, lock=True)
@@ -75,7 +75,7 @@ class NameService:
     def traits(
         self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
     ) -> list[Name]:
-        """By id. `associated`: on some provider, or on none."""
+        """By id. `associated`: with at least one provider, or with none."""
         forest = self._snapshot.current()
         return [
             trait
@@ -89,7 +89,7 @@ class NameService:
         return _found(self._known().full_traits, name, f"No such trait(s): {name}.")
 
     def ensure_trait(self, name: str) -> tuple[Name, bool]:
-        """The trait, and whether it is new."""
+        """The trait, and whether it was created."""
         return self._ensure(TRAITS, name)
 
     def delete_trait(self, name: str) -> None:

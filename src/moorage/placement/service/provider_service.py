@@ -1,7 +1,7 @@
-"""Providers: creating, moving and deleting them, and setting what they offer.
+"""Creates, moves and deletes providers, and sets their inventories, traits and aggregates.
 
-Reads are answered from the snapshot. Writes are decided in `provider_writes` and `inventory_writes`, on the generation
-that the client gave, and written by `committer`.
+Reads use the snapshot. Writes are decided in `provider_writes` and `inventory_writes`, on the generation that the
+client gave, and written by `committer`.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,7 @@ STALE_INVENTORIES = "resource provider generation conflict"
 
 @dataclass(frozen=True, slots=True)
 class ProviderView:
-    """A provider with the uuids around it, as the API shows it."""
+    """A provider with the uuids of its parent and root, as the API shows it."""
 
     provider: Provider
     parent_uuid: str | None
@@ -57,12 +57,12 @@ class ProviderService:
         return self._found(self._snapshot.current(), uuid)
 
     def check_exists(self, uuid: str) -> None:
-        """Early, before a write, which looks again."""
+        """An early check; the write checks again."""
         if self._snapshot.cached().by_uuid(uuid) is None:
             self.provider(uuid)
 
     def check_generation(self, uuid: str, generation: int, message: str) -> None:
-        """Early, before the request is looked at further; the write checks again."""
+        """An early check, before the rest of the request is validated; the write checks again."""
         held = self._snapshot.cached().by_uuid(uuid)
         if (held is None or held.generation != generation) and self.provider(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
@@ -87,7 +87,7 @@ class ProviderService:
     def update(
         self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
     ) -> ProviderView:
-        """Rename, and set the parent where it is given. `may_move`: from 1.37 on it may also change or go."""
+        """Rename, and set the parent if it is given. `may_move`: from 1.37 on, the parent may also change or be removed."""
 
         def decide(write_set: WriteSet) -> Provider:
             return writes.update_provider(
@@ -107,7 +107,7 @@ class ProviderService:
     # --- inventories --------------------------------------------------------------------------------------------
 
     def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
-        """Replace them all. `generation` None: whatever it is now."""
+        """Replace all inventories. `generation` None: do not compare it."""
         return self._change(
             uuid, generation, lambda write_set, it: inventory_writes.replace_inventories(write_set, it, wanted)
         )
@@ -134,7 +134,7 @@ class ProviderService:
     # --- traits and aggregates ----------------------------------------------------------------------------------
 
     def set_traits(self, uuid: str, generation: int | None, names: Collection[str]) -> tuple[Provider, list[Name]]:
-        """The provider as it is then, and its traits in full."""
+        """The provider afterwards, and its traits."""
         provider = self._committer.submit(
             WriteRequest(lambda write_set: writes.set_traits(write_set, uuid, generation, names), (uuid,))
         )
@@ -142,7 +142,7 @@ class ProviderService:
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
-        """`generation` None: the form before 1.19, which does not move the provider's generation."""
+        """`generation` None: the request of before 1.19, which does not increase the provider's generation."""
         return self._committer.submit(
             WriteRequest(lambda write_set: writes.set_aggregates(write_set, uuid, generation, aggregates), (uuid,))
         )

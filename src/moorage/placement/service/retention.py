@@ -1,11 +1,11 @@
-"""The task that takes old entries out of the change log, a few at a time, so that no writer waits for it.
+"""The background task that prunes the change log, a batch at a time, so that no writer waits for it.
 
-What states as of a later time rest on stays, however old it is: the last whole state of whatever still exists, and the
-last usages after it. Entries are gone through once, in the order of the log: what a newer entry stands in for is taken
-away when that newer one gets old, so a quiet provider costs nothing, however often this runs.
+Entries that a later state depends on stay, regardless of age: the last complete state of each existing subject, and
+the last usages after it. The task goes through the entries once, in the order of the log: an entry is deleted when the
+newer one that supersedes it gets old, so a quiet provider costs nothing, however often this runs.
 
-Any number of processes may run this: one row is locked while entries are taken away, and whoever finds it locked lets
-it be. A kill in between loses nothing: what was done is noted in the same transaction.
+Any number of processes may run this: one row is locked while entries are deleted, and a process that finds it locked
+does nothing. A crash loses nothing: progress is recorded in the same transaction.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from moorage.placement.forest.change_events import Cursor, superseded
 from moorage.placement.store import change_store
 from moorage.placement.store.change_store import OldEntry, Retention
 
-#: Entries that one transaction goes through: some milliseconds, which a writer on SQLite waits.
+#: Entries that one transaction examines: a few milliseconds, for which a writer on SQLite waits.
 BATCH = 500
-#: Between two transactions, and as long as the last one took where that is longer: on SQLite the next writer who waits
-#: looks for its turn from time to time only, and would hardly find it between transactions without a pause.
+#: Pause between two transactions, at least as long as the last one took: on SQLite a waiting writer only polls for
+#: its turn, and would hardly get it between transactions without a pause.
 BREATH = timedelta(milliseconds=20)
-#: Between two rounds, however much is written.
+#: Pause between two rounds, regardless of the write rate.
 PAUSE = timedelta(seconds=60)
 
 
@@ -36,7 +36,7 @@ class RetentionTask:
         self._engine = engine
         self._clock = clock
         self._history = history
-        #: How far the log was gone through; the database knows it but for the place within a number.
+        #: The last entry examined. The database stores it without the position within a number.
         self._reached = Cursor(-1)
 
     def run_once(self) -> datetime:

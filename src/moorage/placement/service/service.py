@@ -1,5 +1,5 @@
-"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `change_events`,
-`change_history`, `cloud_summary`.
+"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `events`,
+`history`, `cloud_summary`.
 """
 
 import secrets
@@ -34,12 +34,12 @@ from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 from moorage.placement.sync.writer_lease_task import WriterLeaseTask
 
-#: Stands for the classes of all reservations in the metrics of capacity.
+#: Label of all reservation classes together in the capacity metrics.
 EVERY_RESERVATION = "CUSTOM_RESERVATION_*"
 
 
 class PlacementService:
-    """`start` brings the standard classes and traits into the database; it is to be called once per process."""
+    """Call `start` once per process: it adds the standard classes and traits to the database."""
 
     def __init__(
         self,
@@ -52,8 +52,8 @@ class PlacementService:
         lease_s: float = 1.0,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`memory_s`: how long reads go on from memory while the database does not answer. `lease_s`: how long at a
-        time this process may be the only one that writes, while `writer_lease_task` is run; 0: never.
+        """`memory_s`: how long reads continue from memory while the database does not answer. `lease_s`: length of the writer
+        lease, which is renewed while `writer_lease_task` runs; 0 disables it.
         """
         self._engine = engine
         self.clock = clock
@@ -77,16 +77,16 @@ class PlacementService:
         meters.show_capacity(self._capacities)
 
     def start(self) -> None:
-        """Make the standard names those of os-traits and os-resource-classes, and read all there is into memory.
+        """Synchronise the standard names with os-traits and os-resource-classes, and load everything into memory.
 
-        Harmless to repeat, also at once.
+        Harmless to repeat, also concurrently.
         """
         with self._lease.writing():
             self._lease.wrote(in_transaction(self._engine, self._synchronise))
         self._snapshot.current()
 
     def _synchronise(self, connection: Connection) -> int:
-        """The number of the last change: of its own, or as it was."""
+        """The last change number afterwards."""
         _ensure_counter(connection)
         now = self.clock.now()
         added = False
@@ -104,7 +104,7 @@ class PlacementService:
         return change_log.last_number(connection)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
-        """{name: (text, value)}; what only the database knows is left out while it does not answer."""
+        """{name: (text, value)}; values from the database are left out while it does not answer."""
         gauges: dict[str, tuple[str, float]] = {
             "watches_open": ("Watches that hold a thread of the server.", self.events.held)
         }
@@ -126,9 +126,9 @@ class PlacementService:
         }
 
     def _capacities(self) -> dict[str, tuple[int, int]]:
-        """{resource class: (units that may be given out, units in use)} of the picture; empty before it is read.
+        """{resource class: (capacity, units in use)} of the cached forest; empty before it is loaded.
 
-        A reservation's own class is its for days: all of them are one here.
+        The classes of reservations, which live for days, are summed up under one name.
         """
         try:
             columns = self._snapshot.cached().columns
@@ -143,7 +143,7 @@ class PlacementService:
 
 
 def _ensure_counter(connection: Connection) -> None:
-    """The one row of the counter, which then serialises the rest of this transaction among processes; and its log's."""
+    """Creates the rows of the counter and of the retention; the first serialises concurrent starts of processes."""
     statement = change_sequence.select().where(change_sequence.c.id == 1).with_for_update()
     if connection.execute(statement).first() is None:
         try:
