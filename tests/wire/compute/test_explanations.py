@@ -127,5 +127,5 @@ def test_the_command_line_shows_it_within_100_columns(plane, hosts, capsys):
     printed = capsys.readouterr().out
     assert "resources:VCPU=100" in printed
     assert "Closest" in printed
-    assert "Possible:" in printed
+    assert "Smallest change:" in printed
     assert max(len(line) for line in printed.splitlines()) <= 100
