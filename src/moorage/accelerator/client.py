@@ -1,4 +1,4 @@
-"""The Accelerator API, as other features and the hosts' agents use it."""
+"""The client of the Accelerator API, for other services and the hosts' agents."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class RemoteDeployable:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorRequest:
-    """A bound accelerator (ARQ): who holds which handle where."""
+    """An accelerator request (ARQ) with its handle, instance and host."""
 
     uuid: str
     state: str
@@ -56,7 +56,7 @@ class AcceleratorRequest:
     hostname: str
     device_rp_uuid: str
     pci: Mapping[str, str]  #: domain, bus, device, function
-    profile: str | None  #: None: nobody asked for it here; it was plugged with its server, and its host told
+    profile: str | None  #: None: not created through the API, but reported by the host of a plugged server
     changed_at: datetime
 
 

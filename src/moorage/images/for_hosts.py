@@ -151,7 +151,7 @@ class HostImageSource:
         self._services = services
 
     def find(self, view: ServiceView, properties: Mapping[str, str]) -> list[ImageRecord]:
-        for http, project_id in self._asked(view):
+        for http, project_id in self._services_to_ask(view):
             params = [("project", project_id), *properties.items()]
             with _suppress_refusals():
                 return [_decode_record(row) for row in http.get(self._path, params=params)["images"]]
@@ -159,7 +159,7 @@ class HostImageSource:
 
     def get(self, view: ServiceView, image_id: str) -> ImageRecord | None:
         path = f"{self._path}/{quote(image_id, safe='')}"
-        for http, project_id in self._asked(view):
+        for http, project_id in self._services_to_ask(view):
             with _suppress_refusals():
                 return _decode_record(http.get(path, params={"project": project_id})["image"])
         return None
@@ -169,7 +169,7 @@ class HostImageSource:
         path = f"{self._path}/{quote(image_id, safe='')}/file"
         with ExitStack() as opened:
             chunks = None
-            for http, project_id in self._asked(view):
+            for http, project_id in self._services_to_ask(view):
                 with _suppress_refusals():
                     chunks = opened.enter_context(http.download(f"{path}?{urlencode({'project': project_id})}"))
                     break
@@ -177,7 +177,7 @@ class HostImageSource:
                 raise NotFound(f"there is no image {image_id} for this host", code="images.not_found")
             yield chunks
 
-    def _asked(self, view: ServiceView) -> Iterator[tuple[ServiceClient, str]]:
+    def _services_to_ask(self, view: ServiceView) -> Iterator[tuple[ServiceClient, str]]:
         """The (service, project id) pairs to ask, in order; with an empty project, a service returns public
         bitstreams.
         """

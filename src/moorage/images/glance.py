@@ -34,8 +34,8 @@ class GlanceImages:
         found: dict[str, ImageRecord] = {}
         created: dict[str, str] = {}
         for scope in _scopes(view):
-            asked = [("status", status), *scope, ("sort", "created_at:asc"), ("limit", str(self._page_size))]
-            for row in http.paged_rows("/v2/images", "images", [*asked, *properties.items()], more="next"):
+            filters = [("status", status), *scope, ("sort", "created_at:asc"), ("limit", str(self._page_size))]
+            for row in http.paged_rows("/v2/images", "images", [*filters, *properties.items()], more="next"):
                 record = record_from_document(row)
                 if record.carries(properties) and (isinstance(view, CallerView) or lists(view, record)):
                     found[record.id] = record

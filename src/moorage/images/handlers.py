@@ -61,13 +61,13 @@ def _versions_document(base_url: str) -> dict[str, object]:
 
 
 def create_image(request: Request[ImageService]) -> Response:
-    image = request.service.create(request.caller, request.json, request.allowed)
+    image = request.service.create_image(request.caller, request.json, request.allowed)
     return Response(201, image_document(image), {"location": f"{request.base_url}/v2/images/{image.id}"})
 
 
 def list_images(request: Request[ImageService]) -> Response:
     pairs = [(name, value) for name, value in request.query.pairs if value != "None"]
-    images, more = request.service.list(request.caller, query.decode_listing(pairs))
+    images, more = request.service.list_images(request.caller, query.decode_listing(pairs))
     body: dict[str, Any] = {
         "images": [image_document(image) for image in images],
         "first": _list_link([pair for pair in pairs if pair[0] != "marker"]),
@@ -79,7 +79,7 @@ def list_images(request: Request[ImageService]) -> Response:
 
 
 def show_image(request: Request[ImageService], image_id: str) -> Response:
-    return Response(body=image_document(request.service.get(request.caller, image_id)))
+    return Response(body=image_document(request.service.get_image(request.caller, image_id)))
 
 
 def update_image(request: Request[ImageService], image_id: str) -> Response:
@@ -91,14 +91,14 @@ def update_image(request: Request[ImageService], image_id: str) -> Response:
     if len(raw) > _MAX_PATCH_BYTES:
         raise TooLarge(f"a patch may have at most {_MAX_PATCH_BYTES} bytes")
     operations = document.decode_patch(decode_json(raw))
-    image = request.service.change(
+    image = request.service.update_image(
         request.caller, image_id, operations, lambda wanted: IMAGE.validate(wanted, schema_error_text), request.allowed
     )
     return Response(body=image_document(image))
 
 
 def delete_image(request: Request[ImageService], image_id: str) -> Response:
-    request.service.delete(request.caller, image_id)
+    request.service.delete_image(request.caller, image_id)
     return Response(204)
 
 
@@ -131,13 +131,13 @@ def upload_data(request: Request[ImageService], image_id: str) -> Response:
     if media_type != _BINARY:
         raise UnsupportedMedia(f"Invalid content type {media_type or '(none)'}, use {_BINARY}")
     chunks = iter(lambda: request.stream.read(CHUNK_BYTES), b"")
-    request.service.upload(request.caller, image_id, chunks, _announced_size_bytes(request))
+    request.service.upload_data(request.caller, image_id, chunks, _announced_size_bytes(request))
     return Response(204)
 
 
 def download_data(request: Request[ImageService], image_id: str) -> Response:
     try:
-        image, file = request.service.data(request.caller, image_id)
+        image, file = request.service.open_data(request.caller, image_id)
     except NotFound as error:
         if error.error_code == "images.no_data":  # as Glance: the image exists but has no data
             return Response(204)
@@ -180,7 +180,7 @@ class _Chunks:
 
 
 def list_members(request: Request[ImageService], image_id: str) -> Response:
-    image, projects = request.service.members(request.caller, image_id)
+    image, projects = request.service.list_members(request.caller, image_id)
     rows = [member_document(image, project) for project in projects]
     return Response(body={"members": rows, "schema": "/v2/schemas/members"})
 
@@ -191,7 +191,7 @@ def add_member(request: Request[ImageService], image_id: str) -> Response:
 
 
 def show_member(request: Request[ImageService], image_id: str, member_id: str) -> Response:
-    image, projects = request.service.members(request.caller, image_id)
+    image, projects = request.service.list_members(request.caller, image_id)
     if member_id not in projects:
         raise NotFound(f"Project {member_id} is not a member of image {image_id}.")
     return Response(body=member_document(image, member_id))

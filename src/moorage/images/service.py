@@ -26,7 +26,7 @@ class ImageService:
         self._clock = clock
         self._ids = ids
 
-    def create(self, caller: Caller, wanted: Mapping[str, Any], allowed: Allowed) -> Image:
+    def create_image(self, caller: Caller, wanted: Mapping[str, Any], allowed: Allowed) -> Image:
         """`wanted` matches the schema. Raises `Forbidden` for attributes that the caller may not set, `Conflict` for
         an id in use.
         """
@@ -41,15 +41,15 @@ class ImageService:
         self._directory.create(image)
         return image
 
-    def list(self, caller: Caller, listing: ImageListRequest) -> tuple[Sequence[Image], bool]:
+    def list_images(self, caller: Caller, listing: ImageListRequest) -> tuple[Sequence[Image], bool]:
         """(one page, whether there are more)."""
         return query.list_page(self._directory.images(), listing, caller)
 
-    def get(self, caller: Caller, image_id: str) -> Image:
+    def get_image(self, caller: Caller, image_id: str) -> Image:
         image = self._directory.image(image_id)
         return _check_visible(image, image_id, caller)
 
-    def change(
+    def update_image(
         self,
         caller: Caller,
         image_id: str,
@@ -92,7 +92,7 @@ class ImageService:
 
         self._directory.change(image_id, decide)
 
-    def delete(self, caller: Caller, image_id: str) -> None:
+    def delete_image(self, caller: Caller, image_id: str) -> None:
         def check(image: Image) -> None:
             _check_owned(image, caller, "delete")
             if image.protected:
@@ -100,7 +100,7 @@ class ImageService:
 
         self._directory.remove(image_id, check)
 
-    def upload(self, caller: Caller, image_id: str, chunks: Iterable[bytes], size_bytes: int | None) -> None:
+    def upload_data(self, caller: Caller, image_id: str, chunks: Iterable[bytes], size_bytes: int | None) -> None:
         def check(image: Image) -> None:
             _check_owned(image, caller, "modify")
             missing = [
@@ -115,9 +115,9 @@ class ImageService:
 
         self._directory.upload(image_id, chunks, size_bytes=size_bytes, check=check)
 
-    def data(self, caller: Caller, image_id: str) -> tuple[Image, BinaryIO]:
+    def open_data(self, caller: Caller, image_id: str) -> tuple[Image, BinaryIO]:
         """The image and its data, open for reading. Raises `NotFound` (code ``images.no_data``) before the upload."""
-        image = self.get(caller, image_id)
+        image = self.get_image(caller, image_id)
         if image.status == ImageStatus.DEACTIVATED and not caller.is_admin:
             raise Forbidden("The requested image has been deactivated. Image data download is forbidden.")
         return image, self._directory.data(image_id)
@@ -136,9 +136,9 @@ class ImageService:
 
         self._directory.change(image_id, decide)
 
-    def members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
+    def list_members(self, caller: Caller, image_id: str) -> tuple[Image, Sequence[str]]:
         """Returns (the image, its members in order). A member sees only itself."""
-        image = _check_shared(self.get(caller, image_id))
+        image = _check_shared(self.get_image(caller, image_id))
         sees_all = caller.is_admin or caller.is_service or image.owner == caller.project_id
         return image, sorted(image.members if sees_all else {caller.project_id} & image.members.keys())
 

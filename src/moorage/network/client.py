@@ -85,10 +85,10 @@ class NetworkClient:
 
     def ports_at(self, network_id: str, address: str) -> list[Port]:
         """The ports that use the address now: of servers, routers or floating IPs."""
-        asked = [("network_id", network_id), ("fixed_ips", f"ip_address={address}")]
+        filters = [("network_id", network_id), ("fixed_ips", f"ip_address={address}")]
         return [
             Port(row["id"], row.get("project_id") or "", row.get("device_owner") or "")
-            for row in self._rows("ports", asked)
+            for row in self._rows("ports", filters)
         ]
 
     def floating_ips(self, network_id: str, addresses: Collection[str]) -> list[FloatingIp]:
@@ -96,8 +96,8 @@ class NetworkClient:
         found, wanted = list[FloatingIp](), sorted(addresses)
         for first in range(0, len(wanted), _MAX_ADDRESSES_PER_REQUEST):
             some = wanted[first : first + _MAX_ADDRESSES_PER_REQUEST]
-            asked = [("floating_network_id", network_id), *(("floating_ip_address", each) for each in some)]
-            found += [_floating_ip(row) for row in self._rows("floatingips", asked)]
+            filters = [("floating_network_id", network_id), *(("floating_ip_address", each) for each in some)]
+            found += [_floating_ip(row) for row in self._rows("floatingips", filters)]
         return found
 
     def floating_ips_tagged(self, tag: str) -> list[FloatingIp]:
@@ -139,8 +139,8 @@ class NetworkClient:
         """Ignores a floating IP that is gone."""
         self._http.request_raw("DELETE", f"/v2.0/floatingips/{floating_ip_id}", accept=(404,))
 
-    def _rows(self, resource: str, asked: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
-        return self._http.paged_rows(f"/v2.0/{resource}", resource, asked, more=f"{resource}_links")
+    def _rows(self, resource: str, filters: Sequence[tuple[str, str]]) -> Iterator[Mapping[str, Any]]:
+        return self._http.paged_rows(f"/v2.0/{resource}", resource, filters, more=f"{resource}_links")
 
 
 def _floating_ip(row: Mapping[str, Any]) -> FloatingIp:

@@ -236,13 +236,16 @@ class AcceleratorAgent:
         """Load an image or the blank into a region, for an operator. Returns the id of the image loaded afterwards, if
         any.
         """
-        told = decode_job_document(order, ProgramOrder)
+        program_order = decode_job_document(order, ProgramOrder)
         self._check_started()
-        unit, by = self._registry.deployable(told.deployable), Requester("", told.project_id, told.user_id)
-        if not told.wanted:
-            return self._programmer.load_blank(told.deployable, by, told.emptied)
-        chosen = self._programmer.find_bitstream(told.wanted, unit, told.project_id)
-        self._programmer.load_bitstream(told.deployable, chosen, "", by)
+        unit, by = (
+            self._registry.deployable(program_order.deployable),
+            Requester("", program_order.project_id, program_order.user_id),
+        )
+        if not program_order.wanted:
+            return self._programmer.load_blank(program_order.deployable, by, program_order.emptied)
+        chosen = self._programmer.find_bitstream(program_order.wanted, unit, program_order.project_id)
+        self._programmer.load_bitstream(program_order.deployable, chosen, "", by)
         return chosen.image.id
 
     def apply_operator_wishes(self, wishes: object) -> None:

@@ -28,8 +28,8 @@ class PlugRequest:
     @property
     def digest(self) -> str:
         """Equal for equal requests, independent of the order of keys (A9)."""
-        told = msgspec.json.encode([self.everywhere, self.selected, self.extra_specs], order="deterministic")
-        return hashlib.sha256(told).hexdigest()
+        encoded = msgspec.json.encode([self.everywhere, self.selected, self.extra_specs], order="deterministic")
+        return hashlib.sha256(encoded).hexdigest()
 
     def providers_of(self, suffix: str) -> tuple[str, ...]:
         if self.everywhere:

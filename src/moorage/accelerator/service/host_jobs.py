@@ -85,19 +85,21 @@ class HostJobs:
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
         """Claim up to `limit` jobs for `host`, until their lease ends or they are reported on."""
         check_not_queue_name(host)
-        told: list[str] = []
+        queues_to_wake: list[str] = []
 
         def work(connection: Connection) -> list[Job]:
-            told.clear()
+            queues_to_wake.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
-                told.extend(self._run_follow_up(connection, job, JobReport("failed", job.epoch, job.result or {})))
+                queues_to_wake.extend(
+                    self._run_follow_up(connection, job, JobReport("failed", job.epoch, job.result or {}))
+                )
 
             most = min(limit, MAX_JOBS_PER_CLAIM)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
 
         jobs = self._database.in_transaction(work)
-        self.wake_hosts(told)
+        self.wake_hosts(queues_to_wake)
         return jobs
 
     def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:

@@ -1,7 +1,8 @@
-"""Use cases of accelerator requests: made from a profile, bound by their host's agent, told to compute, deleted.
+"""Use cases of accelerator requests (ARQs): create from a profile, bind through the host's agent, unbind, delete.
 
-What the caller can be told at once is refused at once: Nova does not look at the state of a request that is resolved
-already. The rest is work for the host, whose report leads to the next state in one transaction with the event to send.
+Errors that can be detected here are raised at once, because Nova does not check the state of a request that is already
+resolved. Everything else is a job for the host; its result leads to the next state, in one transaction with the event
+to send.
 
 Spec: docs/evidence/specs/accelerator-attach.md
 """

@@ -36,8 +36,8 @@ def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -
             state for row in connection.execute(select(deployables.c.handles)) for state in row.handles.values()
         )
         yield from _samples_with_zeros(_HANDLES, HandleState, handles)
-        asked = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
-        for state, number in connection.execute(asked):
+        by_state = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
+        for state, number in connection.execute(by_state):
             yield _REQUESTS, (state,), number
         yield from job_meters.samples("accelerator", connection, jobs, clock.now())
 
