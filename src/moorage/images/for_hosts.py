@@ -193,7 +193,7 @@ class DiskImageUploads:
         self._path = f"/agent/v1/hosts/{quote(host, safe='')}/images"
         self._http = http
 
-    def upload(
+    def upload_disk_image(
         self,
         image_id: str,
         *,
@@ -207,7 +207,7 @@ class DiskImageUploads:
         headers = {"content-length": str(size_bytes), DISK_HEADER: disk}
         self._http.upload("PUT", f"{self._path}/{quote(image_id, safe='')}/file", chunks, _BINARY, headers)
 
-    def withdraw(self, image_id: str) -> None:
+    def withdraw_disk_image(self, image_id: str) -> None:
         """Report that the image could not be created. Ignores a missing image."""
         self._http.request_raw("DELETE", f"{self._path}/{quote(image_id, safe='')}", accept=(404,))
 

@@ -36,11 +36,11 @@ CALLS = {
     },
     # A host acts for the project of the server; its requests go through compute and the accelerator service, which hold
     # the project against the host's servers and jobs.
-    ("agent.virt.libvirt_images", "BaseImages.record"): {("get", "view")},
-    ("agent.virt.libvirt_images", "BaseImages.copy"): {("open", "view")},
+    ("agent.virt.libvirt_images", "BaseImages.image_record"): {("get", "view")},
+    ("agent.virt.libvirt_images", "BaseImages.copy_file"): {("open", "view")},
     ("agent.virt.libvirt_images", "BaseImages._fetched"): {("open", "view")},
     # The image before a lease's end: of the server's project.
-    ("reservation.steps.snapshot_steps", "SnapshotSteps._snapshot"): {("is_there", "view")},
+    ("reservation.steps.notification_steps", "SnapshotSteps._snapshot"): {("is_there", "view")},
     # Bitstreams: for the project that asks.
     ("accelerator.host.bitstream_lookup", "_find_by_id"): {("get", "target.view")},
     ("accelerator.host.bitstream_lookup", "_search"): {("find", "target.view")},

@@ -35,7 +35,7 @@ class ImageSnapshots:
     def upload_disk(self, job: SnapshotPayload) -> None:
         try:
             with self._driver.snapshot(job.server.id) as disk:
-                self._images.upload(
+                self._images.upload_disk_image(
                     job.image.id,
                     disk_format=disk.disk_format,
                     properties=disk.properties,
@@ -53,6 +53,6 @@ class ImageSnapshots:
     def _withdraw(self, image_id: str) -> None:
         """Delete the announced image: without this, its clients would wait for it forever."""
         try:
-            self._images.withdraw(image_id)
+            self._images.withdraw_disk_image(image_id)
         except MoorageError as error:
             log.warning("an image without data could not be deleted", extra={"image": image_id, "why": error.message})
