@@ -227,7 +227,7 @@ def test_the_url_chooses_the_kind():
 
 
 def test_an_unknown_kind_is_refused():
-    with pytest.raises(StartError, match="not by 'redis'"):
+    with pytest.raises(StartError, match="'redis' is neither"):
         open_hints("redis://127.0.0.1", Wakeups())
 
 
