@@ -1,6 +1,6 @@
-"""Giving addresses out: decided and written with their networks locked, in the transaction that writes the lease.
+"""Allocates floating IPs with their networks locked, in the transaction that writes the lease.
 
-No picture is kept in memory as of hosts: a network has some hundred registered addresses, not ten thousand hosts.
+Unlike for hosts, nothing is cached: a network has some hundred registered addresses, not ten thousand.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -45,7 +45,7 @@ class AddressBooking:
         if not networks:
             return
         address_store.of_networks(connection, networks, lock=True)
-        for lease in leases:  # each on what the ones before it leave
+        for lease in leases:  # each on the addresses that the ones before it leave
             if wants[lease.id]:
                 book = self._book(connection, wants[lease.id])
                 chosen = _chosen(book, wants[lease.id], lease.start_date, lease.end_date, is_new=True)
@@ -108,7 +108,7 @@ class AddressBooking:
         return fits, [each.start for each in book.taken]
 
     def _book(self, connection: Connection, wants: Sequence[Want]) -> Book:
-        """What there is of the networks, apart from what the wants have."""
+        """The networks' addresses and their allocations, without those of the wants."""
         networks = _networks(wants)
         if not networks:
             return Book((), ())
@@ -117,7 +117,7 @@ class AddressBooking:
         return Book(registered, address_store.taken(connection, networks, self._clock.now(), without))
 
     def _wants(self, connection: Connection, change: UpdatePreview) -> tuple[list[Want], Mapping[str, frozenset[str]]]:
-        """Of what is planned anew, as it shall be; and {reservation id: ids of addresses that it has}."""
+        """(wants of the reservations planned again, {reservation id: ids of its present addresses})"""
         ids = [want.reservation_id for want in wants_of(change.planned)]
         found = address_store.of_reservations(connection, ids)
         held = {key: frozenset(each.id for each in mine) for key, mine in found.items()}

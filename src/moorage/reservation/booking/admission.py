@@ -1,11 +1,10 @@
 """Admission: decide on the calendar in memory, verify under lock, commit. No overbooking by any number of processes.
 
-The calendar may be out of date. That is harmless both ways: a plan is verified against SQL with its hosts locked
-before it is committed, and a refusal is only given out on a calendar that was just brought up to date. A request that
-others overtake again and again is decided with all hosts locked: it waits, and is refused for lack of room only.
+The calendar may be out of date, which is harmless: a plan is verified in SQL with its hosts locked before it is
+committed, and a request is refused only on a calendar that was just refreshed. A request that keeps losing against
+concurrent ones is decided with all hosts locked, so it can only be refused for lack of room.
 
-Bringing it up to date reads what has changed: every write of allocations raises its hosts' `revision`, and hosts whose
-revision is the one that was seen are as they were.
+A refresh reads only changed hosts: every write of allocations raises the `revision` of its hosts.
 """
 
 import threading
@@ -26,10 +25,10 @@ from moorage.reservation.store import hold_store, host_store
 
 T = TypeVar("T")
 
-#: How often a plan that others may overtake is made before all hosts are locked for it.
+#: Optimistic attempts before all hosts are locked.
 ATTEMPTS = 5
 
-#: A refusal looks so far ahead for a time at which the same would fit.
+#: How far ahead a refusal searches for a time at which the request would fit.
 HORIZON = timedelta(days=90)
 
 
@@ -41,7 +40,7 @@ class NotEnoughHostsAvailable(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """What is planned together for one period."""
+    """Capacity requests that are planned together for one period."""
 
     asks: Sequence[host_selection.CapacityRequest]
     start: datetime
@@ -50,7 +49,7 @@ class Booking:
 
 @dataclass(frozen=True, slots=True)
 class Excluding:
-    """What does not count as used: reservations that are planned anew, a hold that is about to be one."""
+    """Usage to ignore: reservations that are planned again, or a hold that becomes a lease."""
 
     reservations: Collection[str] = ()
     hold: str | None = None
@@ -60,12 +59,12 @@ class Excluding:
 
 
 class _PlanInvalidated(Exception):
-    """The plan does not hold any more."""
+    """Hosts of the plan were changed since it was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CalendarSnapshot:
-    """The calendar without holds, and up to which revision of each host it goes."""
+    """The calendar without holds, and the revision of each host that it includes."""
 
     calendar: Calendar
     revised: Mapping[int, tuple[int, int, int]]  #: as `host_store.revised` tells
@@ -76,7 +75,7 @@ class _CalendarSnapshot:
 class _Refused:
     shortage: host_selection.Shortage
     booking: Booking
-    of: int  #: so many were planned together
+    of: int  #: number of bookings planned together
 
 
 class Admission:
@@ -90,16 +89,16 @@ class Admission:
         self._is_old = False
 
     def invalidate(self) -> None:
-        """Allocations were taken away: what is seen is brought up to date before the next plan."""
+        """Forces a refresh before the next plan, after allocations were deleted."""
         with self._lock:
             self._is_old = True
 
     def calendar(self, excluding: Excluding = Excluding()) -> Calendar:
-        """What is free, up to date, holds included."""
+        """The calendar, refreshed and including holds."""
         return self._calendar(excluding, fresh=True)[0]
 
     def plan_all(self, bookings: Sequence[Booking], excluding: Excluding = Excluding()) -> list[host_selection.Plan]:
-        """What `admit_all` would choose now; nothing is written. Raises `NotEnoughHostsAvailable`."""
+        """The plans that `admit_all` would choose now, without writing. Raises `NotEnoughHostsAvailable`."""
         calendar = self.calendar(excluding)
         plans = _planned(calendar, bookings)
         if isinstance(plans, _Refused):
@@ -115,7 +114,7 @@ class Admission:
         excluding: Excluding = Excluding(),
         only_held: bool = False,
     ) -> T:
-        """As `admit_all`, for one booking."""
+        """`admit_all` for one booking."""
         return self.admit_all(
             [booking],
             before=before,
@@ -171,7 +170,7 @@ class Admission:
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
         excluding: Excluding,
     ) -> T:
-        """Plan with all hosts locked: nobody can overtake."""
+        """Plans with all hosts locked, so that no other request can change them."""
         before(connection)
         host_store.lock_hosts(connection, [each.host for each in host_store.capacities(connection)])
         calendar = self._locked(connection, None, bookings, excluding)
@@ -233,9 +232,9 @@ class Admission:
     def _add_to_snapshot(
         self, seen: _CalendarSnapshot, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]
     ) -> None:
-        """Put our own commit into what was seen before it, so that the next request need not read it.
+        """Adds our commit to the snapshot it was planned on, so that the next request need not read it.
 
-        Not into what somebody else has brought up to date meanwhile: there it is already, and would count twice.
+        If another thread has refreshed the snapshot meanwhile, it contains the commit already.
         """
         calendar = seen.calendar
         for booking, plan in zip(bookings, plans, strict=True):
@@ -246,7 +245,7 @@ class Admission:
 
 
 def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, now: datetime) -> _CalendarSnapshot:
-    """Revisions are read first: what is written meanwhile is read again next time, and counts once all the same."""
+    """Reads changed hosts. Revisions are read first, so later writes are read again next time, but count once."""
     revised = host_store.revised(connection)
     if seen is not None and seen.revised == revised:
         return seen
@@ -257,7 +256,7 @@ def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, 
         changed = [host for part in parts for host, n in read[part].items() if seen.revisions[part][host] != n]
         capacities = host_store.capacities(connection, changed)
         usages = host_store.live_usages(connection, now, changed)
-        # One that is not given out any more has no capacity to be replaced: then everything is read.
+        # A host that is no longer reservable has no capacity to replace: read everything.
         if len(capacities) == len(changed) and seen.calendar.knows(capacities, usages):
             return _CalendarSnapshot(seen.calendar.replaced(capacities, usages), revised, {**seen.revisions, **read})
     calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, now))
@@ -265,7 +264,7 @@ def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, 
 
 
 def _planned(calendar: Calendar, bookings: Sequence[Booking]) -> list[host_selection.Plan] | _Refused:
-    """Each on what the ones before it leave."""
+    """Plans each booking on the capacity that the ones before it leave."""
     plans = []
     for booking in bookings:
         plan = host_selection.plan(calendar, booking.asks, booking.start, booking.end)
@@ -283,7 +282,7 @@ def _with(calendar: Calendar, booking: Booking, plan: host_selection.Plan) -> Ca
 
 
 def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> NotEnoughHostsAvailable:
-    """Also says when the same would fit, where it is something new that was asked for."""
+    """The error for a shortage; for new reservations, with the next time at which all would fit."""
     shortage, booking = refused.shortage, refused.booking
     later = None
     words = name_lease_in_batch(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
@@ -296,5 +295,5 @@ def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> 
 
 
 def name_lease_in_batch(number: int, start: datetime, words: str) -> str:
-    """Of several leases that are made together, which one the refusal means."""
+    """Prefixes a refusal with the lease that it concerns, if several are made together."""
     return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"

@@ -1,4 +1,4 @@
-"""What reservations ask of hosts: how much of which class, and which hosts may be taken."""
+"""Builds capacity requests from reservations: amounts per resource class, and the eligible hosts."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -23,7 +23,7 @@ class CapacityRequests:
     def build(
         self, reservations: Iterable[Reservation], held: Mapping[str, host_selection.Placing], *, keep: bool
     ) -> list[host_selection.CapacityRequest]:
-        """What is asked of the hosts, by those that ask anything of them. `held`: {reservation id: what it has}"""
+        """Capacity requests of the reservations that need hosts. `held`: {reservation id: its present slots}"""
         asks = []
         for reservation in reservations:
             wanted = type_named(reservation.resource_type).wanted(reservation.request)
@@ -31,7 +31,7 @@ class CapacityRequests:
                 continue
             demand, roots = self._lookups.resolve_demand(wanted.demand)
             has = held.get(reservation.id, {})
-            # What is kept may be more than the least.
+            # The slots that are kept may exceed the minimum.
             least = max(wanted.amount, sum(map(len, has.values()))) if keep and wanted.most else wanted.amount
             asks.append(
                 host_selection.CapacityRequest(
@@ -48,7 +48,7 @@ class CapacityRequests:
         return asks
 
     def eligible(self, texts: Iterable[str], names: Collection[str] | None = None) -> frozenset[int] | None:
-        """The hosts that answer all of these queries and, where there are names, have one of them; None = all."""
+        """Ids of hosts that match all property queries and, if given, one of the names. None: all hosts."""
         queries = [(text, property_query.parse(text)) for text in texts]
         queries = [(text, wanted) for text, wanted in queries if wanted != property_query.EVERYTHING]
         if not queries and names is None:

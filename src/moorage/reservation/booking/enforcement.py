@@ -1,7 +1,7 @@
-"""Who may reserve how much: the longest lease, the limits of projects, an operator's own service.
+"""Limits on reservations: maximum lease duration, limits of projects, and an operator's enforcement service.
 
-What can be said before room is looked for is said then; limits are held against what is written, in the same
-transaction and with the project locked, so that no two requests use the same rest.
+The duration and the operator's service are checked before capacity is searched. Limits are checked in the transaction
+that writes the lease, with the project locked, so that two requests cannot use the same remainder.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -26,7 +26,7 @@ from moorage.reservation.store import host_store, lease_store, limit_store
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`max_duration_s`: -1 is none; projects of `exempt` may reserve longer. `limits` are of who has none of its own."""
+    """`max_duration_s`: -1 means unlimited; `exempt` projects may exceed it. `limits`: default for projects."""
 
     max_duration_s: int = -1
     exempt: Collection[str] = ()
@@ -41,7 +41,7 @@ class Enforcement:
         self._external = external
 
     def before_create(self, lease: Lease, plan: Callable[[], host_selection.Plan]) -> None:
-        """`plan` finds what would be picked, where somebody asks. Raises `Invalid`, `Unavailable`."""
+        """`plan` is called only if the operator's service is asked. Raises `Invalid`, `Unavailable`."""
         self._check_duration(lease.project_id, lease.start_date, lease.end_date)
         if self._external is not None:
             self._external.check_create(lease, plan(), self._hosts())
@@ -56,7 +56,7 @@ class Enforcement:
         limit_store.ensure(self._engine, lease.project_id)
 
     def record_creation(self, connection: Connection, lease: Lease, plan: host_selection.Plan, *, of: int = 1) -> None:
-        """In the transaction that writes the lease, which is one `of` so many. Raises `OverQuota`."""
+        """Records the lease, one of `of` in a series, within its transaction. Raises `OverQuota`."""
         limit_store.lock(connection, lease.project_id)
         limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
         limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
@@ -74,8 +74,9 @@ class Enforcement:
             self._check_limits(connection, lease.project_id, decision.start_date, decision.end_date)
 
     def rehearse_create(self, leases: Sequence[Lease], plans: Sequence[host_selection.Plan]) -> None:
-        """As `before_create` and `created` of one after another, but nothing is written, and the operator's service is
-        not asked: it may count what it is asked for.
+        """Checks as `before_create` and `record_creation` do, without writing.
+
+        Does not ask the operator's service, because it may count requests.
         """
         reserved: list[Reserved] = []
         with read(self._engine) as connection:
@@ -166,7 +167,7 @@ class Enforcement:
 
 
 def _after(change: UpdatePreview) -> Lease:
-    """The lease as it shall be."""
+    """The lease after the update."""
     lease, decision = change.lease, change.decision
     return replace(
         lease,
@@ -178,7 +179,7 @@ def _after(change: UpdatePreview) -> Lease:
 
 
 def _reserved(lease: Lease, plan: host_selection.Plan) -> list[Reserved]:
-    """What is planned, and all floating IPs: of those the number is all that counts."""
+    """The planned slots and the number of floating IPs, for the limits."""
     return [
         Reserved(each.id, lease.start_date, lease.end_date, amounts)
         for each in lease.reservations

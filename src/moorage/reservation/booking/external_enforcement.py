@@ -1,10 +1,10 @@
-"""An operator's own service that agrees to leases, as the peer asks it: same requests, same answers.
+"""The client of an operator's enforcement service, with the same requests and answers as Blazar.
 
     POST <base>/check-create   {"context", "lease"}                   204: agreed
     POST <base>/check-update   {"context", "current_lease", "lease"}  403 {"message"}: refused, with these words
-    POST <base>/on-end         {"context", "lease"}                   what it answers does not matter
+    POST <base>/on-end         {"context", "lease"}                   the answer is ignored
 
-Source: Blazar 18, external_service_filter.py. A service that does not answer in time is 503: nobody reserves meanwhile.
+Source: Blazar 18, external_service_filter.py. If the service does not answer in time, requests fail with 503.
 """
 
 import logging
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 DENIED = "External service enforcement filter denied the request."
 
-#: The peer waits for ever.
+#: Blazar has no timeout.
 TIMEOUT_S = 10.0
 
 
 class ExternalService:
-    """An endpoint that is empty is below `base`; without a base it is not asked."""
+    """An empty endpoint defaults to its name below `base`; without a base it is not called."""
 
     def __init__(
         self, base: str, *, check_create: str, check_update: str, on_end: str, token: str, region: str, auth_url: str
@@ -43,7 +43,7 @@ class ExternalService:
         self._context = {"region_name": region, "auth_url": auth_url}
 
     def check_create(self, lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> None:
-        """Raises `Invalid` with the service's words, `Unavailable` when it does not answer."""
+        """Raises `Invalid` with the service's message, `Unavailable` if it does not answer."""
         if self._create:
             self._agreed(self._create, lease, {"lease": _document(lease, plan, hosts)})
 
@@ -60,7 +60,7 @@ class ExternalService:
             self._agreed(self._update, before, documents)
 
     def on_end(self, lease: Lease, held: host_selection.Plan, hosts: Mapping[int, RegisteredHost]) -> None:
-        """Failures are only logged, as by the peer: nothing keeps a lease from ending."""
+        """Only logs failures, like Blazar: a lease always ends."""
         if not self._end:
             return
         try:

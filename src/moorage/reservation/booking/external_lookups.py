@@ -1,6 +1,4 @@
-"""What reservations are made of that somebody else knows: flavors as their caller sees them, device profiles, traits,
-bitstreams.
-"""
+"""Looks up in other services what reservations refer to: flavors, device profiles, traits and bitstreams."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,11 +31,11 @@ from moorage.scheduler.flavor_resources import PROFILE_KEY
 
 class AcceleratorLookup(Protocol):
     def profile_groups(self, name: str) -> Sequence[Mapping[str, str]] | None:
-        """None where there is no such profile."""
+        """None if there is no such profile."""
         ...
 
     def find_bitstream(self, wanted: ProgramRequest, project_id: str, traits: Iterable[str]) -> NoBitstream | None:
-        """None: there is one. Raises `NotFound` where the service does not say."""
+        """None if the bitstream exists. Raises `NotFound` if the service cannot search."""
         ...
 
 
@@ -77,7 +75,7 @@ class ExternalLookups:
         """Raises `NotFound` for a bitstream that `project_id` has none of, `Invalid` for one that is in several images."""
         if not isinstance(request, AnyRequest) or not request.programs:
             return
-        type_named(request.resource_type).wanted(request)  # what cannot be meant is told first
+        type_named(request.resource_type).wanted(request)  # refuse invalid requests first
         ((way, _),) = request.programs.items()
         if self._accelerators is None:
             raise Invalid(f"{way}: this cloud has no accelerator service")
@@ -100,7 +98,7 @@ class ExternalLookups:
         return demand.known(self._having), roots
 
     def _having(self, required: tuple[str, ...], forbidden: tuple[str, ...]) -> frozenset[str]:
-        """A trait that Placement does not know is one that no provider has."""
+        """Names of matching providers. A trait unknown to Placement is one that no provider has."""
         unknown = [name for name in (*required, *forbidden) if not self._placement.has_trait(name)]
         if set(unknown) & set(required):
             return frozenset()

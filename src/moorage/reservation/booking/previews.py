@@ -1,4 +1,4 @@
-"""What a create or an update would do: decided, with what has to be found for it, and not written."""
+"""Previews: a create or update that is decided but not written, with the capacity that it requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,24 +21,24 @@ Addresses: TypeAlias = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class LeasePreview:
-    """A lease as it would be made."""
+    """A lease that would be created, and its booking."""
 
     lease: Lease
     booking: Booking
-    addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them
+    addresses: Addresses = field(default_factory=dict)  #: set in dry runs only
 
 
 @dataclass(frozen=True, slots=True)
 class UpdatePreview:
-    """A lease as it is, and what would become of it."""
+    """A lease and the update that would be applied to it."""
 
     lease: Lease
     decision: UpdateDecision
-    planned: Sequence[Reservation]  #: those that need other room than they have
-    requests: Mapping[str, ReservationRequest]  #: {reservation id: what it asks for afterwards}, of all
-    held: Mapping[str, host_selection.Placing]  #: {reservation id: where it is now}, of `planned`
+    planned: Sequence[Reservation]  #: reservations whose slots must be planned again
+    requests: Mapping[str, ReservationRequest]  #: {reservation id: its request after the update}, for all reservations
+    held: Mapping[str, host_selection.Placing]  #: {reservation id: its present slots}, for `planned`
     booking: Booking
-    addresses: Addresses = field(default_factory=dict)  #: as a rehearsal found them
+    addresses: Addresses = field(default_factory=dict)  #: set in dry runs only
 
     @property
     def excluding(self) -> Excluding:
@@ -47,7 +47,7 @@ class UpdatePreview:
 
 @dataclass(frozen=True, slots=True)
 class HoldConversion:
-    """A hold that becomes a lease: its room is given up and taken in one transaction."""
+    """A hold that becomes a lease; releases the hold and allocates its slots in one transaction."""
 
     hold_id: str
     placings: Mapping[int, host_selection.Placing]  #: {position of a reservation: where}
@@ -58,12 +58,12 @@ class HoldConversion:
         return Excluding(hold=self.hold_id)
 
     def kept(self, booking: Booking) -> Booking:
-        """The same, with the hosts that are held before all others."""
+        """The booking with the held hosts preferred."""
         asks = [replace(ask, held=self.placings.get(at, {})) for at, ask in enumerate(booking.asks)]
         return replace(booking, asks=asks)
 
     def give_up(self, connection: Connection) -> None:
-        """Raises `Gone` when somebody else has taken it, or it has expired."""
+        """Deletes the hold. Raises `Gone` if it has expired or was used."""
         if hold_store.find(connection, self.hold_id, self.now, lock=True) is None:
             raise Gone(f"hold {self.hold_id} has expired or was used; look for an offer again")
         hold_store.remove(connection, [self.hold_id])

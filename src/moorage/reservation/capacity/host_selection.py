@@ -1,8 +1,8 @@
-"""Which hosts a lease's reservations get: how many fit where, and which of those to take.
+"""Selects hosts for the reservations of a lease: how many slots fit on each host, and which hosts to take.
 
-    ask (demand, amount, affinity) -> slots per host over the period -> {host: slots taken} -> what each slot takes
+    capacity request (demand, amount, affinity) -> slots per host over the period -> {host: slots taken} -> what each slot takes
 
-All reservations of one lease are planned together, each on what the ones before it leave (the peer plans each as if
+All reservations of one lease are planned together, each on the capacity that the ones before it leave (the peer plans each as if
 it were alone and so gives the same capacity twice). Hosts that a reservation holds already are kept where possible;
 beyond that the fullest hosts are taken first, so that large free hosts stay free for large requests.
 """
@@ -30,7 +30,7 @@ Placing: TypeAlias = Mapping[int, Sequence[Amounts]]  #: {host id: what each slo
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """What one reservation wants. `held` is what it has now; its usage must not be in the calendar any more."""
+    """The capacity that one reservation needs. `held`: its present slots, which the calendar must not count."""
 
     reservation_id: str
     demand: SlotDemand  #: what one slot takes
@@ -39,7 +39,7 @@ class CapacityRequest:
     eligible: frozenset[int] | None = None  #: hosts that its properties admit; None = all
     held: Placing = field(default_factory=dict)
     keep_held: bool = False  #: servers may run there: nothing held may be given up
-    most: int | None = None  #: so many are taken, where all of the lease have what they need at least
+    most: int | None = None  #: take up to this many, once every reservation of the lease has its minimum
 
     def held_on(self, host: int) -> int:
         return len(self.held.get(host, ()))
@@ -72,7 +72,7 @@ def plan(calendar: Calendar, asks: Sequence[CapacityRequest], start: datetime, e
             return planned
         first = first or planned
         if planned.reservation_id == order[0].reservation_id:
-            return planned  # not even when it is the only one
+            return planned  # it does not fit even alone
     return first or {}
 
 
@@ -103,7 +103,7 @@ def placed(calendar: Calendar, ask: CapacityRequest, picked: Picked, start: date
 
 
 def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
-    """Does a plan that was made on another calendar fit into this one?"""
+    """True if a plan that was made on another calendar fits into this one."""
     for placing in planned.values():
         if not calendar.has_room(placing, start, end):
             return False
@@ -114,7 +114,7 @@ def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime
 def query_available_hosts(calendar: Calendar, ask: CapacityRequest, start: datetime, end: datetime) -> Ints:
     """How many instances of the ask's size fit over the whole period, on each of the calendar's hosts.
 
-    There may be tens of thousands: nothing from here to the choice looks at one host after another.
+    There may be tens of thousands of hosts, so everything up to the choice uses arrays, not loops.
     """
     counts = calendar.slots(ask.demand, start, end)
     if ask.eligible is not None:
@@ -178,7 +178,7 @@ def _key(amounts: Amounts) -> tuple[tuple[str, int], ...]:
 
 
 def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetime, end: datetime) -> Placing:
-    """What can be had beyond `ask.amount`, on hosts where it has nothing yet."""
+    """Slots beyond `ask.amount`, on hosts where the reservation has none yet."""
     slots = query_available_hosts(calendar, ask, start, end)
     slots[np.isin(calendar.hosts, list(has))] = 0
     wanted = min((ask.most or 0) - ask.amount, int(slots.sum()))
@@ -188,7 +188,7 @@ def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetim
 
 
 def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None) -> Ints:
-    """Where in `hosts` there is room: first what is held, then the fullest; the id makes the choice repeatable."""
+    """Rows of `hosts` with room: held hosts first, then the fullest, then by id for a repeatable choice."""
     room = np.flatnonzero(slots > 0)
     keys = [slots[room]]  # the last one counts first
     if for_others is not None:
@@ -204,7 +204,7 @@ def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_othe
 
 
 def _spread(slots: Mapping[int, int], ask: CapacityRequest) -> Picked | None:
-    """Any spread over `slots`, in that order: keep what is held as it is, then fill host after host."""
+    """Distributes over `slots` in order: keeps held slots, then fills one host after another."""
     missing = ask.amount
     picked: dict[int, int] = {}
     limits = [{host: min(room, ask.held_on(host)) for host, room in slots.items()}, slots]

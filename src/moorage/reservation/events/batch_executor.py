@@ -1,17 +1,17 @@
-"""Leases that start at the same time start together: what their starts have in common is done once.
+"""Runs many lease starts together, with shared transactions and one inventory write per host.
 
     claim    events, leases, journal: one transaction for all
     offer    inventories, by host: one request each, or two for all that a host is to have
     hold     the inventories are done, the claims go on: one transaction
-    open     the other steps, lease by lease: access, for most
+    open     the other steps, lease by lease: usually access to the flavor
     finish   leases, reservations, events: one transaction
 
-What is due before the end of leases that ask for nothing then is claimed and finished in one transaction for all.
+`before_end` events of leases without actions are claimed and finished in batches of 100 as well.
 
-What is special is left to `event_executor`, which carries out one event at a time and writes down each step: leases of an
-older system, late ones, steps that take long, and whatever was begun before. So is each start in which a step failed or
-waits, each after a crash, and all of a round in which not every event was still ours at the end. Every effect may be
-repeated, so nothing is lost by it. See docs/evidence/decisions/0018-leases-that-start-together-share-their-transactions.md
+`event_executor` runs everything else, one event at a time with a record of each step: leases of an older system, late
+leases, slow steps, and events that were begun before. It also takes over each start in which a step failed or waits,
+and a whole batch if a claim was lost before the end. This is harmless, because every step may be repeated. See
+docs/evidence/decisions/0018-leases-that-start-together-share-their-transactions.md
 """
 
 import logging
@@ -39,13 +39,13 @@ from moorage.reservation.store.event_store import OPEN
 
 log = logging.getLogger(__name__)
 
-#: So many at once: what they share is then next to nothing for each, and the first has not long to wait for the last.
+#: Events per batch: enough to make the shared cost negligible, few enough that the first need not wait long.
 MAX_BATCH = 100
 
-#: Claims are extended when so much of them is over, between two requests.
+#: Claims are extended, between two requests, after this time.
 _RENEWAL = CLAIM / 4
 
-#: Steps that are quick and of no more than a few requests. One with others starts by itself.
+#: Steps that take a few requests. A start with any other step runs alone.
 _QUICK = frozenset(
     {
         StepKind.PUT_INVENTORY,
@@ -59,7 +59,7 @@ _QUICK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Ids of events: `done` are carried out or given back, `gone` somebody else's. The others are for `EventExecutor`."""
+    """Ids of events: `done` were run or released, `gone` belong to another worker. `EventExecutor` runs the others."""
 
     done: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class _Start:
 
 @dataclass(slots=True)
 class _Round:
-    """Starts under way, {event id: start}: those that are still ours and in which nothing has failed."""
+    """Starts in progress, {event id: start}: claimed by this worker, without a failed step."""
 
     starts: dict[str, _Start]
     renew_at: datetime
@@ -88,7 +88,7 @@ class _Round:
 
 
 class BatchExecutor:
-    """Thread-safe, as `EventExecutor` is."""
+    """Thread-safe, like `EventExecutor`."""
 
     def __init__(
         self,
@@ -106,22 +106,22 @@ class BatchExecutor:
         self._in_parallel = ParallelRequests(requests_at_once)
 
     def start_leases(self, events: Sequence[UnfinishedEvent]) -> BatchResult:
-        """Carry out those of these starts that can share their way; the others are untouched."""
+        """Runs the starts that can be batched; leaves the others untouched."""
         try:
             starts, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
         except Conflict:
-            return BatchResult()  # one by one it shows which
+            return BatchResult()  # `EventExecutor` finds out which one
         batch = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
         if starts:
             self._run_round(batch)
         return BatchResult(frozenset(start.claim.event_id for start in starts), gone)
 
     def finish_idle_before_end(self, events: Sequence[UnfinishedEvent]) -> BatchResult:
-        """These are due before an end: finish those before whose end nothing is to be done; the others are untouched."""
+        """Finishes the `before_end` events that have no steps; leaves the others untouched."""
         try:
             done, gone = in_transaction(self._engine, lambda connection: self._finish_idle(connection, events))
         except Conflict:
-            return BatchResult()  # one by one it shows which
+            return BatchResult()  # `EventExecutor` finds out which one
         for event in events:
             if event.event_id in done:
                 log.info("lease event done", extra={"lease_id": event.lease_id, "type": event.type})
@@ -152,7 +152,7 @@ class BatchExecutor:
             self._executor.record_stopped_step(start.claim, position + 1, start.steps[position], why)
 
     def _claim(self, connection: Connection, events: Sequence[UnfinishedEvent]) -> tuple[list[_Start], frozenset[str]]:
-        """What is ours now, and the ids of the events that are not any more what they were seen to be."""
+        """(the starts that were claimed, the ids of events that changed since they were read)"""
         now = self._clock.now()
         there, gone = _as_seen(connection, events, now)
         fit = {
@@ -179,7 +179,7 @@ class BatchExecutor:
         ], gone
 
     def _offer(self, batch: _Round) -> None:
-        """Every inventory of every lease: before the first access of any (R24)."""
+        """Writes the inventories of all leases, before any project gets access (R24)."""
         which = [
             (event_id, position)
             for event_id, start in batch.starts.items()
@@ -201,7 +201,7 @@ class BatchExecutor:
             self._renew(batch)
 
     def _rest_of(self, batch: _Round, start: _Start) -> tuple[str, int, MoorageError | Waiting | None]:
-        """What is left of a start, as long as it is ours: (event id, the step that ended it, why)."""
+        """Runs the other steps of a start while it is claimed: (event id, position of the step that stopped it, why)."""
         event_id = start.claim.event_id
         for position, step in enumerate(start.steps):
             if event_id not in batch.starts:
@@ -224,7 +224,7 @@ class BatchExecutor:
             self._hold(batch)
 
     def _hold(self, batch: _Round, done: StepKind | None = None) -> None:
-        """Go on with those that are still ours; `done`: steps of this kind are, of all of them."""
+        """Extends the claims and drops starts that were lost. Records steps of kind `done` as done."""
         held = batch.held()
 
         def work(connection: Connection) -> batch_event_store.Held:
@@ -264,7 +264,7 @@ class BatchExecutor:
 def _as_seen(
     connection: Connection, events: Sequence[UnfinishedEvent], batch: datetime
 ) -> tuple[dict[str, tuple[UnfinishedEvent, Lease]], frozenset[str]]:
-    """{event id: (event, its lease, which is locked)}, and the ids of the events that are not any more what they were."""
+    """({event id: (event, its lease, locked)}, ids of events that changed since they were read)"""
     found = lease_store.lock_all(connection, [event.lease_id for event in events])
     there = {
         event.event_id: (event, lease)
@@ -275,7 +275,7 @@ def _as_seen(
 
 
 def _is_as_seen(seen: UnfinishedEvent, lease: Lease, batch: datetime) -> bool:
-    """Nobody works on anything of the lease, and nobody has taken up this since."""
+    """True if no event of the lease is claimed and this one is unchanged since it was read."""
     event = _event(seen, lease)
     return (
         event is not None
@@ -287,7 +287,7 @@ def _is_as_seen(seen: UnfinishedEvent, lease: Lease, batch: datetime) -> bool:
 
 
 def _is_new(seen: UnfinishedEvent, lease: Lease) -> bool:
-    """Nobody has ever taken it up, and nothing of its lease is of an older system and still to be told apart."""
+    """True if the event was never attempted and the generations of all reservations are known."""
     event = _event(seen, lease)
     is_untouched = event is not None and (event.status, event.attempt) == (EventStatus.UNDONE, 0)
     return is_untouched and all(each.generation is not None for each in lease.reservations)
@@ -299,22 +299,22 @@ def _event(seen: UnfinishedEvent, lease: Lease) -> Event | None:
 
 T = TypeVar("T")
 
-#: Enough that somebody works while the others wait, and no more: they share one processor.
+#: Parallel requests: enough to use the waiting time; more would compete for one processor.
 REQUESTS_AT_ONCE = 8
 
 
 class ParallelRequests:
-    """Carries out what is given to it, in up to `threads` threads; with one in the caller's own, in the given order.
+    """Runs independent callables in up to `threads` threads; with one, in the caller's thread and in order.
 
-    What is given neither waits for one another nor needs an order. The threads are made for it and end after it, or
-    with the process, whatever they do then: a pool would have the process wait for them.
+    Most of each request is waiting for a disk elsewhere. The threads are daemons made for one call: a pool would make
+    the process wait for them when it stops.
     """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
     def __call__(self, works: Sequence[Callable[[], T]]) -> Iterator[T]:
-        """The results as they come. What raises ends it for the caller; the others are still carried out."""
+        """Yields results as they arrive. An exception is raised to the caller; the other callables still run."""
         if self._threads < 2 or len(works) < 2:
             yield from (work() for work in works)
             return
@@ -337,6 +337,6 @@ def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]])
         future: Future[T] = Future()
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - the top of a thread: whoever asked for it is told
+        except BaseException as error:  # noqa: BLE001 - the top of a thread: the caller gets it
             future.set_exception(error)
         done.put(future)

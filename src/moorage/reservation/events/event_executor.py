@@ -1,11 +1,11 @@
-"""Carrying out one event of a lease: claim it, do its steps, write down each, finish it.
+"""Runs one event of a lease: claims it, runs its steps, records each of them, and finishes the event.
 
     claim (epoch + 1) -> journal -> step, step, ... -> finish: lease, reservations and event change together
-                                     |-> waits or fails: the claim is given back, due again a little later
+                                     |-> waits or fails: the claim is released, and the event is due again a little later
 
-A crash leaves the journal behind: whoever claims the event next goes on at the first step that is not done. A worker
-that lost its claim finds every write refused (`Fenced`) and stops. Nothing here ever waits: a step that needs time
-gives control back.
+A crash leaves the journal behind. The next process to claim the event continues at the first step that is not done.
+A worker that lost its claim stops, because each of its writes raises `Fenced`. Nothing here waits: a step that needs
+time returns `Waiting`.
 """
 
 import logging
@@ -52,11 +52,11 @@ from moorage.reservation.store.event_store import Fenced, StepRow, StepState
 
 log = logging.getLogger(__name__)
 
-#: A step that waits is looked at again after 1, 2, 4 ... s, one that failed after 2, 4, 8 ... s; at most these.
+#: A waiting step is retried after 1, 2, 4 ... s, a failed one after 2, 4, 8 ... s, up to these bounds.
 MAX_WAIT_S = 8
 MAX_BACKOFF_S = 60
 
-#: What a lease asks for before its end is tried so often; the end waits no longer than this for what is under way.
+#: Attempts per before_end action, and how long the end of the lease waits for an action in progress.
 ACTION_TRIES = 5
 ACTION_GRACE = timedelta(seconds=60)
 
@@ -65,12 +65,12 @@ class EventOutcome(StrEnum):
     FINISHED = "finished"
     WAITING = "waiting"  #: not done, due again later
     FAILED = "failed"  #: given up
-    FENCED = "fenced"  #: somebody else's now
+    FENCED = "fenced"  #: another worker has the event
 
 
 @dataclass(frozen=True, slots=True)
 class EventClaim:
-    """The right to work on an event, as long as nobody raises the epoch."""
+    """The right to run an event, until another worker raises the epoch."""
 
     event_id: str
     lease_id: str
@@ -100,7 +100,7 @@ class EventExecutor:
         worker: str,
         start_deadline_s: int,
     ) -> None:
-        """`generation` tells what a reservation of an older system is; it may ask other services."""
+        """`generation` determines the generation of an older system's reservation; it may call other services."""
         self._engine = engine
         self._clock = clock
         self._ids = ids
@@ -111,7 +111,7 @@ class EventExecutor:
         self.worker = worker
 
     def claim(self, event: UnfinishedEvent) -> EventClaim | None:
-        """The claim on a due event, or None when it is not to be had (any more)."""
+        """Claims a due event; None if another worker was first or the lease's state no longer admits it."""
 
         def work(connection: Connection) -> EventClaim | None:
             now = self._clock.now()
@@ -131,7 +131,7 @@ class EventExecutor:
         return in_transaction(self._engine, work)
 
     def new_claimed_event(self, lease_id: str, kind: EventType) -> Event:
-        """A new event that this worker holds from the start: for operations that a request carries out itself."""
+        """A new event that this worker has claimed already, for operations that a request runs itself."""
         now = self._clock.now()
         return Event(
             id=self._ids.uuid(),
@@ -148,11 +148,11 @@ class EventExecutor:
         )
 
     def run_event(self, claim: EventClaim) -> StepResult:
-        """Do what is left of the event. Errors of other services are handled here; a `StepResult` tells how it went."""
+        """Runs the steps that are not done yet. Handles errors of other services; returns the outcome."""
         try:
             with read(self._engine) as connection:
                 lease = lease_store.find_lease(connection, claim.lease_id)
-            # What leases ask for before their end, if anything, is told one by one: see below.
+            # before_end actions have a deadline of their own, checked before each action below.
             if claim.type is not EventType.BEFORE_END and (late := self._too_late(claim, lease)):
                 self._give_up(claim, late)
                 return StepResult(EventOutcome.FAILED, late)
@@ -173,10 +173,10 @@ class EventExecutor:
         return StepResult(EventOutcome.FINISHED)
 
     def run_creation(self, claim: EventClaim, steps: Sequence[Step]) -> StepResult:
-        """As `carry_out` of a creation whose journal, these steps, the caller has just written.
+        """Runs a creation whose journal (`steps`) the caller has just written, with one transaction at the end.
 
-        They are written down as done when all are, in the transaction that ends it; one that takes long, or finds more
-        to do, is begun anew the long way: whatever was done may be done again.
+        Records all steps as done in the transaction that finishes the event. If a step waits, finds further steps or
+        takes long, starts again with `run_event`, which is harmless because steps may be repeated.
         """
         renewal = self._clock.now() + CLAIM / 4
         for seq, step in enumerate(steps, 1):
@@ -201,15 +201,13 @@ class EventExecutor:
         return StepResult(EventOutcome.FINISHED)
 
     def release_lost_claim(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
-        """Somebody else has it now. Say that we have stopped."""
+        """Another worker has the event: drop our claim, so that it need not wait for the claim to expire."""
         log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
         in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
         return StepResult(EventOutcome.FENCED, error.message if error else "")
 
     def record_stopped_step(self, claim: EventClaim, seq: int, step: Step, why: MoorageError | Waiting) -> StepResult:
-        """A step of an event that was claimed for the first time could not be done, or waits: the event is given back,
-        a creation undone.
-        """
+        """Handles a failed or waiting step in an event's first attempt: releases the event, or undoes a creation."""
         row = StepRow(seq, step.kind, step.args(), StepState.UNDONE, 0, None)
         try:
             stop = self._waits(claim, row, why) if isinstance(why, Waiting) else self._failed(claim, row, why)
@@ -218,9 +216,9 @@ class EventExecutor:
         return stop or StepResult(EventOutcome.WAITING)
 
     def determine_generations(self, lease: Lease) -> bool:
-        """Find out what the lease's reservations of an older system are, once each (A1). True when any was not known.
+        """Determines and stores the generation of each of the lease's older reservations, once (A1).
 
-        Raises a `MoorageError` when Placement does not say.
+        Returns True if any was unknown. Raises a `MoorageError` if Placement does not answer.
         """
         unknown = [reservation for reservation in lease.reservations if reservation.generation is None]
         for reservation in unknown:
@@ -250,7 +248,7 @@ class EventExecutor:
         return None
 
     def _journal(self, claim: EventClaim) -> list[StepRow]:
-        """The event's steps; planned and written down when it is taken up for the first time."""
+        """The event's steps; plans and stores them in the event's first attempt."""
 
         def work(connection: Connection) -> list[StepRow]:
             now = self._clock.now()
@@ -266,7 +264,7 @@ class EventExecutor:
         return in_transaction(self._engine, work)
 
     def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
-        """None when the step is done, else why the event stops here for now or for good."""
+        """Runs one step. None if it is done, else why the event stops here, for now or for good."""
         try:
             found = self._step_registry.run_step(Step.from_journal(row.kind, row.args))
         except MoorageError as error:
@@ -294,7 +292,7 @@ class EventExecutor:
         reason = f"{row.kind}: {error.message}"
         log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
         if claim.type is EventType.CREATE:
-            self._give_up(claim, reason)  # somebody waits for the answer: undone at once, see `lease_service`
+            self._give_up(claim, reason)  # a request waits for the answer: undo at once, see `lease_service`
             return StepResult(EventOutcome.FAILED, error.message, error)
         if claim.type is EventType.BEFORE_END and self._abandoned(claim, row, reason):
             return None
@@ -304,7 +302,7 @@ class EventExecutor:
         return self._retry_later(claim, row, f"{row.kind}: {found.reason}", min(MAX_WAIT_S, 2 ** min(row.attempt, 10)))
 
     def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
-        """An action before the end that failed often enough, or has no more time, is left: the others go on."""
+        """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
 
         def work(connection: Connection) -> bool:
             now = self._clock.now()
@@ -319,7 +317,7 @@ class EventExecutor:
         return in_transaction(self._engine, work)
 
     def _retry_later(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
-        """Give the event back until the pause is over, or until its deadline, when it is given up."""
+        """Releases the event until the pause is over, or until its deadline, when it is given up."""
 
         def work(connection: Connection) -> None:
             now = self._clock.now()
@@ -341,12 +339,12 @@ class EventExecutor:
         return f"not done by {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
 
     def is_late(self, lease: Lease, kind: EventType, grace: timedelta = timedelta(0)) -> bool:
-        """Has the time passed by which an event of this kind must be done?"""
+        """True if the deadline of an event of this kind has passed, plus `grace`."""
         deadline = self._deadline(lease, kind)
         return deadline is not None and self._clock.now() >= deadline + grace
 
     def _deadline(self, lease: Lease, kind: EventType) -> datetime | None:
-        """When the event is given up; None: never (what ends or deletes a lease must come to its end)."""
+        """When the event is given up. None: never, because ends and deletions must be completed."""
         if kind is EventType.START:
             return min(lease.end_date, lease.start_date + self._start_deadline)
         return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
@@ -370,7 +368,7 @@ class EventExecutor:
         in_transaction(self._engine, work)
 
     def _replace_by_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
-        """What was created so far is undone by deleting the lease (R12)."""
+        """Undoes a failed creation by deleting the lease (R12)."""
         now = self._clock.now()
         lease_store.move(connection, lease, LeaseStatus.DELETING, now)
         event_store.insert_event(
@@ -391,7 +389,7 @@ class EventExecutor:
         in_transaction(self._engine, work)
 
     def _after(self, connection: Connection, claim: EventClaim, lease: Lease) -> None:
-        """What the lease is when the event is done."""
+        """Changes the lease and its reservations as the finished event requires."""
         now = self._clock.now()
         ids = [reservation.id for reservation in lease.reservations]
         match claim.type:
@@ -415,11 +413,11 @@ class EventExecutor:
                 limit_store.close(connection, lease.id, now)
                 lease_store.delete_lease(connection, lease.id)
             case EventType.BEFORE_END:
-                pass  # the lease goes on as it is
+                pass  # the lease does not change
 
 
 def _close(connection: Connection, lease: Lease, event_id: str, now: datetime) -> None:
-    """No event of an ended lease stays open."""
+    """Marks the events of an ended lease that never ran as done."""
     for event in lease.events:
         if event.id != event_id and event.type in WIRE_EVENTS and event.status is EventStatus.UNDONE:
             event_store.move_event(connection, event, event.time, now, EventStatus.DONE)

@@ -1,9 +1,7 @@
-"""The task that starts and ends leases in time. Any number of them may run, in any number of processes.
+"""The background task that starts and ends leases on time. Any number may run, in any number of processes.
 
-Each run takes up, one after another, the events whose turn it is, and says when it wants to be called again: when
-the next event is due, or the next retry, or when somebody else's claim runs out.
-
-Starts that follow one another in it are carried out together as far as they can, and so is what is due before ends.
+Each run takes the events that may run now, in order, and returns when it must run again: when the next event or retry
+is due, or when another worker's claim expires. Consecutive starts are batched, and so are `before_end` events.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -22,21 +20,21 @@ from moorage.reservation.store import event_store
 #: The topic that is woken when leases were created, changed or deleted, and the name of the task.
 TOPIC = "reservation.runner"
 
-#: An event that waits for another one is looked at again after this.
+#: How soon to check again an event that waits for another one.
 RECHECK = timedelta(seconds=2)
 
-#: Events taken up in one run; then the task asks to be called again at once.
+#: Events per run; then the task asks to run again at once.
 MAX_EVENTS = 500
 
-#: Of what is due so many are read at first: a backlog of any length costs each of them as much. All are, where none of
-#: these may run.
+#: Due events read at first, so that the cost per event does not grow with the backlog. If none of them may run, all are
+#: read.
 FIRST_READ = 2 * MAX_EVENTS
 
 
 class ReservationRunner:
-    """`poll_s`: look at least so often, for events that other processes wrote without waking this one.
+    """`poll_s`: the longest time between two runs, to find events that other processes wrote without a wakeup.
 
-    None where all requests are served by this process, which wakes it.
+    None if this process serves all requests and so wakes the task itself.
     """
 
     name = TOPIC
@@ -57,7 +55,7 @@ class ReservationRunner:
         self._poll_s = poll_s
 
     def run_once(self) -> datetime | None:
-        lost: set[str] = set()  # somebody else was quicker
+        lost: set[str] = set()  # another worker was first
         done = 0
         while done < MAX_EVENTS:
             turns = self._runnable_events(lost)
@@ -85,7 +83,7 @@ class ReservationRunner:
         return self._clock.now()
 
     def _runnable_events(self, lost: Collection[str]) -> list[UnfinishedEvent]:
-        """What may run now, in this order; what became of one does not bring another's turn forward."""
+        """The events that may run now, in order, without those in `lost`."""
         now, turns = self._clock.now(), list[UnfinishedEvent]()
         for most in (FIRST_READ, None):
             with read(self._engine) as connection:
@@ -109,7 +107,7 @@ class ReservationRunner:
 
 
 def _batches(turns: Sequence[UnfinishedEvent]) -> Iterator[list[UnfinishedEvent]]:
-    """In their order: those that follow one another and share a way together, `MAX_BATCH` at once, others by themselves."""
+    """Groups consecutive events of one batch type, up to `MAX_BATCH`; the others come alone. Keeps the order."""
     group: list[UnfinishedEvent] = []
     for event in turns:
         way = _batch_type(event)
@@ -122,7 +120,7 @@ def _batches(turns: Sequence[UnfinishedEvent]) -> Iterator[list[UnfinishedEvent]
 
 
 def _batch_type(event: UnfinishedEvent) -> EventType | None:
-    """Which way it shares with others of its type: starts that nobody has begun, and what is due before an end."""
+    """The type under which the event can be batched: new starts and `before_end`. None: it runs alone."""
     if event.type is EventType.BEFORE_END or (
         event.type is EventType.START and event.lease_status is LeaseStatus.PENDING
     ):

@@ -1,14 +1,14 @@
-"""When hosts fail: which leases lose slots there, where these go, and what the leases say of it.
+"""Moves the slots of leases off hosts that fail, and watches which hosts are up.
 
     a host is down -> not reservable -> leases that run, or start soon: their slots go elsewhere, as many as have room
-                                          |-> not started: rows only, nobody notices
-                                          |-> active: `resources_changed`, and an update brings Placement and Nova along
+                                          |-> not started: rows only, invisible to the project
+                                          |-> active: `resources_changed`, and an update event changes Placement and Nova
                                           |-> no room: the slots stay where they are, `missing_resources`
-    it is up again -> reservable -> whoever waits for it has its slots back; regions of FPGAs that it could not load are loaded
+    it is up again -> reservable -> leases with missing slots have them back; FPGA regions that it could not load are loaded
 
 A lease is `degraded` while a host that holds slots of it, or held them while it was active, is down. Leases that start later
-than `ahead_s` are left alone: the host may be back by then. What is decided is committed before anything is done outside,
-as the steps of an update: after a crash a runner goes on with it.
+than `ahead_s` are left alone: the host may be back by then. Decisions are committed as the
+steps of an update event before any effect, so that a runner continues after a crash.
 """
 
 import logging
@@ -36,17 +36,17 @@ from moorage.reservation.store import event_store, host_store, lease_store
 
 log = logging.getLogger(__name__)
 
-#: {host id: hypervisor hostname} of those that are down
+#: {host id: hypervisor hostname} of hosts that are down
 Failed = Mapping[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Moved:
-    """What became of one reservation's slots."""
+    """The result of moving one reservation's slots."""
 
     reservation: Reservation
     moved: int
-    missing: int  #: still on a host that failed
+    missing: int  #: slots that are still on a failed host
 
     def flags(self, lease: Lease) -> tuple[bool, bool]:
         changed = self.moved > 0 and lease.status is LeaseStatus.ACTIVE
@@ -77,7 +77,7 @@ class Healing:
         self._on_change = on_change
 
     def heal_leases(self, failed: Failed) -> None:
-        """May be repeated, and be done by several processes: what is healed is not touched again."""
+        """Idempotent, and safe in several processes at once: healed leases are not changed again."""
         now = self._clock.now()
         with read(self._engine) as connection:
             hit = host_store.leases_on(connection, failed.keys(), now, now + self._ahead)
@@ -85,7 +85,7 @@ class Healing:
         for lease_id in hit:
             try:
                 self._move(lease_id, failed)
-            except MoorageError as error:  # tried again at the next look
+            except MoorageError as error:  # retried in the next round
                 log.warning("a lease could not be healed", extra={"lease_id": lease_id, "reason": error.message})
         for lease_id in degraded:
             in_transaction(self._engine, partial(self._recover, lease_id=lease_id, failed=failed))
@@ -106,13 +106,13 @@ class Healing:
         try:
             claim = self._plan(lease, affected, rows, failed)
         except LeaseChanged:
-            return  # looked at again the next time
+            return  # retried in the next round
         if claim is not None:
             self._executor.run_event(claim)
             self._on_change()
 
     def _stable(self, lease_id: str) -> Lease | None:
-        """None when it is not there or something is under way, which comes first."""
+        """None if the lease is gone or an operation on it is in progress, which goes first."""
         with read(self._engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         return lease if lease is not None and lease.status in (LeaseStatus.PENDING, LeaseStatus.ACTIVE) else None
@@ -120,7 +120,7 @@ class Healing:
     def _plan(
         self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
     ) -> EventClaim | None:
-        """As much as there is room for; reservations for which there is none are left out in turn."""
+        """Moves as many slots as there is room for; reservations without room are left out."""
         asks = [_all_of(ask, rows) for ask in self._asks(lease, affected, rows, failed)]
 
         def before(connection: Connection) -> None:
@@ -179,7 +179,7 @@ class Healing:
         return self._begin(connection, lease, steps)
 
     def _load(self, lease_id: str) -> None:
-        """What a host that is back has still to load, before servers come there."""
+        """Has a host that is back load the regions that it missed, before servers are launched there."""
 
         def work(connection: Connection) -> EventClaim | None:
             lease = lease_store.lock(connection, lease_id)
@@ -210,7 +210,7 @@ class Healing:
         surplus: list[Allocation] = []
         if placing is not None:
             positions, missing = host_selection.difference([(row.host_id, row.resources) for row in rows], placing)
-            # Where not all have room, as many rows stay on the hosts that failed.
+            # If there is not enough room, the remaining rows stay on the failed hosts.
             surplus = sorted((rows[each] for each in positions), key=lambda row: row.host_id in failed)[: len(missing)]
             host_store.delete_allocations(connection, [row.id for row in surplus])
             start = max(lease.start_date, self._clock.now())
@@ -227,7 +227,7 @@ class Healing:
         return EventClaim(event.id, lease.id, EventType.UPDATE, event.epoch)
 
     def _recover(self, connection: Connection, lease_id: str, failed: Failed) -> None:
-        """Take back what is no longer true."""
+        """Clears the flags that no longer apply."""
         lease = lease_store.lock(connection, lease_id)
         if lease is None:
             return
@@ -245,7 +245,7 @@ class Healing:
 
 
 def _all_of(ask: host_selection.CapacityRequest, rows: Sequence[Allocation]) -> host_selection.CapacityRequest:
-    """What the reservation has is what it shall have, also where it could do with less or more."""
+    """Requests exactly as many slots as the reservation has, even if it would accept fewer or more."""
     held = sum(row.reservation_id == ask.reservation_id for row in rows)
     return replace(ask, amount=held, most=None)
 
@@ -253,7 +253,7 @@ def _all_of(ask: host_selection.CapacityRequest, rows: Sequence[Allocation]) -> 
 def _less(
     asks: Sequence[host_selection.CapacityRequest], reservation_id: str, free: int
 ) -> list[host_selection.CapacityRequest]:
-    """Ask for what there is, where that is more than what is held; else not at all."""
+    """Requests the free slots if they exceed those on sound hosts; else drops the request."""
     less = []
     for ask in asks:
         sound = sum(len(slots) for slots in ask.held.values())

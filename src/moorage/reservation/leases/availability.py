@@ -1,6 +1,6 @@
-"""The use cases around what would fit: the next slot, a hold on it, rehearsals, and how far a lease can be prolonged.
+"""Use cases of availability: the next free slot, holds, dry runs, and how far a lease can be prolonged.
 
-A hold is room that is taken in the calendar until it expires; it becomes a lease in the transaction that gives it up.
+A hold occupies capacity until it expires. It becomes a lease in the transaction that deletes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,22 +30,22 @@ from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, 
 from moorage.reservation.store import hold_store, host_store
 from moorage.reservation.store.hold_store import Hold
 
-#: The farthest that a search goes.
+#: The longest period that a search covers.
 FARTHEST = timedelta(days=366)
 
-#: How often a slot that was just found is looked for again because somebody else has taken it.
+#: Attempts to hold a slot when other requests take it first.
 ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRequest:
-    """`new` has the reservations; its dates do not count."""
+    """`new` has the reservations; its dates are ignored."""
 
     new: NewLease
     duration: timedelta
     earliest_start: When = "now"
     latest_start: datetime | None = None  #: None: `HORIZON` after the earliest
-    most: int = 1  #: so many offers, one after another
+    most: int = 1  #: maximum number of offers, which do not overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AvailabilityResult:
 
 @dataclass(frozen=True, slots=True)
 class Prolongation:
-    """`latest_end` is as far as was looked when nothing is in the way: then `limited` is false."""
+    """If nothing limits the lease, `limited` is false and `latest_end` is the end of the search."""
 
     end_date: datetime
     latest_end: datetime
@@ -143,7 +143,7 @@ class AvailabilityService:
             try:
                 return self._admission.admit(draft.booking, commit=commit, only_held=True)
             except NotEnoughHostsAvailable:
-                continue  # somebody else has just taken it
+                continue  # another request has just taken it
         raise Conflict("others take what is found again and again; repeat the request")
 
     def holds(self, caller: Caller) -> list[Hold]:
@@ -163,7 +163,7 @@ class AvailabilityService:
         in_transaction(self._engine, work)
 
     def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
-        """(the hold as a lease could begin now, what `Leases.create` needs to turn it into one)"""
+        """(the hold as a lease could begin now, what `LeaseService.create` needs to turn it into one)"""
         now = self._clock.now()
         with read(self._engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
@@ -173,7 +173,7 @@ class AvailabilityService:
     def rehearse_create(
         self, caller: Caller, news: Sequence[NewLease]
     ) -> list[tuple[LeasePreview, host_selection.Plan]]:
-        """What `Leases.create`, of several `Leases.create_series`, would do, or the refusal. Nothing is written."""
+        """What `LeaseService.create`, of several `LeaseService.create_series`, would do, or the refusal. Nothing is written."""
         drafts = [self._leases.draft(caller, new) for new in news]
         plans = self._admission.plan_all([draft.booking for draft in drafts])
         addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
@@ -183,7 +183,7 @@ class AvailabilityService:
     def rehearse_update(
         self, caller: Caller, lease_id: str, change: LeaseChange
     ) -> tuple[UpdatePreview, host_selection.Plan]:
-        """What `Leases.update` would do, or its refusal. Nothing is written."""
+        """What `LeaseService.update` would do, or its refusal. Nothing is written."""
         found = self._leases.change(caller, lease_id, change)
         plan = self._admission.plan_all([found.booking], found.excluding)[0]
         addresses = self._addresses.rehearse_update(found)
@@ -265,7 +265,7 @@ class AvailabilityService:
         return hold
 
     def _ends(self, calendar: Calendar, after: datetime, until: datetime) -> list[datetime]:
-        """Ends beyond which less may fit, ascending: when others begin."""
+        """Ends after which less may fit, ascending: the starts of other usages."""
         starts = np.unique(calendar.segments().start)
         offset = self._cleaning_time.total_seconds()
         minutes = np.unique(np.floor((starts - offset) / 60)) * 60
@@ -277,7 +277,7 @@ class AvailabilityService:
 
 
 def _owned(caller: Caller, hold: Hold | None, hold_id: str) -> Hold:
-    """Another project's hold is as one that never was."""
+    """Raises `NotFound` also for another project's hold."""
     if hold is None or not caller.may_see(hold.project_id):
         raise NotFound(f"Object with {{'hold_id': '{hold_id}'}} not found")
     return hold

@@ -1,7 +1,7 @@
-"""The use cases of ``/leases``: decide, commit, then carry out what the commit started.
+"""The use cases of ``/leases``: decide, commit, then run the event that the commit created.
 
-What changes Placement or Nova is an event that this request claims as it writes it. When the request is carried out
-at once the answer already shows the result; when a step has to wait, or this process dies, a runner takes over.
+Every change of Placement or Nova is an event, which the request claims as it writes it and then runs. Usually the
+answer already shows the result. If a step has to wait, or this process dies, a runner takes over.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import regions_to_load, services_of, slots_of
 from moorage.reservation.store import batch_event_store, event_store, host_store, lease_store, request_store
 
-#: How often an update is decided anew because the lease changed under it.
+#: Attempts of an update when the lease changes concurrently.
 ATTEMPTS = 3
 
 
@@ -98,7 +98,7 @@ class LeaseService:
             return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
 
     def show(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
-        """Another project's lease is refused by policy rather than not found: so does the peer."""
+        """Refuses another project's lease by policy (403) instead of 404, like Blazar."""
         with read(self._engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         if lease is None:
@@ -108,7 +108,7 @@ class LeaseService:
         return lease
 
     def draft(self, caller: Caller, new: NewLease) -> LeasePreview:
-        """The lease that `create` would make. Raises as that does for what cannot be right."""
+        """The lease that `create` would make. Raises the same errors for invalid requests."""
         start, end = period_of(new, self._clock.now())
         for action in new.before_end_actions:
             self._allowed.check(action)
@@ -119,14 +119,14 @@ class LeaseService:
         )
 
     def create(self, caller: Caller, new: NewLease, taking: HoldConversion | None = None) -> Lease:
-        """R6-R13: search, allocations, class, flavor, in this order; a failure leaves nothing of them."""
+        """Searches hosts, writes allocations, creates class and flavor (R6-R13); a failure leaves none of them."""
         draft = self.draft(caller, new)
         if taking is not None:
             draft = replace(draft, booking=taking.kept(draft.booking))
         return self._create([draft], taking)[0]
 
     def create_series(self, caller: Caller, news: Sequence[NewLease]) -> list[Lease]:
-        """All of them or none: a refusal names the first for which there is no room."""
+        """Creates all leases or none; a refusal names the first without room."""
         return self._create([self.draft(caller, new) for new in news])
 
     def _create(self, drafts: Sequence[LeasePreview], taking: HoldConversion | None = None) -> list[Lease]:
@@ -192,7 +192,7 @@ class LeaseService:
         raise Conflict(f"lease {lease_id} keeps changing; repeat the request")
 
     def delete(self, caller: Caller, lease_id: str) -> None:
-        """Accepted in every state. What cannot be done at once (servers that are being deleted) goes on behind it."""
+        """Accepted in every state. Steps that take time (deleting servers) continue after the answer."""
         self.show(caller, lease_id, rule="blazar:leases:delete")
         self._delete(lease_id)
         self._on_change()
@@ -201,7 +201,7 @@ class LeaseService:
         deletion = self._executor.new_claimed_event(lease_id, EventType.DELETE)
 
         def work(connection: Connection) -> bool:
-            """True when the deletion may be carried out here and now."""
+            """True if this request may run the deletion at once."""
             lease = lease_store.lock(connection, lease_id)
             if lease is None:
                 raise _not_found(lease_id)
@@ -269,7 +269,7 @@ class LeaseService:
         )
 
     def _undo_creation(self, lease_id: str) -> None:
-        """The failed creation has become a deletion; do it now if nobody else does."""
+        """Runs the deletion that a failed creation has become, unless another worker has claimed it."""
         with read(self._engine) as connection:
             pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
         for event in pending:
@@ -278,7 +278,7 @@ class LeaseService:
         self._admission.invalidate()
 
     def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
-        """What `lease_update` would do. Raises as that does for what cannot be right."""
+        """The result of `update` without writing it. Raises the same errors for invalid requests."""
         return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
 
     def _changed(self, lease: Lease, change: LeaseChange) -> UpdatePreview:
@@ -301,7 +301,7 @@ class LeaseService:
         return UpdatePreview(lease, decision, planned, requests, held, booking)
 
     def _apply(self, change: UpdatePreview) -> EventClaim | None:
-        """Commit the decision; the claim on what is left to do outside, if anything is."""
+        """Commits the decision; returns the claim on the update event, or None if it needs no steps."""
         lease, decision = change.lease, change.decision
         self._enforcement.before_update(change, lambda: self._admission.plan_all([change.booking], change.excluding)[0])
 
@@ -325,7 +325,7 @@ class LeaseService:
         return self._admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
 
     def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
-        """The lease's own columns, its events, and the period of slots that stay where they are."""
+        """Writes the lease's columns, its events, and the period of slots that stay on their hosts."""
         now = self._clock.now()
         start, end = decision.start_date, decision.end_date
         lease_store.change(connection, lease.id, now, name=decision.name, start_date=start, end_date=end)
@@ -350,7 +350,7 @@ class LeaseService:
         placing: host_selection.Placing,
         decision: UpdateDecision,
     ) -> None:
-        """R18: an increase adds rows, a decrease removes the surplus; another size means other rows."""
+        """Adds missing rows and deletes surplus ones; a new size replaces rows (R18)."""
         rows = host_store.allocations_of(connection, [reservation.id])
         surplus, missing = host_selection.difference([(row.host_id, row.resources) for row in rows], placing)
         host_store.delete_allocations(connection, [rows[position].id for position in surplus])
@@ -359,7 +359,7 @@ class LeaseService:
     def _begin_steps(
         self, connection: Connection, lease: Lease, decision: UpdateDecision, slots_before: SlotsOfAll
     ) -> EventClaim | None:
-        """What the update means for Placement and Nova, as an event with its steps; None when it means nothing."""
+        """Writes an update event with the steps in Placement and Nova; None if there are none."""
         steps: list[Step] = []
         slots = slots_of(connection, lease)
         services = services_of(connection, slots_before, slots)
@@ -398,7 +398,7 @@ class LeaseService:
         host_store.insert_allocations(connection, rows, self._clock.now())
 
     def padded(self, end: datetime) -> datetime:
-        """Allocations last until the host is clean again (A16)."""
+        """The end of allocations: the lease's end plus the cleaning time (A16)."""
         return end + self._cleaning_time
 
     def _current(self, lease_id: str) -> Lease:

@@ -1,4 +1,4 @@
-"""The use cases of lists that come in pages."""
+"""Use cases of lists in pages, timelines, and the results of before_end actions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,15 +16,15 @@ from moorage.reservation.model.steps import StepKind
 from moorage.reservation.store import event_store, host_store, lease_store
 from moorage.reservation.store.event_store import StepCount, StepRow, StepState
 
-#: Hosts that are read at once where only their properties tell whether they are wanted.
+#: Hosts read per statement when a property query filters them in memory.
 _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BeforeEndResult:
-    """What became of an action; `status` is planned, trying, done or failed.
+    """The result of a before_end action; `status` is planned, trying, done or failed.
 
-    `error` names services and hosts, which are the operators' business; `told` is what the lease's project reads of it.
+    `error` names services and hosts and is for administrators; `told` is the text for the lease's project.
     """
 
     action: EndAction
@@ -34,7 +34,7 @@ class BeforeEndResult:
     told: str | None = None
 
 
-#: What a project reads of an error that it cannot mend itself.
+#: Shown to a project instead of an error that only an administrator can fix.
 OPERATORS_KNOW = "it could not be done; an administrator can read why"
 
 
@@ -43,7 +43,7 @@ class ListService:
         self._engine = engine
 
     def leases(self, caller: Caller, wanted: LeasePage) -> tuple[list[Lease], bool]:
-        """(a page, whether more follow): of the caller's project, or of any and all for an administrator."""
+        """(a page, whether more follow) of the caller's leases; administrators see all projects."""
         if not caller.is_admin:
             if wanted.project_id not in (None, caller.project_id):
                 raise Forbidden("Only an administrator may ask for the leases of another project")
@@ -52,7 +52,7 @@ class ListService:
             return lease_store.find_page(connection, wanted)
 
     def before_end_results(self, leases: Sequence[Lease]) -> dict[str, list[BeforeEndResult]]:
-        """{lease id: what became of each action that the lease asks for before its end}"""
+        """{lease id: the result of each of its before_end actions}"""
         capacity_requests = [lease.id for lease in leases if lease.before_end_actions]
         rows: dict[str, list[StepRow]] = {}
         if capacity_requests:
@@ -64,10 +64,10 @@ class ListService:
         }
 
     def timeline(self, lease: Lease) -> list[tuple[Event, list[StepCount]]]:
-        """What happens to the lease, in its order: also what only this service knows of, and what each has done so far."""
+        """All events of the lease in order, including internal ones, each with the counts of its steps."""
         with read(self._engine) as connection:
             steps = event_store.step_counts(connection, lease.id)
-        # What is of no particular time is due in 1970: it stands where it was asked for.
+        # Immediate events have the time 1970: sort them by their creation.
         ordered = sorted(lease.events, key=lambda event: max(event.time, event.created_at))
         return [(event, steps.get(event.id, [])) for event in ordered]
 
@@ -115,7 +115,7 @@ def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow])
         return BeforeEndResult(action, "done", attempts)
     error = next((row.last_error for row in mine if row.last_error), None)
     over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
-    # Of a webhook it is what the place that the project chose has answered.
+    # The error of a webhook is the answer of a server that the project chose, so the project may see it.
     told = error if action.kind is EndActionKind.WEBHOOK else None
     error = error or (event.last_error if over else None)
     told = told or (OPERATORS_KNOW if error else None)

@@ -1,4 +1,4 @@
-"""Maintenance windows: an administrator's lease of whole hosts, and whom it would touch."""
+"""Maintenance windows: an administrator's lease of whole hosts, and the leases that it would affect."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Lease
 from moorage.reservation.store import host_store, lease_store
 
-#: So many leases are named in a refusal; `touched` has all.
+#: Leases named in a refusal; `affected_leases` returns all.
 _NAMED = 5
 
 
@@ -25,7 +25,7 @@ class Maintenance:
         self._leases = leases
 
     def affected_leases(self, new: NewLease, names: Sequence[str]) -> list[Lease]:
-        """Leases that have something on these hosts in that time. Raises `NotFound` for a host that is not there."""
+        """Leases with slots on these hosts in that period. Raises `NotFound` for an unknown host."""
         start, end = period_of(new, self._clock.now())
         with read(self._engine) as connection:
             found = [host_store.host_named(connection, name) for name in names]
@@ -41,7 +41,7 @@ class Maintenance:
             try:
                 return self._leases.create(caller, new)
             except NotEnoughHostsAvailable:
-                found = self.affected_leases(new, names)  # made meanwhile; or the room is only held
+                found = self.affected_leases(new, names)  # made meanwhile; or the hosts have holds only
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise Conflict(f"The hosts are not free then: {words or 'room on them is held'}{more}")

@@ -3,7 +3,7 @@
 Within a lease one thing happens at a time: start before before_end before end; creating, updating and deleting come
 before all of them, and a lease that is being deleted has no other event left. Between leases there is one dependency
 only, and only per host: a start waits for the end of an earlier lease on a host that both use, so that the servers of
-the one are gone before those of the other come. A slow end therefore delays its successors and nobody else.
+the first are gone before those of the second arrive. A slow end therefore delays its successors only.
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ from moorage.reservation.model.leases import MAX_AHEAD, RUNS_IN, EventType, Leas
 #: its first servers may still find the host occupied.
 PATIENCE = timedelta(minutes=10)
 
-#: No step is put off for longer: what says so was written before this clock was set back.
+#: The longest pause of a step. A later retry time was written before this clock was set back.
 LONGEST_PAUSE = timedelta(seconds=60) + MAX_AHEAD
 
 _RANK = {
@@ -44,13 +44,13 @@ class UnfinishedEvent:
     lease_end: datetime
     hosts: frozenset[int] = field(default=frozenset())
     retry_at: datetime | None = None
-    claim_until: datetime | None = None  #: somebody works on it until then, or died before
+    claim_until: datetime | None = None  #: a worker has claimed it until then, or has died
 
     def claimed(self, now: datetime) -> bool:
         return is_claimed(self.claim_until, now)
 
     def due(self, now: datetime) -> datetime:
-        """The first moment at which it could run, other events aside."""
+        """The first moment at which it could run, ignoring other events."""
         moments = [self.time]
         if self.claim_until is not None and self.claimed(now):
             moments.append(self.claim_until)
@@ -68,7 +68,7 @@ class EventSchedule:
 
 
 def schedule_events(unfinished: Sequence[UnfinishedEvent], now: datetime) -> EventSchedule:
-    """What to run at `now`. `unfinished` must hold every unfinished event whose time has come."""
+    """Which events to run at `now`. `unfinished` must contain every unfinished event whose time has come."""
     ends_on: dict[int, list[UnfinishedEvent]] = defaultdict(list)
     for event in unfinished:
         if event.type is EventType.END:
@@ -94,7 +94,7 @@ def schedule_events(unfinished: Sequence[UnfinishedEvent], now: datetime) -> Eve
 
 
 def runnable(event: UnfinishedEvent) -> bool:
-    """Does the lease's state admit this event at all?"""
+    """True if the lease's state admits this event."""
     return event.lease_status in RUNS_IN[event.type][0]
 
 
@@ -103,7 +103,7 @@ def _within_lease(event: UnfinishedEvent) -> tuple[int, datetime, str]:
 
 
 def _between_leases(event: UnfinishedEvent) -> tuple[datetime, bool, str]:
-    """By time; of what falls on one moment whatever frees something before what starts."""
+    """By time; at the same moment, events that free capacity come before starts."""
     return event.time, event.type is EventType.START, event.event_id
 
 

@@ -1,4 +1,4 @@
-"""Steps: what an event of a lease does outside, one effect each, as the journal keeps them. Who carries them out is `step_registry`."""
+"""Steps: the effects of a lease's event in other services, as the journal keeps them. `step_registry` runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class StepKind(StrEnum):
     DELETE_AGGREGATE = "delete_aggregate"
     DROP_INVENTORY = "drop_inventory"
     RETIRE_INVENTORY = "retire_inventory"
-    RECLAIM_INVENTORY = "reclaim_inventory"  # as dropping it; whoever still has a slot leaves
+    RECLAIM_INVENTORY = "reclaim_inventory"  # like DROP_INVENTORY, and removes consumers that still hold a slot
     DELETE_CLASS = "delete_class"
     FIND_SERVERS = "find_servers"
     FIND_SERVERS_OF_HOSTS = "find_servers_of_hosts"
@@ -157,23 +157,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The step was begun and needs time: try it again. Not an error."""
+    """The step was begun and needs time; retry it. Not an error."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """The step is done, and what it found is to be done as well, behind all other steps."""
+    """The step is done and found more steps, which run after all others."""
 
     steps: tuple[Step, ...]
 
 
-#: What carries a step out: None when it is done. Raises a `MoorageError` when it could not be; it may be tried again.
+#: Methods that run a step: None when it is done. They raise a `MoorageError` when it failed and may be retried.
 Actions: TypeAlias = Mapping[StepKind, Callable[[Step], Waiting | Further | None]]
 
-#: Carries out some steps: (the positions of those that it is about, why they could not be done, if they could not).
+#: Runs some steps of many: (the positions of these steps, the error if they failed).
 Part: TypeAlias = Callable[[], tuple[Sequence[int], MoorageError | None]]
 
-#: What carries many steps of a kind out together: parts that go in any order, and at the same time.
+#: Methods that run many steps of a kind together: parts that may run in any order and in parallel.
 JointActions: TypeAlias = Mapping[StepKind, Callable[[Sequence[Step]], Sequence[Part]]]

@@ -1,4 +1,4 @@
-"""The steps of reservations of FPGAs: what their regions carry, and that their servers get these regions. Each may be repeated.
+"""The steps of FPGA reservations: program their regions and reserve them for their servers. Each may be repeated.
 
     load    the region's provider gets the trait of all such regions; the accelerator service has the host program the region;
             then the provider gets the reservation's own trait
@@ -21,12 +21,12 @@ from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
 
 log = logging.getLogger(__name__)
 
-#: So long an end waits for a region to be empty, so that whoever has it next finds it so.
+#: How long an end waits for a region to be emptied for its next user.
 EMPTIED_WITHIN_S = 20.0
 
 
 class AcceleratorPrograms(Protocol):
-    """The accelerator service. What is carried is told by its image's id; None: nothing."""
+    """The part of the accelerator service that programs regions. Methods return the loaded image's id, None if empty."""
 
     def deployables(self) -> Sequence[RemoteDeployable]: ...
     def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None: ...
@@ -34,7 +34,7 @@ class AcceleratorPrograms(Protocol):
 
 
 class FpgaSteps:
-    """`actions` are what it can do. `accelerators` is None in a cloud without any: no reservation names a bitstream there."""
+    """`accelerators`: None in a cloud without an accelerator service, where no reservation names a bitstream."""
 
     def __init__(self, placement: PlacementClient, accelerators: AcceleratorPrograms | None) -> None:
         self._placement = placement
@@ -63,7 +63,7 @@ class FpgaSteps:
         self._placement.put_trait(provider.uuid, step.trait, wanted=True)
 
     def _close(self, step: Step) -> None:
-        """No server comes there any more; who has the region keeps it. The host need not be there."""
+        """Keeps new servers off; servers that have the region keep it. The host may be down."""
         provider = self._placement.provider_by_name(step.deployable)
         if provider is None:
             return

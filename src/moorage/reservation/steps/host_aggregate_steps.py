@@ -6,12 +6,12 @@ from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import reservation_zone
 from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
 
-#: Whose servers may go to the hosts of an aggregate, as the filter of older systems knows it.
+#: The aggregate's project, under the key that the filter of older systems reads.
 OWNER_KEY = "blazar:owner"
 
 
 class HostAggregateSteps:
-    """`actions` are what it can do. `freepool` is the aggregate that registered hosts are in while nobody has them."""
+    """`freepool`: the aggregate of registered hosts that no reservation has."""
 
     def __init__(self, compute: ComputeClient, freepool: str) -> None:
         self._compute = compute
@@ -32,14 +32,14 @@ class HostAggregateSteps:
         self._aggregate(step.reservation_id, zone=reservation_zone(step.reservation_id))
 
     def _clear_host(self, step: Step) -> Waiting | None:
-        """What runs there was let in past the reservations, or is of one that has ended: neither may stay."""
+        """Deletes servers that bypassed reservations or belong to one that has ended."""
         aggregate = self._lent(step.reservation_id)
         if aggregate is not None and step.host in aggregate.hosts:
-            return None  # lent already: what runs there is the project's
+            return None  # lent already: the servers there are the project's
         return self._deleted(self._compute.servers_of_host(step.host))
 
     def _lend_host(self, step: Step) -> None:
-        """Into the aggregate first, then out of the free pool: never in neither."""
+        """Adds to the aggregate first: a host in neither aggregate would be open to all servers."""
         aggregate = self._lent(step.reservation_id)
         if aggregate is None:
             raise NotFound(f"the aggregate of reservation {step.reservation_id} is gone; delete the lease")
@@ -59,7 +59,7 @@ class HostAggregateSteps:
             self._take_back(aggregate, step.host)
 
     def _retire_host(self, step: Step) -> None:
-        """One that failed: nothing is waited for. While servers are left on it it stays lent, until the lease ends."""
+        """Takes back a failed host without waiting. It stays lent until the lease ends while servers remain on it."""
         for server in self._compute.servers_of_host(step.host):
             self._compute.delete_server(server.id)
         try:
@@ -88,7 +88,7 @@ class HostAggregateSteps:
         self._compute.delete_aggregate(aggregate.id)
 
     def _take_back(self, aggregate: Aggregate, host: str) -> None:
-        """Into the free pool first, then out of the aggregate: never in neither, where anybody's servers could go."""
+        """Adds to the free pool first: a host in neither aggregate would be open to all servers."""
         pool = self._aggregate(self._freepool)
         if host not in pool.hosts:
             self._compute.add_host(pool.id, host)
@@ -111,7 +111,7 @@ class HostAggregateSteps:
             found = self._compute.aggregate_by_name(name) if error.status == 409 else None
             if found is None:
                 raise
-            return found  # made meanwhile, or by a request whose answer was lost
+            return found  # created meanwhile, or by a request whose answer was lost
 
     def _deleted(self, servers: list[Server]) -> Waiting | None:
         for server in servers:

@@ -1,4 +1,4 @@
-"""The steps of an event, from what the database says of its lease and its hosts. In which order they go is in `step_plans`."""
+"""Builds the steps of an event from the lease and its hosts in the database. `step_plans` defines their order."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from moorage.reservation.store import event_store, host_store, region_store
 
 @dataclass(frozen=True, slots=True)
 class PlanBuilder:
-    """`steps` work inside the caller's transaction."""
+    """The methods read within the caller's transaction."""
 
-    notifies_ends: bool = False  #: an operator's service is told when a lease ends
+    notifies_ends: bool = False  #: notify the operator's enforcement service when a lease ends
     makes_server_groups: bool = False  #: see `server_group_steps`
     before_end_of_hosts: str = ""  #: see `plan_before_end`
 
@@ -40,14 +40,14 @@ class PlanBuilder:
                 return plan_before_end(lease, self.before_end_of_hosts)
             case EventType.END | EventType.DELETE:
                 return self._end(connection, lease, now)
-        return []  # an update's steps are written down with the update itself
+        return []  # the steps of an update are stored with the update itself
 
     def creation_steps(self, lease: Lease) -> list[Step]:
         groups = [step for each in lease.reservations for step in self.server_group_steps(each, each.request)]
         return groups + plan_create(lease.reservations)
 
     def start_steps(self, connection: Connection, leases: Collection[Lease]) -> dict[str, list[Step]]:
-        """{lease id: the steps of its start}; as many statements for many leases as for one."""
+        """{lease id: the steps of its start}; the number of SQL statements does not depend on the number of leases."""
         rows = host_store.allocations_of(connection, [each.id for lease in leases for each in lease.reservations])
         slots = _slots(connection, leases, rows)
         services, regions = services_of(connection, slots), _of_hosts_up(region_store.held(connection, rows))
@@ -56,7 +56,7 @@ class PlanBuilder:
         }
 
     def server_group_steps(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
-        """See `plan_group`; nothing where no groups are made."""
+        """See `plan_group`; empty unless server groups are configured."""
         return plan_group(reservation, request) if self.makes_server_groups else []
 
     def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
@@ -68,7 +68,7 @@ class PlanBuilder:
         leaving = [
             step for each in living for step in plan_regions(each, (), others.get(each.id, ()), lease.project_id)
         ]
-        # Groups that a crash kept from being written down: the others are in the plan.
+        # Groups whose ids were lost in a crash; the plan has the others.
         lost = [
             each.id for each in living if each.server_group_id is None and self.server_group_steps(each, each.request)
         ]
@@ -92,9 +92,7 @@ def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Alloc
 
 
 def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
-    """Of a lease that has begun: regions of its slots that have still to be loaded. Those of hosts that are down wait for
-    these.
-    """
+    """{reservation id: regions of its slots that are not loaded yet} of a started lease, without hosts that are down."""
     loaded = region_store.ordered(connection, lease.id)
     return {
         key: [region for region in regions if not loaded.get(key, {}).get(region)]
@@ -103,7 +101,7 @@ def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
 
 
 def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
-    """Regions that were loaded and are not of the lease's slots any more."""
+    """{reservation id: regions that were loaded but no longer belong to its slots}."""
     held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
     return {
         key: sorted(region for region, is_loaded in regions.items() if is_loaded and region not in held.get(key, {}))
@@ -112,9 +110,9 @@ def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
 
 
 def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[RegionsOfAll, RegionsOfAll]:
-    """All that were ever to be loaded, in two parts: what the lease has left may be somebody else's by now.
+    """All regions that were ever to be loaded: (those to empty, those that other reservations use by now).
 
-    What it still has is its own until this end is done: whoever has it next waits for that.
+    The lease keeps the regions of its slots until this end is done; the next lease waits for that.
     """
     ordered = region_store.ordered(connection, lease.id)
     if not ordered:
@@ -138,7 +136,7 @@ def _of_hosts_up(held: region_store.Regions) -> RegionsOfAll:
 
 
 def _with_retired(connection: Connection, lease: Lease, slots: SlotsOfAll) -> SlotsOfAll:
-    """Also hosts that failed and may still have an inventory: no slots of theirs are left, so their number is 0."""
+    """Adds hosts that failed and may still have an inventory, with 0 slots."""
     retired = event_store.retired_hosts(connection, lease.id)
     known = host_store.services(connection, {host for hosts in retired.values() for host in hosts}).keys()
     return {key: dict.fromkeys(retired.get(key, set()) & known, 0) | dict(mine) for key, mine in slots.items()}

@@ -1,4 +1,4 @@
-"""Reservation providers in Placement: ``blazar_<host>`` below the host's own, which has the slots of what runs there.
+"""Reservation providers in Placement: ``blazar_<host>``, a child of the host's provider that has the slots.
 
 Spec: docs/evidence/specs/instance-reservation.md (R2, R3, R20-R23)
 """
@@ -9,17 +9,14 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.core.names import reservation_provider
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
 
-#: So many inventories on one host are added one by one; for more, all that is there is read once and written once.
+#: Up to this many inventories per host are added one by one; more are read and written as a whole.
 FEW = 2
 
 
 def ensure_reservation_provider(
     placement: PlacementClient, hypervisor_hostname: str, *, uuid: str | None = None
 ) -> Provider:
-    """The reservation provider of a host, below the host's own provider; made where it is missing (R2, R3).
-
-    `uuid` is what it gets if it is made.
-    """
+    """Returns the host's reservation provider; creates it if missing, with `uuid` (R2, R3)."""
     root = placement.provider_by_name(hypervisor_hostname)
     if root is None:
         raise NotFound(
@@ -31,7 +28,7 @@ def ensure_reservation_provider(
         try:
             return placement.create_provider(name, uuid=uuid, parent_uuid=root.uuid)
         except Conflict:
-            found = placement.provider_by_name(name)  # somebody else was quicker (A8)
+            found = placement.provider_by_name(name)  # created concurrently (A8)
     if found is None or found.parent_uuid != root.uuid:
         raise Conflict(f"Conflict on creating resource provider {name}: it exists and is not below {root.uuid}")
     return found
@@ -40,16 +37,16 @@ def ensure_reservation_provider(
 def offer_slots(
     placement: PlacementClient, hypervisor_hostname: str, resource_class: str, slots: int, *, uuid: str | None = None
 ) -> None:
-    """So many slots of a reservation on a host: one server takes one. `uuid`: see `ensure_reservation_provider`."""
+    """Sets the number of slots of a reservation on a host; a server takes one. `uuid`: for a new provider."""
     # A host that was registered before reservation providers existed gets its own here (R21).
     provider = ensure_reservation_provider(placement, hypervisor_hostname, uuid=uuid)
     placement.put_inventory(provider.uuid, resource_class, _inventory(slots))  # the others stay (R22, R23)
 
 
 class SlotPublisher:
-    """The slots of many reservations that start together: a request for each, or two for all that a host is to have.
+    """Writes the slots of many reservations on a host: one request for each, or two for all.
 
-    Reservation providers are looked up once and remembered: whoever deletes one makes the next write a 404.
+    Caches the uuids of reservation providers. If one was deleted, the next write answers 404 and it is looked up again.
     """
 
     def __init__(self, placement: PlacementClient) -> None:
@@ -57,7 +54,7 @@ class SlotPublisher:
         self._providers: dict[str, str] = {}  #: {hypervisor hostname: uuid}
 
     def offer(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
-        """`slots`: {resource class: slots} on this host. After an error some may be there; it may be repeated."""
+        """`slots`: {resource class: slots} on this host. After an error, some may exist; repeat the call."""
         wanted = {name: _inventory(total) for name, total in slots.items()}
         try:
             if len(wanted) <= FEW:
@@ -70,7 +67,7 @@ class SlotPublisher:
             self._placement.put_inventories(self._provider(hypervisor_hostname), wanted)
 
     def _add(self, provider: str, wanted: Mapping[str, Inventory]) -> None:
-        """Nobody but an earlier try has put them there: what is refused for that is read and written as a whole."""
+        """Adds inventories. After a conflict (an earlier attempt has added some), writes them as a whole."""
         try:
             for name, inventory in wanted.items():
                 self._placement.add_inventory(provider, name, inventory)

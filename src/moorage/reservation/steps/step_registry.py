@@ -1,4 +1,4 @@
-"""Carries steps out: whoever can do the kind does it."""
+"""Maps each kind of step to the method that runs it."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,9 +13,9 @@ class StepRegistry:
             raise ValueError(f"nobody does {', '.join(sorted(missing))}")
 
     def run_step(self, step: Step) -> Waiting | Further | None:
-        """None when the step is done. Raises a `MoorageError` when it could not be; it may be tried again."""
+        """None if the step is done. Raises a `MoorageError` if it failed; it may be retried."""
         return self._actions[step.kind](step)
 
     def joint_parts(self, kind: StepKind, steps: Sequence[Step]) -> Sequence[Part]:
-        """What carries out many steps of this kind, with what they can share."""
+        """Parts that run many steps of this kind together, in any order."""
         return self._joint[kind](steps)
