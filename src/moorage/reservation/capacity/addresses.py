@@ -1,10 +1,10 @@
-"""Which addresses reservations of floating IPs get, and when there are enough of them. Values only.
+"""Selects the addresses of floating IP reservations, and finds when enough are free. Values only.
 
-    registered addresses, what is taken of them, wants  ->  {reservation: addresses}, or why not
+    registered addresses, their allocations, wants  ->  {reservation: addresses}, or why not
 
-An address is one reservation's or nobody's at any time, over half-open periods. All wants of a lease are met together.
-Addresses that a reservation requires come first, then those that it has, then those that are reserved at other times
-the most: so the others stay free for who wants one for long.
+An address belongs to at most one reservation at any time, over half-open periods. All wants of a lease are met
+together. Required addresses come first, then those that the reservation has, then those with the most allocations at
+other times, so that the others stay free for long reservations.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +23,7 @@ from moorage.reservation.model.reservation_requests import FloatingIpRequest, Re
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAddress:
-    """A registered address, which Neutron does not give out by itself."""
+    """A registered address, which Neutron does not allocate by itself."""
 
     id: str
     floating_network_id: str
@@ -59,7 +59,7 @@ Chosen: TypeAlias = Mapping[str, Sequence[RegisteredAddress]]
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """`registered` of the networks that are wanted; `taken` is of others than the wants."""
+    """`registered`: addresses of the requested networks; `taken`: allocations of other reservations."""
 
     registered: Sequence[RegisteredAddress]
     taken: Sequence[Taken]
@@ -85,7 +85,7 @@ class Book:
         return chosen
 
     def without(self, chosen: Chosen, start: datetime, end: datetime) -> "Book":
-        """What is left when those have been taken."""
+        """This book after `chosen` were allocated."""
         more = [Taken(each.id, start, end) for mine in chosen.values() for each in mine]
         return replace(self, taken=[*self.taken, *more])
 
@@ -128,7 +128,7 @@ class Book:
         named = [address for want in wants for address in want.request.required]
         ids = {each.floating_ip_address: each.id for each in registered}
         enough = len(registered) - sum(want.request.amount for want in wants)
-        # An address that two of them require is never to be had, nor is one that is not registered.
+        # An address that two wants require, or that is not registered, is never available.
         spare = enough if len(set(named)) == len(named) and set(named) <= ids.keys() else -1
         return _Test(
             spare,
@@ -147,7 +147,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class _Forbidden:
-    """Starts at which addresses cannot be had, as open periods of each: when those begin and when they end, ascending."""
+    """Starts at which addresses are not available, as open periods: their beginnings and their ends, ascending."""
 
     after: Sequence[datetime]
     before: Sequence[datetime]
@@ -158,7 +158,7 @@ class _Forbidden:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """Of one network: `spare` addresses may be taken, and none of those that are `required`."""
+    """For one network: up to `spare` addresses may be taken, and no `required` one."""
 
     spare: int
     all: _Forbidden
@@ -175,8 +175,9 @@ def wants_of(
     *,
     keep_held: bool = False,
 ) -> list[Want]:
-    """Of those that are of floating IPs. `held`: {reservation id: ids of its addresses}; `changed`: {reservation id:
-    what it shall ask for}; the others ask for what they do.
+    """Wants of the floating IP reservations among `reservations`.
+
+    `held`: {reservation id: ids of its addresses}; `changed`: {reservation id: its request after an update}.
     """
     asked = [(each.id, changed.get(each.id, each.request)) for each in reservations]
     return [
@@ -189,7 +190,7 @@ def wants_of(
 def _preference(
     each: RegisteredAddress, want: Want, required: set[tuple[str, str]], times: Mapping[str, int]
 ) -> tuple[bool, bool, bool, int, int, int]:
-    """The least first. What another of the lease requires comes last."""
+    """Sort key, best first. Addresses that another reservation of the lease requires come last."""
     address = ip_address(each.floating_ip_address)
     return (
         each.floating_ip_address not in want.request.required,

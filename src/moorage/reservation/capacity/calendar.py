@@ -6,7 +6,7 @@ maximum: 3 ms for 10,000 hosts with 250,000 allocations, where one query per hos
 
 A calendar never changes. `with_usage` gives a new one that shares the block and carries the difference as a short
 list; the difference may also be negative (a reservation that is about to be planned anew). The hosts that it concerns
-have a small block of their own, made when somebody asks. When they are many, it is folded in.
+have a small block of their own, made on demand. When there are many, it is merged into the large block.
 """
 
 import math
@@ -22,7 +22,7 @@ from moorage.reservation.capacity.step_blocks import Ints, Rows, Segments, StepB
 from moorage.reservation.model.limits import counted
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
-#: Slots that are looked for on one host where its providers must be packed; no more are told.
+#: Maximum number of slots that are counted on one host whose providers must be packed.
 MAX_PACKED = 1000
 
 #: Hosts that differ from the block, and differences, that are kept beside it: they cost a small block for each calendar
@@ -84,7 +84,7 @@ class Calendar:
         self.largest = self._matrix([host.largest for host in ordered], default=UNBOUNDED)
         self._block = StepBlock(len(self.hosts), self._rows(usages))
         self._changes: Rows = self._rows(())
-        self._anew = np.zeros(0, np.int64)  # of these hosts' usage nothing is in the block, all in the changes
+        self._anew = np.zeros(0, np.int64)  # rows of hosts whose usage is in the changes only, not in the block
         self._changed: tuple[Ints, StepBlock] | None = None
 
     def with_usage(self, usages: Iterable[HostUsage]) -> "Calendar":
@@ -126,7 +126,7 @@ class Calendar:
         return np.union1d(self._changes.row, self._anew)
 
     def _changed_block(self) -> tuple[Ints, StepBlock]:
-        """(indices of the hosts that differ from the block, a block of theirs)"""
+        """(rows of the hosts that differ from the block, a block for these hosts)"""
         if self._changed is None:
             hosts = self._changed_hosts()
             rows = self._block.rows_of(np.setdiff1d(hosts, self._anew)).joined(self._changes)
@@ -134,7 +134,7 @@ class Calendar:
         return self._changed
 
     def knows(self, hosts: Iterable[HostCapacity], usages: Iterable[HostUsage]) -> bool:
-        """Are all of their hosts and classes here?"""
+        """True if the calendar has all of these hosts and classes."""
         names = {name for host in hosts for name in host.capacity} | {n for usage in usages for n in usage.amounts}
         return names <= set(self.classes) and all(host.host in self._row for host in hosts)
 
@@ -146,9 +146,9 @@ class Calendar:
         return whole.of(~np.isin(whole.row, hosts)).merged(block.segments(start, end).numbered(hosts))
 
     def total_usage(self, start: int, end: int, hosts: Ints | None = None) -> Total:
-        """What these hosts, indices of `hosts`, use together in ``[start, end)``, in seconds since 1970; None: all.
+        """The total usage of these rows (None: all hosts) in ``[start, end)``, in seconds since 1970.
 
-        Of all of them it is kept with the block, and only what differs from that is summed up anew.
+        The total of all hosts is cached with the block; only changes are added to it.
         """
         if hosts is None:
             gone = self._block.rows_of(self._anew).released()
@@ -172,7 +172,7 @@ class Calendar:
     def fitting(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
         """How many fit where `used` is in use: (n, classes), of the hosts `rows`, which are indices of `hosts`.
 
-        A host that somebody has as a whole has room for nothing else, one that is used at all cannot be had as a whole.
+        A host reserved as a whole has no room for anything else; a host with any usage cannot be reserved as a whole.
         """
         if demand.whole_host:
             return np.where(used.max(axis=1, initial=0) > 0, 0, 1)
@@ -192,7 +192,7 @@ class Calendar:
     def place(
         self, host: int, demand: SlotDemand, count: int, start: datetime, end: datetime, kept: Sequence[Amounts] = ()
     ) -> tuple[Amounts, ...]:
-        """What each of `count` slots takes of the host, where they fit; `kept` is what some of them have already."""
+        """What each of `count` slots takes from the host, which must have room; `kept`: slots that exist already."""
         if demand.whole_host:
             return ({WHOLE_HOST: 1},) * count
         if demand.is_simple and all(len(self._places(name)) == 1 for name in demand.wanted):
@@ -200,7 +200,7 @@ class Calendar:
         row = self._row[host]
         room = self._room(row, self._peak_on(row, _first_second(start), _last_second(end)), demand)
         found = pack(*room, demand, count, kept)
-        if len(found) < count:  # what is kept is in the way
+        if len(found) < count:  # without the kept slots all may fit
             found = pack(*room, demand, count)
         return tuple(found)
 
@@ -208,7 +208,7 @@ class Calendar:
         return [column for column, name in enumerate(self.classes) if class_of(name) == resource_class]
 
     def _slots_of(self, columns: list[int], amount: int, used: Ints, rows: Ints, *, entire: bool) -> Ints:
-        """How often `amount` can be had, each time from one of these places."""
+        """How often `amount` fits, each time into one of these columns."""
         times = np.clip((self.capacity[rows][:, columns] - used[:, columns]) // amount, 0, None)
         times[self.largest[rows][:, columns] < amount] = 0
         if entire:
@@ -217,7 +217,7 @@ class Calendar:
         return total
 
     def _packed(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
-        """The same for demands whose parts depend on each other. Hosts in the same situation are packed once."""
+        """Slots per host for demands whose groups depend on each other. Hosts with equal inputs are packed once."""
         count = np.zeros(len(rows), np.int64)
         columns = [column for name in demand.totals for column in self._places(name)]
         kinds: dict[object, int] = {}
@@ -234,7 +234,7 @@ class Calendar:
         return count
 
     def _enough(self, demand: SlotDemand, used: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Hosts that have each class in sum, and are nobody's as a whole: the only ones that are worth a look."""
+        """Candidates for packing: hosts with enough of each class in total, and not reserved as a whole."""
         enough = used[:, self.classes.index(WHOLE_HOST)] <= 0
         for name, amount in demand.totals.items():
             columns = self._places(name)
@@ -306,7 +306,7 @@ class Calendar:
 
 
 def _kind(host: HostCapacity, demand: SlotDemand) -> object:
-    """What the packing of a host depends on beside its usage, without its own names."""
+    """The inputs of packing a host besides its usage, independent of provider names."""
     shelves = host.shelves()
     names = {shelf.name: place for place, shelf in enumerate(shelves)}
     groups = [group for group in (demand.plain, *demand.groups.values()) if group is not None]
@@ -332,7 +332,7 @@ def _last_second(moment: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """The most that is used at one time in ``[start, end)``, by resource class."""
+    """The peak usage in ``[start, end)``, by resource class."""
 
     start: datetime
     end: datetime
@@ -340,7 +340,7 @@ class Utilisation:
 
 
 def total_capacity(calendar: Calendar, hosts: Collection[int] | None = None) -> dict[str, int]:
-    """What there is on these hosts together; None: on all."""
+    """The total capacity of these hosts (None: all) by resource class."""
     return _named(calendar, calendar.capacity[_rows(calendar, hosts)].sum(axis=0).tolist())
 
 
@@ -352,7 +352,7 @@ def _rows(calendar: Calendar, hosts: Collection[int] | None) -> Ints:
 def utilisation(
     calendar: Calendar, start: datetime, end: datetime, step: timedelta, hosts: Collection[int] | None = None
 ) -> list[Utilisation]:
-    """One after another; neighbours in which the same is used are one. Of these hosts; None: of all."""
+    """Peak usage of these hosts (None: all) per step; neighbours with equal usage are merged."""
     low, high = int(start.timestamp()), int(end.timestamp())
     bounds = np.arange(low, high, int(step.total_seconds()))
     rows = None if hosts is None else _rows(calendar, hosts)

@@ -1,7 +1,7 @@
-"""What an update of a lease may change, decided before anything is touched.
+"""Decides what an update of a lease may change, before anything is changed.
 
-The peer finds out half-way that it does not like an update, and the lease is in ERROR from then on (D13). Here every
-refusal comes first and changes nothing.
+Blazar may refuse an update half-way, which leaves the lease in ERROR (D13). Here every refusal comes first and changes
+nothing.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class LeaseChange:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDecision:
-    """The lease as it shall be."""
+    """The lease after the update."""
 
     name: str
     start_date: datetime
@@ -145,7 +145,7 @@ def _before_end(lease: Lease, change: LeaseChange, start: datetime, end: datetim
 
 
 def rearmed(event: Event, due: datetime, now: datetime) -> bool:
-    """What is done before the end is done again when that is put off, whether it has been done or not."""
+    """True if a before_end event must run again because it was postponed, whether or not it has run."""
     return event.type is EventType.BEFORE_END and event.time != due and due > now
 
 

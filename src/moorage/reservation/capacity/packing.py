@@ -1,10 +1,10 @@
-"""How many slots fit into one host whose resources lie on several providers, and what each takes of which.
+"""How many slots fit into one host whose resources lie on several providers, and what each slot takes from each provider.
 
-    shelves: providers with what is free there      demand: groups, each of one provider, and classes that lie anywhere
+    shelves: providers with what is free there      demand: groups, each of one provider, and classes on any provider
 
-Slot after slot is placed where least is left, so that large gaps stay; in a slot the groups are searched for with
-going back. What is found fits. Where slots compete in unlike groups for the same shelves, more might fit than is found:
-then a host seems smaller than it is, never larger.
+Each slot is placed where the least is left, so that large gaps remain; its groups are placed by backtracking. The
+result always fits. If different groups compete for the same shelves, more might fit than is found: the host then
+seems smaller than it is, never larger.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from moorage.reservation.model.slot_demand import Amounts, DemandGroup, SlotDemand
 
-#: Choices that are looked at for one slot. A demand so entangled counts as one that does not fit.
+#: Choices tried for one slot. Beyond this bound, the demand counts as one that does not fit.
 MAX_CHOICES = 2000
 
 
@@ -33,7 +33,7 @@ def pack(
     most: int,
     kept: Sequence[Amounts] = (),
 ) -> list[Amounts]:
-    """What each slot takes, {label: amount}; at most `most`. `kept` come first, as far as they fit and are slots of this."""
+    """What each slot takes, {label: amount}; at most `most`. `kept` slots come first, if they fit and match the demand."""
     left = dict(free)
     found: list[Amounts] = []
     for slot in kept[:most]:
@@ -50,7 +50,7 @@ def pack(
 
 
 class _Slot:
-    """The search for one."""
+    """The search for one slot."""
 
     def __init__(self, shelves: Sequence[Shelf], left: Amounts, largest: Amounts, demand: SlotDemand) -> None:
         self._left, self._largest, self._demand = left, largest, demand
@@ -90,7 +90,7 @@ class _Slot:
                 yield from self._anywhere(rest, names | {shelf.name}, more)
 
     def _taken(self, shelf: Shelf, wanted: Amounts, taken: Mapping[str, int]) -> dict[str, int] | None:
-        """`taken` and this; None where it does not fit."""
+        """`taken` plus `wanted` on this shelf; None if it does not fit."""
         self._choices -= 1
         if self._choices < 0:
             return None

@@ -29,7 +29,7 @@ class Segments:
         return Segments(rows[self.row], self.start, self.end, self.use)
 
     def merged(self, other: "Segments") -> "Segments":
-        """With those of other hosts."""
+        """These segments and those of other hosts."""
         order = np.argsort(np.concatenate([self.row, other.row]), kind="stable")
         return Segments(
             np.concatenate([self.row, other.row])[order],
@@ -57,7 +57,7 @@ class Rows:
         )
 
     def of(self, mask: npt.NDArray[np.bool_] | Ints) -> "Rows":
-        """Where it is true, or at these indices."""
+        """The rows where the mask is true, or at these indices."""
         return Rows(self.row[mask], self.start[mask], self.end[mask], self.amount[mask])
 
     def numbered(self, rows: Ints) -> "Rows":
@@ -69,7 +69,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What several hosts use together: ``use[0]``, nothing, before ``time[0]``, and ``use[i + 1]`` from ``time[i]`` on."""
+    """The total usage of several hosts: ``use[0]``, nothing, before ``time[0]``, and ``use[i + 1]`` from ``time[i]`` on."""
 
     time: Ints  #: seconds since 1970, ascending, each once
     use: Ints  #: one column per class
@@ -100,7 +100,7 @@ class Total:
 
 
 def total(rows: Rows) -> Total:
-    """What these come to, whosever they are."""
+    """The total of all rows, over all hosts."""
     time = _distinct(np.concatenate([rows.start, rows.end]))
     first, last = np.searchsorted(time, rows.start), np.searchsorted(time, rows.end)
     delta = np.zeros((len(time) + 1, rows.amount.shape[1]), np.int64)
@@ -118,7 +118,7 @@ def _distinct(times: Ints) -> Ints:
 
 
 class StepBlock:
-    """The step functions of all hosts, frozen. `rows` is what they are made of, by host."""
+    """The immutable step functions of all hosts. `rows`: the usages they are made of, by host."""
 
     def __init__(self, hosts: int, rows: Rows) -> None:
         rows = rows.of(np.argsort(rows.row, kind="stable"))
@@ -142,7 +142,7 @@ class StepBlock:
         self._first = np.searchsorted(self._key, self._base)  # first breakpoint of each host
 
     def rows_of(self, hosts: Ints) -> Rows:
-        """Of these, by host; the rows of others are not looked at."""
+        """The rows of these hosts, by host, without a scan of the others."""
         first = self._first_row[hosts]
         return self.rows.of(_runs(first, self._first_row[hosts + 1] - first)[1])
 
@@ -175,7 +175,7 @@ class StepBlock:
 
     @cached_property
     def total(self) -> Total:
-        """Of all hosts, summed up when it is asked for first."""
+        """The total of all hosts, computed on first use."""
         return total(self.rows)
 
     def _clip(self, moment: int) -> int:
@@ -183,7 +183,7 @@ class StepBlock:
 
 
 def _runs(first: Ints, count: Ints) -> tuple[Ints, Ints]:
-    """(which of the runs, the number itself) of all numbers in runs of so many, each from its first one on.
+    """(index of the run, the number) for all numbers in runs of `count` numbers, each starting at `first`.
 
     >>> _runs(np.array([5, 7]), np.array([2, 3]))
     (array([0, 0, 1, 1, 1]), array([5, 6, 7, 8, 9]))

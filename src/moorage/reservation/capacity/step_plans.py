@@ -1,4 +1,4 @@
-"""What the events of a lease do outside, in order: the plans of its reservations' types, put together."""
+"""The steps of a lease's events, in order, combined from the plans of its resource types."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -21,7 +21,7 @@ def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
 
 
 def plan_group(reservation: Reservation, request: ReservationRequest) -> list[Step]:
-    """The server group that an older system would make, or its end where there is none any more."""
+    """A step for the server group that an older system would make, or to delete one that is no longer needed."""
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
     is_older = reservation.generation is not Generation.PURE  # it has what that system made
@@ -38,7 +38,7 @@ def plan_start(
     project_id: str,
     regions: RegionsOfAll = MappingProxyType({}),
 ) -> list[Step]:
-    """All hosts of all reservations before the first access: who may launch finds everything there (R24)."""
+    """All hosts of all reservations come before the first access, so that a project finds all capacity (R24)."""
     steps = [step for each in reservations for step in plan_hosts(each, slots, services, {})]
     for each in reservations:
         steps += type_named(each.resource_type).plan_regions(each, regions.get(each.id, ()), project_id)
@@ -58,7 +58,7 @@ def plan_move(reservation: Reservation, slots: SlotsOfAll, services: Services, l
 
 
 def plan_regions(reservation: Reservation, load: Regions, leave: Regions, project_id: str) -> list[Step]:
-    """While it is active, before its other steps: a server comes where a region is loaded, and where there is a slot."""
+    """For an active reservation, before its other steps: servers need a loaded region before they need a slot."""
     kind = type_named(reservation.resource_type)
     return kind.plan_leave(reservation, leave) + kind.plan_regions(reservation, load, project_id)
 
@@ -88,7 +88,7 @@ _NOTICES = {EndActionKind.WEBHOOK: StepKind.SEND_WEBHOOK, EndActionKind.EMAIL: S
 
 
 def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
-    """`of_hosts` is what ``default`` means where whole hosts are lent. Servers first: an image takes the longest."""
+    """`of_hosts`: the meaning of ``default`` for whole hosts. Snapshots come first, because they take longest."""
     all_saved = any(action.kind is EndActionKind.SNAPSHOT for action in lease.before_end_actions)
     saved = [
         step

@@ -1,4 +1,4 @@
-"""SQL of many events at once: what `event_store` does for one. As many statements for a hundred events as for one.
+"""SQL for many events at once, like `event_store` for one. The number of statements does not depend on that of events.
 
 Events are named with the epochs in which they are held, {event id: epoch}. The lease of each that is claimed or finished
 is locked by the caller.
@@ -21,7 +21,7 @@ Held: TypeAlias = Mapping[str, int]
 
 
 def claim(connection: Connection, seen: Held, worker: str, until: datetime, now: datetime) -> Held:
-    """Take the events that were seen in these epochs: their new ones. Raises `Fenced` where one is not to be had."""
+    """Claims the events read in these epochs; returns the new epochs. Raises `Fenced` if one is not available."""
     values = {"epoch": events.c.epoch + 1, "attempt": events.c.attempt + 1, "status": EventStatus.IN_PROGRESS}
     values |= {"claimed_by": worker, "claim_until": until, "updated_at": now}
     _write(connection, seen, values, events.c.status.in_(OPEN))
@@ -29,7 +29,7 @@ def claim(connection: Connection, seen: Held, worker: str, until: datetime, now:
 
 
 def hold(connection: Connection, held: Held, until: datetime) -> Held:
-    """Extend the claims: those that are still ours. From here to the end of the transaction they cannot be lost."""
+    """Extends the claims; returns those still held, which cannot be lost before the transaction ends."""
     try:
         _write(connection, held, {"claim_until": until})
     except Fenced:
@@ -39,7 +39,7 @@ def hold(connection: Connection, held: Held, until: datetime) -> Held:
 
 
 def finish(connection: Connection, held: Held, now: datetime) -> None:
-    """Events and their steps are done. Raises `Fenced` where one is not ours any more."""
+    """Marks events and their steps as done. Raises `Fenced` if a claim was lost."""
     values: dict[str, Any] = {"claimed_by": None, "claim_until": None, "retry_at": None, "last_error": None}
     values |= {"status": EventStatus.DONE, "updated_at": now}
     _write(connection, held, values, events.c.status.in_(sorted(EVENT_STATES.states_before(EventStatus.DONE))))
@@ -66,7 +66,7 @@ def insert_steps(connection: Connection, plans: Mapping[str, Sequence[Step]], no
 
 
 def steps_done(connection: Connection, held: Held, now: datetime, kind: StepKind | None = None) -> None:
-    """Those of the events that were not, of one kind or of all."""
+    """Marks the undone steps of these events as done, of one kind or of all."""
     those = in_list(connection, steps.c.event_id, held) & (steps.c.state == StepState.UNDONE)
     if kind is not None:
         those &= steps.c.kind == kind
@@ -83,7 +83,7 @@ def _write(connection: Connection, held: Held, values: Mapping[str, Any], *but: 
 
 
 def _by_epoch(connection: Connection, held: Held) -> Iterator[ColumnElement[bool]]:
-    """What finds them: one condition for all that have the same epoch, as most have."""
+    """Conditions that select the events: one per epoch, as most share an epoch."""
     of_epoch: dict[int, list[str]] = defaultdict(list)
     for event_id, epoch in held.items():
         of_epoch[epoch].append(event_id)

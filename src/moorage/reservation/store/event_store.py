@@ -22,12 +22,12 @@ from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, E
 from moorage.reservation.model.steps import StepKind
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
-#: So many failures of one event are named.
+#: Failures of one event that its error names.
 MAX_REASONS = 3
 
 
 class Fenced(Conflict):
-    """Somebody else has this event now."""
+    """Another worker has claimed this event."""
 
     code = "reservation.fenced"
 
@@ -35,7 +35,7 @@ class Fenced(Conflict):
 class StepState(StrEnum):
     UNDONE = "UNDONE"
     DONE = "DONE"
-    FAILED = "FAILED"  # given up; the others go on without it
+    FAILED = "FAILED"  # given up; the other steps continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ _UNFINISHED = (
     .join(leases, leases.c.id == events.c.lease_id)
     .where(events.c.status.in_(OPEN))
 )
-# What a start waits for is at the latest of its own moment.
+# A start only waits for events that are due at its own time or earlier.
 _ORDER = (events.c.time, case((events.c.event_type == EventType.START, 1), else_=0), events.c.id)
 _DUE = _UNFINISHED.where(events.c.time <= bindparam("now")).order_by(*_ORDER)
 _BEHIND = _DUE.where(
     tuple_(*_ORDER)
     > tuple_(bindparam("last_time", type_=UtcDateTime), bindparam("last_is_start"), bindparam("last_id"))
 )
-# Nobody has begun what is still to come: of one status, so that the index has them in their order.
+# Future events are all UNDONE, so one range of the index has them in order.
 _COMING = (
     _UNFINISHED.where(events.c.status == EventStatus.UNDONE, events.c.time > bindparam("now"))
     .order_by(events.c.time)
@@ -175,8 +175,7 @@ def by_lease(connection: Connection, project_id: str | None = None) -> dict[str,
 def unfinished(connection: Connection, now: datetime, most: int | None = None) -> list[UnfinishedEvent]:
     """Every event whose time has come and that is not finished, with the hosts of its lease.
 
-    `most`: the first so many, and behind them the others of their leases. Whether one of the first may run depends on
-    no other event.
+    `most`: read that many, plus the later events of their leases. No other event decides whether these may run.
     """
     rows = list(connection.execute(_DUE.limit(most), {"now": now}))
     of_leases = {row.lease_id for row in rows}
@@ -190,7 +189,7 @@ def unfinished(connection: Connection, now: datetime, most: int | None = None) -
 
 
 def unfinished_of(connection: Connection, lease_id: str, now: datetime) -> list[UnfinishedEvent]:
-    """As `unfinished`, of one lease."""
+    """`unfinished` for one lease, without hosts."""
     rows = connection.execute(_DUE.where(events.c.lease_id == lease_id), {"now": now})
     return [_unfinished(row, frozenset()) for row in rows]
 
@@ -201,7 +200,7 @@ def coming(connection: Connection, now: datetime) -> list[UnfinishedEvent]:
 
 
 def claim(connection: Connection, event_id: str, epoch: int, worker: str, until: datetime, now: datetime) -> int | None:
-    """Take the event that was seen with `epoch`: the new epoch, or None when somebody else was first."""
+    """Claims the event that was read with `epoch`. Returns the new epoch, or None if another worker was first."""
     claimed = connection.execute(
         _CLAIM,
         {
@@ -238,16 +237,15 @@ def finish(
 
 
 def fence_others(connection: Connection, lease_id: str, event_id: str) -> None:
-    """Whoever works on another event of this lease may not write any more.
+    """Fences the workers of other events of this lease, so that their writes fail.
 
-    Their claims stay until they give them up or they run out: an effect that is on its way arrives before
-    ours starts.
+    Their claims remain until they are dropped or expire, so that an effect in progress arrives before ours starts.
     """
     connection.execute(_FENCE_OTHERS, {"of_lease": lease_id, "but": event_id})
 
 
 def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
-    """A fenced worker says that it has stopped."""
+    """Drops the claim of a fenced worker that has stopped."""
     connection.execute(
         update(events)
         .where(events.c.id == event_id, events.c.claimed_by == worker)
@@ -256,7 +254,7 @@ def drop_claim(connection: Connection, event_id: str, worker: str) -> None:
 
 
 def move_event(connection: Connection, event: Event, time: datetime, now: datetime, status: EventStatus) -> None:
-    """Due at another time; a claim on it is void."""
+    """Changes the event's time and status; voids a claim on it."""
     if status is not event.status:
         EVENT_STATES.check_transition(event.status, status)
     connection.execute(
@@ -307,7 +305,7 @@ def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
 
 
 def failures(connection: Connection, event_id: str) -> str | None:
-    """Why steps of the event were given up, a few of them named; None when none was."""
+    """Why steps of the event were given up, up to `MAX_REASONS`; None if none was."""
     failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
     reasons = list(dict.fromkeys(row.last_error or row.kind for row in failed))
     more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
@@ -341,7 +339,7 @@ def steps_before_end(connection: Connection, lease_ids: Collection[str]) -> dict
 
 
 def forget_steps(connection: Connection, event_id: str) -> None:
-    """The event will happen anew."""
+    """Deletes the journal, so that the event runs again."""
     connection.execute(delete(steps).where(steps.c.event_id == event_id))
 
 

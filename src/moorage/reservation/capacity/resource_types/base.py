@@ -1,4 +1,4 @@
-"""What a resource type decides. One module per type beside this one; all that is a type's own is there, and
+"""The interface of resource types. Each type has a module beside this one; other type-specific code is in
 
 requests        what is asked of it                schemas.reservation   its shape on the wire
 request_store   where that is kept                 effects               what its steps do outside
@@ -33,48 +33,48 @@ class ResourceType(Protocol):
     has_flavor: bool  #: servers are launched with a flavor of the reservation's id
 
     def wanted(self, request: ReservationRequest) -> SlotRequest | None:
-        """None where it is not hosts that it is of."""
+        """None for resource types that do not use hosts."""
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        """The request as an update would have it. Raises `Invalid` or `Conflict`."""
+        """The request after an update. Raises `Invalid` or `Conflict`."""
 
     def plan_create(self, reservation: Reservation) -> list[Step]: ...
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
-        """From the slots `before`, none before the start, to `slots`: what the project will find."""
+        """Steps from the slots `before` (none before the start) to `slots`."""
 
     def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
         """While it is active: hosts failed, of which `lost` says how many slots are now elsewhere in `slots`.
 
-        What a host has lost is looked for again when the lease ends. Nothing here may wait for a host that failed.
+        The end of the lease cleans up failed hosts. No step here may wait for a failed host.
         """
 
     def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
-        """Let the project in: after the hosts of all reservations of the lease."""
+        """Gives the project access, after the hosts of all reservations of the lease."""
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
-        """Before a server comes there: what accelerators are to carry."""
+        """Programs accelerators, before servers are launched there."""
 
     def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        """Their hosts failed, the slots are elsewhere: no server comes there any more. Nothing here may wait for them."""
+        """Retires regions of failed hosts, so that no server is launched there. No step may wait for these hosts."""
 
     def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
-        """Before the start: what was created, as `request` would have it."""
+        """Before the start: changes what was created to match `request`."""
 
     def plan_snapshot(self, reservation: Reservation) -> Step | None:
-        """Find its servers, to save each. None where it can have none."""
+        """Finds its servers, to save each. None for types without servers."""
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]: ...
 
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        """After the end of all else: accelerators give back what they carry."""
+        """Empties accelerators, after everything else has ended."""
 
 
 R = TypeVar("R")
 
 
 def expect(request: ReservationRequest, kind: type[R]) -> R:
-    """`request`, which is of this class: a reservation's type tells."""
+    """Casts `request` to the class that belongs to the reservation's type."""
     if not isinstance(request, kind):
         raise TypeError(f"{request} is no {kind.__name__}")
     return request
