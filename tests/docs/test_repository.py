@@ -58,6 +58,10 @@ def test_no_open_note_is_left():
     assert lines_with(OPEN_NOTE) == []
 
 
+def test_no_mark_of_a_conflict_is_left():
+    assert lines_with(re.compile(r"^(?:<{7}|>{7}) ")) == []
+
+
 # ------------------------------------------------------------------------------------------- requirements
 
 
