@@ -412,10 +412,14 @@ def test_a_disk_becomes_the_image_that_was_ordered_and_no_other(cloud, put):
     queued = put(owner="admin", visibility="private", data=None)
     for host, image in ((B, queued), (B, cloud.image), (A, cloud.disk_image)):
         with pytest.raises(NotFound):
-            DiskImageUploads(host, cloud.client("compute", host)).upload(image, **whole, chunks=iter((b"evil",)))
-        DiskImageUploads(host, cloud.client("compute", host)).withdraw(image)
+            DiskImageUploads(host, cloud.client("compute", host)).upload_disk_image(
+                image, **whole, chunks=iter((b"evil",))
+            )
+        DiskImageUploads(host, cloud.client("compute", host)).withdraw_disk_image(image)
     assert cloud.plane.send("GET", f"/image/v2/images/{queued}").body["status"] == "queued"
-    DiskImageUploads(B, cloud.client("compute", B)).upload(cloud.disk_image, **whole, chunks=iter((b"disk",)))
+    DiskImageUploads(B, cloud.client("compute", B)).upload_disk_image(
+        cloud.disk_image, **whole, chunks=iter((b"disk",))
+    )
     made = cloud.plane.send("GET", f"/image/v2/images/{cloud.disk_image}").body
     expected = {"status": "active", "owner": "admin", "visibility": "private", "hw_disk_bus": "virtio"}
     assert {name: made[name] for name in expected} == expected
