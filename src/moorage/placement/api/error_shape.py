@@ -72,7 +72,7 @@ def _explanation(problem: Problem) -> str:
         case 405:
             return f"{problem.message} "
         case 406:
-            # Who accepts anything is told what it would have been.
+            # For a client that accepts anything, name the type that the answer would have had.
             accept = "application/json" if problem.accept == "*/*" else problem.accept
             return (
                 f"The resource could not be generated that was acceptable to your browser\n(content of type {accept}. "

@@ -1,4 +1,4 @@
-"""What the published document says of each route beside what the route table and the schemas say themselves."""
+"""Texts of the published OpenAPI document that neither the route table nor the schemas contain."""
 
 from moorage.placement.api.schemas import allocation, answers, candidate, event, names, provider
 from moorage.placement.api.schemas.common import TEXT, UUID

@@ -193,11 +193,11 @@ ROUTES: list[Route[PlacementService]] = [
     # who could
     _get("/allocation_candidates", candidates.list_candidates, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain_candidates, "allocation_candidates:list"),
-    # all at a glance, and trees with what is held of them: as the events, for those who may see anybody's
+    # cloud summary and trees with their allocations: for callers that may see all projects, as for events
     _get("/moorage/v1/survey", cloud_summary.show_cloud_summary, "survey:show"),
     _get("/moorage/v1/trees", cloud_summary.list_trees, "survey:show"),
     _get("/moorage/v1/trees/{uuid}", cloud_summary.show_tree, "survey:show"),
-    # what changed: of all projects, so for those who may list anybody's allocations
+    # changes of all projects: for callers that may list the allocations of all projects
     Route("GET", "/moorage/v1/events", with_agent_check(history.watch_changes), "placement:changes:list", reads="none"),
     _get("/moorage/v1/changes", history.list_changes, "changes:list"),
     _get("/moorage/v1/history/providers/{uuid}", history.show_provider_history, "history:show"),

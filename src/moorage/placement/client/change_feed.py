@@ -1,7 +1,7 @@
-"""Following placement's changes over HTTP, for as long as somebody listens.
+"""Follows placement's changes over HTTP, for as long as the caller iterates.
 
-An answer of the server ends after a while, for its own reasons; whoever follows comes again with the last id. So does
-this when the server is away: nothing is missed, and nothing comes twice.
+The server ends each answer after a while; the follower reconnects with the last id, also after a failure of the
+server. So nothing is missed, and nothing is delivered twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,22 +17,22 @@ from moorage.wire.client import ServiceClient, with_query
 
 EVENTS = "/moorage/v1/events"
 
-#: When to come again where the server did not say, or was not there.
+#: Reconnect delay if the server did not name one, or did not answer.
 PAUSE_S = 1.0
 
 
 @dataclass(slots=True)
 class _Place:
-    """Where a follower is, and what the server has told it about coming again."""
+    """The follower's position, and the reconnect delay that the server asked for."""
 
     last_id: str | None
     pause_s: float = PAUSE_S
 
 
 def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
-    """Entries behind `since` (None: from now on) as they come, without an end.
+    """Entries after `since` (None: from now on) as they come, without an end.
 
-    Raises `RemoteError` for what the server refuses: 410 where the place is no longer kept.
+    Raises `RemoteError` for a refusal: 410 if the position is no longer retained.
     """
     place = _Place(since)
     while True:
@@ -52,14 +52,14 @@ def _answer(client: ServiceClient, place: _Place, wanted: Filter) -> Iterator[di
         for fields in sse_blocks(chunks):
             if "retry" in fields:
                 place.pause_s = int(fields["retry"]) / 1000
-            # Before it is given out: whoever stops listening there has it.
+            # Set before the entry is yielded: a caller that stops here has received it.
             place.last_id = fields.get("id", place.last_id)
             if "data" in fields:
                 yield orjson.loads(fields["data"])
 
 
 def sse_blocks(chunks: Iterable[bytes]) -> Iterator[dict[str, str]]:
-    """The fields of each block of server-sent events that is whole; what an answer breaks off in is left out."""
+    """The fields of each complete block of server-sent events; an incomplete last block is dropped."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n\n")

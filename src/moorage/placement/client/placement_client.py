@@ -60,12 +60,12 @@ class PlacementClient:
     """Raises `ConcurrentUpdate` and other `Conflict` for 409, `NotFound` for 404, `RemoteError` for the rest."""
 
     def __init__(self, http: ServiceClient, version: str = VERSION) -> None:
-        """`version`: an older one for who asks for nothing newer, so that an older Placement will do."""
+        """`version`: an older microversion if no newer feature is used, so that an older Placement will do."""
         self._http = http
         self._version = version
 
     def newest_version(self) -> str:
-        """The newest microversion that is spoken there; asked without one."""
+        """The newest microversion that the service supports; asked without one."""
         return str(self._http.get("/")["versions"][0]["max_version"])
 
     # --- providers ----------------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class PlacementClient:
             return None
 
     def providers(self, query: Sequence[tuple[str, str]] = ()) -> list[Provider]:
-        """Those that `query` leaves, in no order."""
+        """Providers that match `query`, in no order."""
         return [provider_of(document) for document in self._get("/resource_providers", query)["resource_providers"]]
 
     def provider_by_name(self, name: str) -> Provider | None:
@@ -85,13 +85,13 @@ class PlacementClient:
         return provider_of(found[0]) if found else None
 
     def tree(self, root_uuid: str) -> list[Provider]:
-        """All providers of the tree that this one is in; empty when there is none."""
+        """All providers of the tree that this one is in; empty if it does not exist."""
         found = self._get("/resource_providers", [("in_tree", root_uuid)])["resource_providers"]
         return [provider_of(document) for document in found]
 
     def tree_states(self, uuid: str) -> list[ProviderState] | None:
-        """All about the tree that this provider is in, in one request. None when it is gone, or where Placement is not
-        ours and has no such answer.
+        """Everything about the tree of this provider, in one request. None if it does not exist, or if the service is OpenStack
+        Placement, which has no such route.
         """
         try:
             return tree_states_of(self._get(f"/moorage/v1/trees/{uuid}"))
@@ -128,8 +128,9 @@ class PlacementClient:
         return int(answer["resource_provider_generation"])
 
     def add_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
-        """One of a class that the provider has not got: one request, of no generation. Raises `Conflict` where it has,
-        also when an earlier try was granted and its answer got lost.
+        """Add inventory of a class that the provider does not have yet, in one request without a generation.
+
+        Raises `Conflict` if it has it, also if an earlier attempt succeeded and its answer was lost.
         """
         body = {"resource_class": resource_class, **asdict(inventory)}
         path = f"/resource_providers/{uuid}/inventories"
@@ -139,7 +140,7 @@ class PlacementClient:
             raise _refusal(error) from error
 
     def put_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
-        """Set one class, whether it was there or not; the others stay. Repeated when others write at the time."""
+        """Set one class, whether it exists or not; the others stay. Retries when others write concurrently."""
         self.put_inventories(uuid, {resource_class: inventory})
 
     def put_inventories(self, uuid: str, wanted: Mapping[str, Inventory]) -> None:
@@ -166,9 +167,9 @@ class PlacementClient:
         return int(self._send("PUT", f"/resource_providers/{uuid}/traits", body)["resource_provider_generation"])
 
     def put_trait(self, uuid: str, trait: str, *, wanted: bool) -> None:
-        """The provider has this trait from now on, or has it not; the others stay. Repeated as `put_inventory` is.
+        """Add or remove this trait; the others stay. Retries as `put_inventory` does.
 
-        A trait that is wanted must exist (`ensure_trait`).
+        A trait that is added must exist (`ensure_trait`).
         """
 
         def attempt() -> None:
@@ -266,9 +267,9 @@ class PlacementClient:
         }
 
     def hold(self, holder: Consumer) -> None:
-        """Let it hold what it says from now on, nothing included, if it is still of its generation and its incarnation.
+        """Replace the consumer's allocations (possibly with none) if its generation and incarnation are still these.
 
-        Raises `ConcurrentUpdate` where it is not.
+        Raises `ConcurrentUpdate` if they are not.
         """
         kind = {} if holder.type == UNKNOWN_TYPE else {"consumer_type": holder.type}
         body = {
@@ -292,7 +293,7 @@ class PlacementClient:
         return {uuid: dict(entry["resources"]) for uuid, entry in found.items()}
 
     def claim(self, consumer: str, candidate: Candidate, project_id: str, user_id: str) -> None:
-        """Take it for a consumer that holds nothing yet. Repeating a claim that was made is not an error."""
+        """Claim a candidate for a consumer without allocations. Repeating a successful claim is not an error."""
         try:
             self._send("PUT", f"/allocations/{consumer}", _claim(candidate, project_id, user_id))
         except ConcurrentUpdate:
@@ -301,18 +302,18 @@ class PlacementClient:
                 raise
 
     def claim_together(self, claims: Mapping[str, Claim]) -> None:
-        """What each of several consumers is to hold, {consumer: claim}, in one step: all of them or none.
+        """Claim for several consumers, {consumer: claim}, in one step: all of them or none.
 
-        Raises `Conflict` where one of them cannot have it, whichever that is; also when an earlier try of the same was
-        granted and its answer got lost: `claim` tells then who holds what.
+        Raises `Conflict` if one of them does not fit, without saying which; also if an earlier attempt succeeded and its answer
+        was lost: `claim` then tells which consumers hold their claims.
         """
         body = {consumer: _claim(one.candidate, one.project_id, one.user_id) for consumer, one in claims.items()}
         self._send("POST", "/allocations", body)
 
     def hand_over(self, source: str, target: str, target_type: str) -> None:
-        """What `source` holds is what `target` holds from now on, and nothing else, in one step.
+        """Move all allocations of `source` to `target`, replacing those of `target`, in one step.
 
-        A source that holds nothing has handed over before. Raises `ConcurrentUpdate` when either changed meanwhile.
+        A source without allocations has handed over before. Raises `ConcurrentUpdate` if either has changed meanwhile.
         """
         giving = self.holder(source)
         if giving is None:
@@ -336,12 +337,12 @@ class PlacementClient:
         self._send("POST", "/allocations", body, _only(giving, taking))
 
     def release(self, consumer: str) -> None:
-        """Give back all it holds; nothing is fine.
+        """Release all allocations of the consumer; having none is not an error.
 
-        Not by DELETE, which does not say what is given back: one that comes late, after its sender has given it up and
-        claimed anew, would take that claim away. This one names the generation of what it saw; and as a consumer that held
-        nothing begins again at the first, where Placement tells that, also which incarnation. Raises `ConcurrentUpdate`
-        where others were quicker.
+        Does not use DELETE, which does not say what is released: a late one, whose sender has given it up and claimed again,
+        would remove that new claim. This request names the generation that it saw, and the incarnation if the service tells it,
+        because a consumer without allocations starts again at the first generation. Raises `ConcurrentUpdate` if others were
+        faster.
         """
 
         def attempt() -> None:
@@ -358,8 +359,7 @@ class PlacementClient:
     ) -> tuple[Candidates, Mapping[str, Summary]]:
         """The candidates, and {provider uuid: summary} of all providers in their trees.
 
-        `sample`: where the query has a limit, those that are left are others for another seed, from all over the
-        cloud; OpenStack's Placement passes it by and chooses in its own way.
+        `sample`: with a limit, each seed selects other candidates from all over the cloud; OpenStack Placement ignores it.
         """
         headers = {} if sample is None else {_SAMPLE: sample}
         try:
@@ -371,7 +371,7 @@ class PlacementClient:
         return candidates_of(answer.body)
 
     def explain(self, query: Sequence[tuple[str, str]]) -> Explanation:
-        """Why the query has the candidates that it has: constraint by constraint."""
+        """Why the query has these candidates, constraint by constraint."""
         return explanation_of(self._get("/moorage/v1/explain", query))
 
     # --- the wire -----------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class PlacementClient:
             raise _refusal(error) from error
 
     def _delete(self, path: str) -> None:
-        """404 is as good as done."""
+        """404 counts as success."""
         try:
             self._http.request_raw("DELETE", path, version=self._version, accept=(404,))
         except RemoteError as error:
@@ -400,7 +400,7 @@ class PlacementClient:
 
 
 def _repeated(attempt: Callable[[], None]) -> None:
-    """Raises `ConcurrentUpdate` where others were quicker every time."""
+    """Raises `ConcurrentUpdate` if others were faster every time."""
     for tries_left in reversed(range(_MAX_TRIES)):
         try:
             attempt()

@@ -40,7 +40,7 @@ class FunnelStep:
     constraint: str
     before: int
     after: int
-    removed: tuple[Removed, ...]  #: at most `MAX_NAMED` of those that dropped out
+    removed: tuple[Removed, ...]  #: at most `MAX_NAMED` of the removed trees
 
 
 @dataclass(frozen=True, slots=True)

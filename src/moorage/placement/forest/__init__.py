@@ -7,5 +7,5 @@
   its predecessor, including results computed from them.
 * `change_documents`, `change_events`: an entry of the change log as it is written, and as it is read.
 
-Not here: who keeps the forest equal to the database (`sync`), and what is searched in it (`search`).
+Not here: keeping the forest equal to the database (`sync`), and searching it (`search`).
 """

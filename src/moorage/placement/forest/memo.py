@@ -68,7 +68,7 @@ class ForestMemo:
             size -= entry[2]
 
 
-#: (sources, what was made, bytes)
+#: (sources, result, bytes)
 _Entry = tuple[tuple[object, ...], object, int]
 
 

@@ -22,7 +22,7 @@ class Inventory(inventories.Inventory):
     def capacity(self) -> int:
         """Units that may be allocated in total: ``(total - reserved) * allocation_ratio``, rounded down.
 
-        May be less than what is already used (an operator can shrink an inventory).
+        May be less than the present usage (an operator can shrink an inventory).
         Source: placement API reference, "Update resource provider inventory".
 
         Never more than `MAX_CAPACITY` either way, whatever the ratio (the peer's schema allows 3e38, and has no least):

@@ -1,7 +1,7 @@
-"""An existing OpenStack Placement database, read: the tables of openstack-placement 16.0.0 and nothing but SELECT.
+"""Reads an existing OpenStack Placement database: the tables of openstack-placement 16.0.0, with SELECT only.
 
-One transaction that sees one state; whoever writes there meanwhile is not seen. Pages instead of cursors that stay
-open: memory is that of a page, however many rows there are.
+One transaction sees one state, regardless of concurrent writers. It reads pages instead of keeping cursors open, so
+memory is that of a page, however many rows there are.
 """
 
 from collections.abc import Iterator

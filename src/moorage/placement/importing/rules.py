@@ -1,8 +1,8 @@
-"""What becomes of an OpenStack Placement database here: row by row, and what is worth telling of it.
+"""Decides, row by row, how an OpenStack Placement database is imported, and which findings to report.
 
-The peer's schema lets rows refer to what is not there (few of its references are foreign keys), older releases left
-some behind, and SQLite keeps texts of any length. Each such row is left out, mended or kept as it is, and reported:
-nothing is dropped in silence. Ids are those of the peer's database in here; the target gives its own.
+The peer's schema allows rows that refer to missing rows (few of its references are foreign keys), older releases left
+some behind, and SQLite keeps texts of any length. Each such row is left out, mended or kept, and reported: nothing is
+dropped silently. Ids here are those of the peer's database; the target assigns its own.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

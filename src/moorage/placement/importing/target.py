@@ -1,6 +1,6 @@
-"""Where an import goes: our tables, filled in batches, and the log of changes, which tells the same to everybody else.
+"""Destinations of an import: our tables, filled in batches, together with the change log; or nothing, for a rehearsal.
 
-Who calls speaks of the peer's ids; ours are given here.
+Callers use the peer's ids; the target assigns ours.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +29,7 @@ Name = tuple[int, str, bool, datetime]
 
 
 class ImportSink(Protocol):
-    """What is taken, in this order, each in any number of batches; at last `finish`."""
+    """Receives the rows in this order, each kind in any number of batches, then `finish`."""
 
     #: Whether names are equal that differ in trailing blanks only.
     pads: bool
@@ -51,7 +51,7 @@ class ImportSink(Protocol):
 
 
 class Rehearsal:
-    """Keeps nothing."""
+    """Stores nothing."""
 
     pads = False
 
@@ -74,7 +74,7 @@ _UUIDS = select(providers.c.id, providers.c.uuid)
 
 
 def check_empty(connection: Connection) -> None:
-    """Raises `Conflict` where somebody keeps something there already."""
+    """Raises `Conflict` if the database already has providers or consumers."""
     found = {
         table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
         for table in (providers, consumers)

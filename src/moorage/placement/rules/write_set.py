@@ -1,7 +1,7 @@
 """The states that a write transaction starts from, and the states that it has decided so far.
 
-The forest in it is exact: whoever decides has taken the next change number and is the only writer. Each request of a
-group sees the changes of those before it. The difference between found and decided states is what is written in the
+The forest in it is exact: the decider has taken the next change number and is the only writer. Each request of a
+group sees the changes of those before it. The difference between found and decided states is what gets written in the
 end (`moorage.placement.store.write_set_sql`).
 """
 

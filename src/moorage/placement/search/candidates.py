@@ -259,8 +259,8 @@ class _Collector:
         self._count = 0
         self._anchors: list[Slots] = []
         self._chosen: list[NDArray[np.int32]] = []
-        # The same providers can be near several anchors only if all of them share; what has one of the anchor's own
-        # that does not share is its own.
+        # The same providers can serve several anchors only if all of them share; a candidate with a provider of
+        # the anchor's own tree that does not share belongs to this anchor alone.
         self._shares = masks.is_sharing(forest) if forest.sharing else None
         self._seen: set[tuple[int, ...]] = set()
 

@@ -175,7 +175,7 @@ def entry_headers(connection: Connection, subjects: Collection[str], upto: Curso
 
 def delete_entries(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
     """Delete these entries, and record how far back the log reaches."""
-    # A statement for what has the same number, or for what has the same position: many small transactions have few
+    # One statement per number, or one per position: many small transactions have few
     # positions, and a large one has one number. MariaDB would take a statement for each entry.
     groups = [_grouped_by(entries, column) for column in (0, 1)]
     column = 0 if len(groups[0]) <= len(groups[1]) else 1

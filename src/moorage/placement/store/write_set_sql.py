@@ -16,7 +16,7 @@ from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.model import Consumer, NameTable, Provider
 from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
-#: The number of this change, and who has the lease. From here on until the commit nobody else writes: every writer
+#: The number of this change, and the holder of the lease. No other process writes until the commit, because every writer
 #: begins with it.
 TAKE = Statement(
     {
@@ -115,7 +115,7 @@ def sql_time(time: datetime | None) -> str | None:
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
-# --- what is read before anything is decided ----------------------------------------------------------------------
+# --- reads before the decision ---------------------------------------------------------------------------------------
 
 
 def take_next(last: int, holder: str) -> Command:
@@ -142,7 +142,7 @@ def find_provider_names(names: Iterable[str]) -> Command:
     return _FIND_NAMES, [{"name": name} for name in names]
 
 
-# --- what is written ----------------------------------------------------------------------------------------------
+# --- writes -------------------------------------------------------------------------------------------------------
 
 
 def create_providers(write_set: WriteSet) -> Command:

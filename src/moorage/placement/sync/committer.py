@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 #: Attempts at a transaction that the database aborts; each has already waited for the lock.
 MAX_ATTEMPTS = 8
-#: An order about so many is decided while the group before is with the database. Smaller ones do better to gather until
-#: that is done: decided in 24 us each, they would be written in smaller groups for it.
+#: A request with at least this many subjects is decided while the group before is with the database. Smaller ones better
+#: gather until that is done: deciding takes 24 us each, and early decisions would make the groups smaller.
 MIN_EARLY_SUBJECTS = 8
-#: After a guess that was wrong so many groups do without: other processes write as well.
+#: After a failed optimistic group, this many groups take their number first: other processes write as well.
 GROUPS_AFTER_MISS = 50
 
 
@@ -50,10 +50,10 @@ class WriteRequest(Generic[T]):
     """One write, decided on a write set: all or nothing, by a function without other effects."""
 
     decide: Callable[[WriteSet], T]
-    #: What no other order of the same group may be about: uuids of consumers, and of providers that change themselves.
+    #: Subjects, of which no other request of the group may have one: uuids of consumers, and of providers that change.
     about: Collection[str]
-    consumers: Collection[str] = ()  #: uuids of those that the decision looks at
-    new_consumers: Collection[str] = ()  #: uuids of those that it takes for new, and that get something
+    consumers: Collection[str] = ()  #: uuids of consumers that the decision reads
+    new_consumers: Collection[str] = ()  #: uuids of consumers that are expected to be new
     names: Collection[str] = ()  #: of providers, to be looked up
 
 
@@ -67,7 +67,7 @@ class TransactionResult(Generic[T]):
 
     result: T
     entries: Collection[ChangeDocument]
-    #: What it makes of the names, where that is all that it changes.
+    #: Applies the change to the name table, if names are all that changes.
     on_names: Callable[[NameTable], NameTable] | None = None
 
 
@@ -149,7 +149,7 @@ class Committer:
                 unknown = guess.write_set.forest.sequence, error
         return self._numbered(requests, unknown)
 
-    # --- in one round trip, if the forest is exact and what is taken for new is new -----------------------------
+    # --- in one round trip, if the forest is exact and new consumers are new -----------------------------
 
     def _guessed(
         self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"

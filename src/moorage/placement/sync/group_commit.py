@@ -70,7 +70,7 @@ class GroupCommit(Generic[T, R]):
         self._waiting: deque[_Waiter[T]] = deque()
         self._somebody_leads = False
         self._written: list[_Waiter[T]] = []
-        #: The next group, if it is made ready early: it, who is in it, and what it and the one before are about.
+        #: The next group if it is prepared early: the group, its requests, and the subjects of it and the group before.
         self._early: NextGroup[T] | None = None
         self._ready: list[_Waiter[T]] = []
         self._early_about: set[str] = set()

@@ -40,7 +40,7 @@ from moorage.placement.sync.meters import PlacementMeters
 MAX_REFRESH_ENTRIES = 2_000
 
 
-#: With at least one row, for what is asked of the counter; in the order of the log.
+#: Has at least one row, because of the counter; in the order of the log.
 ENTRIES_SINCE = (
     select(
         counter.c.last,

@@ -1,13 +1,13 @@
-"""What the agent of a host may do: see and write the tree of providers that is its host's.
+"""Limits the agent of a host to the tree of providers of its host.
 
-A tree belongs to the host that its root is named after. Nobody but administrators and services renames or moves a
-provider, so an agent that could make a root of another name, or put a provider below another's, would have the tree of that
-host; it can do neither. In its own tree it may not change
+A tree belongs to the host that its root is named after. Only administrators and services rename or move a provider. An
+agent that could create a root of another name, or put a provider below another host's, would own that host's tree; it
+can do neither. In its own tree it may not change
 
-* inventories and traits that say what is reserved, or that the host is disabled: those are told to hosts, not by them;
-* that there is the provider that has the slots of reservations (`core.names.reservation_provider`).
+* inventories and traits that mark reservations or a disabled host: those are set for hosts, not by them;
+* the provider that holds the slots of reservations (`core.names.reservation_provider`).
 
-It makes resource classes and traits, but deletes and renames none. Whatever is not in `CHECKS` is refused.
+It creates resource classes and traits, but deletes and renames none. Routes that are not in `CHECKS` are refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ Handler = Callable[..., Response]
 
 
 def check_list(request: PlacementApiRequest, host: str) -> None:
-    """Its root by name, or its tree."""
+    """Allows listing its root by name, or its tree."""
     match request.query.pairs:
         case [("name", name)] if name == host:
             return
@@ -50,12 +50,12 @@ def check_create(request: PlacementApiRequest, host: str) -> None:
 
 
 def check_read(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    """To be read: what others made in its tree too."""
+    """Allows reading all of its tree, including providers that others created."""
     _own_provider(request, host, uuid)
 
 
 def check_delete(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    """Its root goes when an operator retires the host."""
+    """An operator deletes the root when the host is retired."""
     provider = _own_provider(request, host, uuid)
     if provider.is_root:
         raise _refused(host, "only an operator deletes a root provider")
@@ -100,7 +100,7 @@ CHECKS: Mapping[Handler, Callable[..., None]] = {
 
 
 def with_agent_check(handler: Handler) -> Handler:
-    """`handler`, for the agents of hosts as far as `CHECKS` lets them."""
+    """`handler`, limited by `CHECKS` for agents of hosts."""
     check = CHECKS.get(handler)
 
     @wraps(handler)
@@ -115,7 +115,7 @@ def with_agent_check(handler: Handler) -> Handler:
 
 
 def _own_provider(request: PlacementApiRequest, host: str, uuid: str) -> Provider:
-    """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` for one that is nobody's."""
+    """A provider in the tree of the host. Raises `Forbidden`, and `NotFound` if it does not exist."""
     forest = request.service.providers.forest()
     provider = forest.by_uuid(_canonical(uuid))
     if provider is None:

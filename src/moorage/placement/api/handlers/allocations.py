@@ -115,7 +115,7 @@ def allocation_write(request: PlacementApiRequest, consumer_uuid: str, document:
 
 
 def _incarnation(request: PlacementApiRequest, consumer_uuid: str) -> int | None:
-    """Raises `Invalid` for what cannot be read: whoever names a consumer relies on it."""
+    """Raises `Invalid` if the header cannot be parsed, because a client that names a consumer relies on it."""
     if (header := request.headers.get(INCARNATIONS)) is None:
         return None
     named: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What all handlers share: headers, links, and the checks that Placement makes before it does anything."""
+"""Shared by all handlers: response headers, links, version discovery, and Placement's first checks."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum
 
 
 def json_only(handler: Handler[P]) -> Handler[P]:
-    """406 for whoever does not take JSON."""
+    """406 for clients that do not accept JSON."""
 
     @wraps(handler)
     def checked(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
@@ -40,7 +40,7 @@ def json_only(handler: Handler[P]) -> Handler[P]:
 
 
 def may_read_stale(handler: Handler[P]) -> Handler[P]:
-    """For all that only reads: it may be what was known last while the database does not answer, and says so."""
+    """For read-only handlers: while the database does not answer, they return the last known state, and headers say so."""
     checked = json_only(handler)
 
     @wraps(handler)
@@ -71,7 +71,7 @@ def answer(
     status: int = 200,
     location: str | None = None,
 ) -> Response:
-    """A JSON answer; from 1.15 on with the time it was last changed (now, where nobody knows)."""
+    """A JSON answer; from 1.15 on with the time of the last change (now, if it is not known)."""
     headers = freshness_headers(request, modified)
     if location is not None:
         headers["location"] = request.base_url + location
@@ -96,12 +96,12 @@ def answer_without_body(request: PlacementApiRequest, status: int = 204, *, loca
 
 
 def link_path(request: PlacementApiRequest, below: str) -> str:
-    """For links: the path with the mount prefix, without scheme and host."""
+    """The path of a link: with the mount prefix, without scheme and host."""
     return urlsplit(request.base_url).path + below
 
 
 def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchema) -> dict[str, str]:
-    """The query parameters, each one's last value. Raises `Invalid`."""
+    """{query parameter: its last value}. Raises `Invalid`."""
     schema = schemas.for_version(request.version) if isinstance(schemas, VersionedSchema) else schemas
     values = dict(request.query.pairs)
     if schema is not None:

@@ -1,7 +1,7 @@
-"""The body of GET /allocation_candidates, put together from parts that are the same in one answer after the other.
+"""The body of GET /allocation_candidates, assembled from cached parts.
 
-Candidates that use their providers in the same pattern differ in uuids and nothing else: their requests are rows of
-one array of bytes, all written at once. What a summary says of a provider is remembered with the provider.
+Candidates that use their providers in the same pattern differ only in uuids, so their allocation requests are rows of
+one byte array, written at once. The summary of a provider is cached with the provider.
 """
 
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""GET /allocation_candidates, and our own GET /moorage/v1/explain, which tells why they are what they are"""
+"""GET /allocation_candidates, and Moorage's GET /moorage/v1/explain, which explains the result"""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -24,7 +24,7 @@ def list_candidates(request: PlacementApiRequest) -> Response:
 
 
 def explain_candidates(request: PlacementApiRequest) -> Response:
-    """In whatever microversion is asked for; without one, in the newest."""
+    """In the microversion of the request; without one, in the newest."""
     version = request.version if "openstack-api-version" in request.headers else VERSIONS.maximum
     return answer(
         request, encode_explanation(request.service.candidates.explain(_request(request.query.pairs, version)))

@@ -76,7 +76,7 @@ def _tree(state: TreeState) -> Document:
 
 
 def _holders(held: Iterable[AllocationRow]) -> list[Document]:
-    """One for each consumer: what it holds, by provider and class."""
+    """One entry per consumer: its allocations by provider and class."""
     holders: dict[str, Document] = {}
     amounts: dict[str, dict[str, dict[str, int]]] = {}
     for one in held:

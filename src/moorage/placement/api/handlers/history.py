@@ -23,7 +23,7 @@ _AT_ONCE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
 def watch_changes(request: PlacementApiRequest) -> Response:
-    """From the place that the client has seen last, else from `since`, else from now on."""
+    """Resumes after the last id the client has seen, else starts after `since`, else now."""
     if not quality(request.headers.get("accept") or "*/*", EVENT_STREAM):
         raise NotAcceptable(f"Only {EVENT_STREAM} is provided")
     values = checked_query(request, schemas.EVENTS)
@@ -37,7 +37,7 @@ def watch_changes(request: PlacementApiRequest) -> Response:
 
 
 def list_changes(request: PlacementApiRequest) -> Response:
-    """From `since`, else from the oldest that is kept."""
+    """After `since`, else from the oldest retained entry."""
     values = checked_query(request, schemas.CHANGES)
     events = request.service.events
     after = Cursor.parse(values["since"]) if "since" in values else events.oldest()

@@ -75,8 +75,10 @@ def refuse_delete_inventories(request: PlacementApiRequest, uuid: str) -> Respon
 
 
 def decode_inventories(records: Mapping[str, Any]) -> dict[str, Inventory]:
-    """Of PUT inventories and of the reshaper, by class. The peer's schema lets anything pass under a name that cannot
-    be a class; who sent it is told about the class if the rest is sound.
+    """{class: inventory} of PUT inventories and of the reshaper.
+
+    The peer's schema accepts anything under a name that cannot be a class; the client gets the error about the class only
+    if the rest is valid.
     """
     for name, record in records.items():
         if re.search(NAME, name) is None:

@@ -150,7 +150,7 @@ def _some(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tup
     return texts, max([moment for one in providers if (moment := one.updated_at)], default=None)
 
 
-#: So many are not worth the texts of a whole chunk.
+#: For fewer providers than this, do not compute the texts of a whole chunk.
 _FEW = 4
 
 
@@ -165,7 +165,7 @@ def _every(request: PlacementApiRequest, forest: Forest) -> tuple[list[bytes], d
 
 
 def _texts(wanted: ProviderShape, forest: Forest, number: int) -> list[bytes]:
-    """By place in the chunk; empty where nobody is. Kept in the form asked for last: a claim makes one chunk anew."""
+    """By place in the chunk; empty for free slots. Cached in the shape used last: a claim replaces one chunk."""
     memo = forest.providers.memos[number]
     texts: list[bytes]
     shape_then, texts = memo.get(_LISTED, (None, []))

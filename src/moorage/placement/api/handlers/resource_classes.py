@@ -37,7 +37,7 @@ def rename_class(request: PlacementApiRequest, name: str) -> Response:
 
 
 def ensure_class(request: PlacementApiRequest, name: str) -> Response:
-    """From 1.7 on: there it is, or there it is now."""
+    """From 1.7 on: creates the class unless it exists."""
     schemas.RESOURCE_CLASS.validate({"name": name}, word_body_error)
     is_new = request.service.names.ensure_class(name)
     return answer_without_body(request, 201 if is_new else 204, location=f"/resource_classes/{name}")

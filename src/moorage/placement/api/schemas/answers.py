@@ -1,4 +1,4 @@
-"""What is answered: not on any request's way, but published, and held against real answers by the tests."""
+"""JSON schemas of answers. They validate no request; they are published, and tests compare them with real answers."""
 
 from collections.abc import Mapping
 
@@ -148,7 +148,7 @@ _LISTED: JsonSchema = {"allocations": _list(_all({"resource_provider": _all({"uu
 _KEYED: JsonSchema = {"allocations": _by(UUID_KEY, _all({"resources": _AMOUNTS}))}
 _MAPPINGS: JsonSchema = {"mappings": _by(f"^({SUFFIX})?$", _list(_UUID))}
 _CAPACITIES: JsonSchema = {
-    # The capacity may be below what is used, and even below nothing: an operator can reserve more than there is.
+    # The capacity may be below the usage, and even negative: an operator can reserve more than the total.
     "resources": _by(NAME, _all({"capacity": {"type": "integer"}, "used": _COUNT}))
 }
 _TRAITS: JsonSchema = {"traits": _list(TEXT)}
