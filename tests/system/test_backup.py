@@ -61,11 +61,11 @@ def test_a_backup_of_a_plane_under_load_is_put_back_and_audited(tmp_path):
             worker.join()
         assert list(manifest["databases"]) == ["reservation", "compute", "accelerator", "placement"]
         again = moorage(config, "backup", str(tmp_path / "backup"))
-        assert (again.returncode, "is there already" in again.stderr) == (1, True)
+        assert (again.returncode, "already exists" in again.stderr) == (1, True)
         later = clients.create_server(flavor="small", image=image, name="later")
         clients.wait_for_status(later, "ACTIVE")
         refused = moorage(config, "restore", str(tmp_path / "backup"))
-        assert (refused.returncode, "a plane runs with" in refused.stderr) == (1, True)
+        assert (refused.returncode, "a plane is running with" in refused.stderr) == (1, True)
         plane.stop()
     assert (tmp_path / "backup").stat().st_mode & 0o077 == 0
     document(moorage(config, "restore", str(tmp_path / "backup"), "--json"))
@@ -174,7 +174,7 @@ def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_p
     state, directory = quiet.state, tmp_path / "backup"
     kept = {name: (state / name).read_bytes() for name in ("token.key", "credentials.json", "users.yaml")}
     said = moorage(quiet.source, "backup", str(directory), *passphrase)
-    assert "It is encrypted" in said.stdout
+    assert "The backup is encrypted" in said.stdout
     assert sorted(path.name for path in directory.iterdir()) == ["backup.tar.age", "manifest.json"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in directory.iterdir())
     everything = b"".join(_contents(directory))
@@ -197,12 +197,16 @@ def test_of_an_encrypted_backup_nothing_can_be_read_without_the_passphrase(tmp_p
 def test_a_backup_says_whether_it_is_encrypted_and_whole(tmp_path, quiet, passphrase):
     plain, sealed = tmp_path / "plain", tmp_path / "sealed"
     said = moorage(quiet.source, "backup", str(plain))
-    assert "It is not encrypted" in said.stdout
+    assert "The backup is not encrypted" in said.stdout
     moorage(quiet.source, "backup", str(sealed), *passphrase)
     said = moorage(quiet.source, "backup", "--check", str(plain))
-    assert (said.returncode, "It is not encrypted" in said.stdout, "is whole" in said.stdout) == (0, True, True)
+    assert (
+        said.returncode,
+        "The backup is not encrypted" in said.stdout,
+        "is complete and unchanged" in said.stdout,
+    ) == (0, True, True)
     said = moorage(quiet.source, "backup", "--check", str(sealed), *passphrase)
-    assert (said.returncode, "It is encrypted" in said.stdout, "placement" in said.stdout) == (0, True, True)
+    assert (said.returncode, "The backup is encrypted" in said.stdout, "placement" in said.stdout) == (0, True, True)
     with (sealed / "backup.tar.age").open("r+b") as file:
         file.truncate(file.seek(0, 2) - 1)
     for words in (("backup", "--check"), ("restore",)):
@@ -213,5 +217,5 @@ def test_a_backup_says_whether_it_is_encrypted_and_whole(tmp_path, quiet, passph
 def test_a_passphrase_that_others_can_read_is_refused(tmp_path, quiet, passphrase):
     (tmp_path / "passphrase").chmod(0o644)
     refused = moorage(quiet.source, "backup", str(tmp_path / "backup"), *passphrase)
-    assert (refused.returncode, "others can read the passphrase" in refused.stderr) == (1, True)
+    assert (refused.returncode, "other users can read the passphrase" in refused.stderr) == (1, True)
     assert not (tmp_path / "backup").exists()

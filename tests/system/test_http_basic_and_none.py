@@ -120,7 +120,7 @@ def test_with_none_there_is_nothing_to_log_in_to(open_plane):
     assert open_plane.transport("/identity").send("GET", "/v3", {}).status == 404
     done = moorage("env", "--config", open_plane.config)
     assert done.returncode == 1
-    assert "mode 'none' knows no users" in done.stderr
+    assert "mode 'none' has no users" in done.stderr
 
 
 def test_with_none_the_banner_names_what_is_served(open_plane):

@@ -59,7 +59,7 @@ def test_upgrades(tmp_path):
         engine = open_engine(f"sqlite:///{config.parent}/{feature}.db")
         assert migrations.is_current(engine, feature)
         engine.dispose()
-    assert "Nothing is left to do." in run("moorage db upgrade --plan", config, tmp_path).stdout
+    assert "Nothing to do." in run("moorage db upgrade --plan", config, tmp_path).stdout
     with PlaneProcess(config, "--port", str(free_port())):
         pass
 
