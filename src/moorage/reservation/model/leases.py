@@ -81,7 +81,7 @@ class EventType(StrEnum):
 
 WIRE_EVENTS = (EventType.START, EventType.BEFORE_END, EventType.END)
 
-#: The four in which nothing is under way.
+#: The states in which no operation is in progress.
 STABLE = frozenset({LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.TERMINATED, LeaseStatus.ERROR})
 
 # Delete is accepted in every state: it preempts whatever is under way (the peer refuses it while a lease is
@@ -157,7 +157,7 @@ class Reservation:
     server_group_id: str | None
     created_at: datetime
     updated_at: datetime | None
-    generation: Generation | None = Generation.PURE  #: None: of an older system, and nobody has looked yet
+    generation: Generation | None = Generation.PURE  #: None: made by an older system and not determined yet
 
     @property
     def resource_class(self) -> str:
@@ -234,7 +234,7 @@ class RegisteredHost:
     status: str | None
     trust_id: str | None
     reservable: bool
-    ready: bool  #: registered to the end; others are neither shown nor given out
+    ready: bool  #: registration is complete; other hosts are neither shown nor reserved
     created_at: datetime
     updated_at: datetime | None
     extra: Mapping[str, str] = field(default_factory=dict)
@@ -285,7 +285,7 @@ class Allocation:
     resources: Mapping[str, int]
 
 
-#: A claim lasts that long without a step being done; then its holder counts as dead. One that is merely slow (a client
+#: A claim expires this long after the last completed step; its holder then counts as dead. One that is merely slow (a client
 #: may repeat a request for minutes) is fenced, and its late effect is one that the next worker makes anyway.
 CLAIM = timedelta(seconds=60)
 
@@ -302,7 +302,7 @@ def is_claimed(claim_until: datetime | None, now: datetime) -> bool:
 
 
 def floor_minute(moment: datetime) -> datetime:
-    """The API speaks in whole minutes; ``now`` is the current one."""
+    """The API uses whole minutes; ``now`` is the current one."""
     return moment.replace(second=0, microsecond=0)
 
 

@@ -1,6 +1,6 @@
-"""SQL of registered addresses and of whose they are when. Which ones a reservation gets is in `addresses`.
+"""SQL of registered addresses and their allocations. `capacity.addresses` selects them.
 
-Who gives addresses out locks all of their networks first (`lock`), after leases and hosts: one order for everybody.
+A transaction that allocates addresses locks all of their networks first (`lock`), after leases and hosts.
 """
 
 from collections import defaultdict
@@ -87,7 +87,7 @@ def allocate(
     end: datetime,
     now: datetime,
 ) -> None:
-    """`floating_ip_service`: {id of the new row: address}"""
+    """`floating_ips`: {id of the new row: address}"""
     rows = [
         {
             "id": row_id,
@@ -128,7 +128,7 @@ def move(
 
 
 def release_all(connection: Connection, reservation_ids: Sequence[str]) -> None:
-    """Of leases that are over."""
+    """Deletes the allocations of ended leases."""
     if reservation_ids:
         connection.execute(delete(floatingip_allocations).where(_ALLOCATED.reservation_id.in_(reservation_ids)))
 

@@ -1,4 +1,4 @@
-"""SQL of holds: room that is kept for a project for a while. One that has expired is as good as gone."""
+"""SQL of holds: capacity that is kept for a project until it expires. Expired holds count as absent."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ def count(connection: Connection, project_id: str, now: datetime) -> int:
 
 
 def find(connection: Connection, hold_id: str, now: datetime, *, lock: bool = False) -> Hold | None:
-    """With `lock`, nobody else finds it so before this transaction ends."""
+    """`lock`: locks the row until the transaction ends."""
     statement = _ONE.with_for_update() if lock else _ONE
     row = connection.execute(statement, {"hold_id": hold_id, "now": now}).one_or_none()
     return None if row is None else _hold(row)
@@ -84,7 +84,7 @@ def placings(connection: Connection, hold_id: str) -> dict[int, dict[int, list[A
 def usages(
     connection: Connection, now: datetime, host_ids: Collection[int] | None = None, *, without: str | None = None
 ) -> list[HostUsage]:
-    """What is held, on all hosts or on these, the hold `without` aside."""
+    """Usages of holds on all hosts or on these, except for the hold `without`."""
     statement = _USAGES
     if host_ids is not None:
         statement = statement.where(hold_allocations.c.compute_host_id.in_(list(host_ids)))
@@ -100,7 +100,7 @@ def remove(connection: Connection, ids: Collection[str]) -> None:
 
 
 def remove_expired(connection: Connection, now: datetime) -> None:
-    """Some of them: whoever makes a hold does that, so there are never many."""
+    """Deletes up to 100 expired holds. Each new hold calls this, so there are never many."""
     if ids := list(connection.execute(_EXPIRED, {"now": now}).scalars()):
         remove(connection, ids)
 

@@ -37,7 +37,7 @@ from moorage.reservation.store.tables import (
     reservations,
 )
 
-#: Hosts are counted by their ids in parts of so many: of each one can tell whether anything in it has changed.
+#: Hosts per part. Parts of consecutive ids have a summary that shows whether any host in them has changed.
 PART = 128
 
 _COLUMNS = (
@@ -206,18 +206,18 @@ def revisions(connection: Connection, parts: Collection[int]) -> dict[int, dict[
 
 
 def revised(connection: Connection) -> dict[int, tuple[int, int, int]]:
-    """{part: what is another whenever its `revisions` are}: they only grow, and ids are not used twice."""
+    """{part: summary that changes whenever its `revisions` do}: revisions only grow, and ids are not reused."""
     return {int(row.part): (row.hosts, row.highest, int(row.total)) for row in connection.execute(_REVISED)}
 
 
 def _revise(connection: Connection, host_ids: Iterable[int]) -> None:
-    """Other processes read these hosts anew."""
+    """Raises the revisions, so that other processes read these hosts again."""
     if ids := lock_hosts(connection, set(host_ids)):
         connection.execute(_REVISE.where(computehosts.c.id.in_(ids)))
 
 
 def set_capacity(connection: Connection, host_id: int, capacity: HostCapacity) -> None:
-    """A provider that is known keeps the labels that it has: slots are kept by them."""
+    """Replaces the host's capacity. A known provider keeps its labels, because slots refer to them."""
     mine = _RESOURCES.where(computehost_resources.c.computehost_id == host_id)
     before = {row.resource_class: row.provider or "" for row in connection.execute(mine)}
     labels = relabelled(before, {name: capacity.providers.get(name, "") for name in capacity.capacity})
@@ -239,7 +239,7 @@ def set_capacity(connection: Connection, host_id: int, capacity: HostCapacity) -
 
 
 def capacities(connection: Connection, host_ids: Collection[int] | None = None) -> list[HostCapacity]:
-    """Of hosts that may be given out (all, or those of `host_ids` that may)."""
+    """Capacities of ready, reservable hosts (all, or those among `host_ids`)."""
     statement = _CAPACITIES
     if host_ids is not None:
         statement = statement.where(computehost_resources.c.computehost_id.in_(list(host_ids)))
@@ -257,7 +257,7 @@ def capacities(connection: Connection, host_ids: Collection[int] | None = None) 
 
 
 def live_usages(connection: Connection, now: datetime, host_ids: Collection[int] | None = None) -> list[HostUsage]:
-    """All allocations that have not ended, or those on these hosts. What is only held is in `hold_store`."""
+    """All allocations that have not ended, or those on these hosts. Holds are in `hold_store`."""
     statement = _LIVE
     if host_ids is not None:
         statement = statement.where(computehost_allocations.c.compute_host_id.in_(list(host_ids)))

@@ -1,8 +1,8 @@
 """SQL of leases and their reservations. What is asked for is in `request_store`, events and steps in `event_store`,
 hosts in `host_store`.
 
-Whoever changes a lease locks its row first (`lock`), hosts after it and in the order of their ids: one order for
-everybody, so that no two transactions wait for each other.
+A transaction that changes a lease locks its row first (`lock`), then hosts in the order of their ids. All
+transactions use this order, so that no two wait for each other.
 """
 
 from collections import defaultdict
@@ -147,7 +147,7 @@ def find_lease_of_reservation(connection: Connection, reservation_id: str) -> Le
 
 
 def lock(connection: Connection, lease_id: str) -> Lease | None:
-    """The lease as it is now; nobody else changes it before this transaction ends."""
+    """Locks the lease until the transaction ends; returns its present state."""
     connection.execute(_LOCK, {"lease_id": lease_id})
     return find_lease(connection, lease_id)
 
@@ -163,14 +163,14 @@ def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
 
 
 def lock_rows(connection: Connection, ids: Collection[str]) -> None:
-    """In the order of their ids, as whoever locks several does."""
+    """Locks the leases in the order of their ids, as every transaction does."""
     connection.execute(_LOCK_MANY.where(in_list(connection, leases.c.id, ids)))
 
 
 def move_all(
     connection: Connection, ids: Collection[str], before: LeaseStatus, after: LeaseStatus, now: datetime
 ) -> None:
-    """All these leases from one state into another. Raises `Conflict` where one is not in it, and none is to move."""
+    """Changes the status of all these leases. Raises `Conflict` if one is not in `before`; the caller rolls back."""
     LEASE_STATES.check_transition(before, after)
     moving = update(leases).where(in_list(connection, leases.c.id, ids), leases.c.status == before)
     if connection.execute(moving.values(status=after, updated_at=now)).rowcount != len(ids):
@@ -200,7 +200,7 @@ def change_actions(connection: Connection, lease_id: str, actions: Iterable[EndA
 def move_reservations(
     connection: Connection, lease_ids: Collection[str], status: ReservationStatus, now: datetime
 ) -> None:
-    """All reservations of the leases from whose state that is a step (`RESERVATION_STATES`); others stay."""
+    """Changes the status of the reservations for which `RESERVATION_STATES` allows it; the others stay."""
     before = RESERVATION_STATES.states_before(status)
     connection.execute(
         update(reservations)
@@ -210,7 +210,7 @@ def move_reservations(
 
 
 def set_generation(connection: Connection, reservation_id: str, generation: Generation) -> None:
-    """Write down what a reservation of an older system is."""
+    """Stores the generation of an older system's reservation."""
     connection.execute(
         update(older_reservations)
         .where(older_reservations.c.reservation_id == reservation_id)
@@ -219,7 +219,7 @@ def set_generation(connection: Connection, reservation_id: str, generation: Gene
 
 
 def set_server_group(connection: Connection, reservation_id: str, group_id: str | None) -> bool:
-    """Of a reservation that is no older system's, but has a group as one of those. False where it is gone."""
+    """Stores the server group of a reservation of this service. False if the reservation is gone."""
     if connection.execute(select(reservations.c.id).where(reservations.c.id == reservation_id)).first() is None:
         return False
     values = {"generation": Generation.PURE, "server_group_id": group_id}
@@ -243,7 +243,7 @@ def mark(
 
 
 def degraded_leases(connection: Connection) -> list[str]:
-    """Ids of those that are not over."""
+    """Ids of degraded leases that have not ended."""
     statement = select(leases.c.id).where(leases.c.degraded.is_(True), leases.c.status != LeaseStatus.TERMINATED)
     return list(connection.execute(statement.order_by(leases.c.id)).scalars())
 

@@ -1,4 +1,4 @@
-"""SQL of the limits of projects, and of what they have reserved: kept also when a lease is over and deleted."""
+"""SQL of the limits and usage of projects. Usage is kept after a lease has ended or was deleted."""
 
 from collections.abc import Collection, Iterable
 from contextlib import suppress
@@ -14,26 +14,26 @@ from moorage.reservation.store.tables import project_limits, project_usage
 
 
 def ensure(engine: Engine, project_id: str) -> None:
-    """The row that `lock` locks."""
+    """Creates the project's row, which `lock` locks, if it is missing."""
     statement = select(project_limits.c.project_id).where(project_limits.c.project_id == project_id)
     with read(engine) as connection:
         if connection.execute(statement).scalar_one_or_none() is not None:
             return
-    with suppress(IntegrityError):  # somebody else was quicker
+    with suppress(IntegrityError):  # created concurrently
         in_transaction(
             engine, lambda connection: connection.execute(insert(project_limits), {"project_id": project_id})
         )
 
 
 def lock(connection: Connection, project_id: str) -> None:
-    """Nobody else checks this project before the transaction ends."""
+    """Serialises the checks of this project's limits until the transaction ends."""
     connection.execute(
         select(project_limits.c.project_id).where(project_limits.c.project_id == project_id).with_for_update()
     )
 
 
 def own_limits(connection: Connection, project_id: str) -> ProjectLimits | None:
-    """None: those of everybody."""
+    """The project's own limits. None: the default limits apply."""
     statement = select(project_limits.c.limits).where(project_limits.c.project_id == project_id)
     document = connection.execute(statement).scalar_one_or_none()
     return None if document is None else ProjectLimits(document["now"], document["hours"])
@@ -48,7 +48,7 @@ def set_limits(connection: Connection, project_id: str, limits: ProjectLimits | 
 
 
 def between(connection: Connection, project_id: str, start: datetime, end: datetime) -> list[Reserved]:
-    """What the project has reserved in ``[start, end)``, now or ever."""
+    """The project's usage in ``[start, end)``, including that of deleted leases."""
     statement = select(project_usage).where(
         project_usage.c.project_id == project_id, project_usage.c.end_date > start, project_usage.c.start_date < end
     )
@@ -57,7 +57,7 @@ def between(connection: Connection, project_id: str, start: datetime, end: datet
 
 
 def write(connection: Connection, project_id: str, lease_id: str, reserved: Iterable[Reserved]) -> None:
-    """Instead of what was written of the same reservations."""
+    """Replaces the usage of the same reservations."""
     rows = [
         {
             "reservation_id": each.reservation_id,
@@ -84,13 +84,13 @@ def move(connection: Connection, reservation_ids: Collection[str], start: dateti
 
 
 def drop_before(connection: Connection, project_id: str, moment: datetime) -> None:
-    """What ended so long ago that it counts in no period any more."""
+    """Deletes usage that ended before `moment` and so counts in no period any more."""
     mine = project_usage.c.project_id == project_id
     connection.execute(delete(project_usage).where(mine, project_usage.c.end_date < moment))
 
 
 def close(connection: Connection, lease_id: str, now: datetime) -> None:
-    """The lease is over: what was not used of it counts no more."""
+    """Ends the lease's usage at `now`; unused time no longer counts."""
     mine = project_usage.c.lease_id == lease_id
     connection.execute(delete(project_usage).where(mine, project_usage.c.start_date >= now))
     connection.execute(update(project_usage).where(mine, project_usage.c.end_date > now).values(end_date=now))

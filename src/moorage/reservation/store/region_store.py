@@ -1,4 +1,4 @@
-"""SQL of the regions of FPGAs that reservations have: those of their slots, and those that the journal says were loaded.
+"""SQL of the FPGA regions of reservations: those of their slots, and those that were loaded according to the journal.
 
 A region is named as its resource provider is.
 """
@@ -31,7 +31,7 @@ _PLACES = select(
 
 
 def held(connection: Connection, slots: Sequence[Allocation]) -> Regions:
-    """Those of the slots, and whether their hosts are up."""
+    """The regions of these slots, and whether their hosts are up."""
     wanted = {(slot.host_id, place) for slot in slots for place in slot.resources if class_of(place) == FPGA}
     if not wanted:
         return {}
@@ -47,7 +47,7 @@ def held(connection: Connection, slots: Sequence[Allocation]) -> Regions:
 
 
 def ordered(connection: Connection, lease_id: str) -> Regions:
-    """Those that were ever to be loaded, and whether they are: not any more where the slot has left them since."""
+    """All regions that the lease ordered to be loaded, and whether they still are loaded for it."""
     statement = (
         select(steps.c.kind, steps.c.args, steps.c.state)
         .join(events, events.c.id == steps.c.event_id)
@@ -64,7 +64,7 @@ def ordered(connection: Connection, lease_id: str) -> Regions:
 def of_others(
     connection: Connection, regions: Collection[str], reservation_ids: Collection[str], now: datetime
 ) -> frozenset[str]:
-    """Those of `fpga_steps` that are at this moment in slots of other reservations."""
+    """Those of `regions` that slots of other reservations use at `now`."""
     if not regions:
         return frozenset()
     places = _places(connection, in_list(connection, computehost_resources.c.provider, set(regions)))

@@ -1,4 +1,4 @@
-"""SQL of what reservations ask for: a row in the table of their type, found together with the reservation's own."""
+"""SQL of the requests of reservations: one row in the table of their type, joined to the reservation."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -122,7 +122,7 @@ def _row(request: ReservationRequest) -> tuple[Table, dict[str, Any]]:
             "memory_mb": request.resources.get("MEMORY_MB", 0),
             "disk_gb": request.resources.get("DISK_GB", 0),
             **counted,
-            # What is empty is left out: a program of before can read it then.
+            # Empty values are left out, so that an older release can read the row.
             "source": named | {"hypervisor_properties": request.hypervisor_properties} | dict(request.programs),
         }
     return instance_reservations, {
