@@ -338,8 +338,8 @@ def test_what_another_runner_took_is_left_to_it(hosts):
     hosts.clock.advance_to(STARTS)
     process = hosts.new_process()
     second = process.runner
-    seen = second._turns(set())
-    second._turns = lambda lost: [each for each in seen if each.event_id not in lost]
+    seen = second._runnable_events(set())
+    second._runnable_events = lambda lost: [each for each in seen if each.event_id not in lost]
     hosts.runner.run_once()
     second.run_once()
     check_active(hosts, made)
