@@ -123,7 +123,7 @@ class Client:
     def replace(self) -> None:
         """One consumer's holdings go to another, as when a server migrates; or both get others."""
         first, second = self._random.sample(CONSUMERS, 2)
-        seen, other = self.holdings(first), self.attach_state(second)
+        seen, other = self.holdings(first), self.holdings(second)
         held = {uuid: {"resources": one["resources"]} for uuid, one in seen.answer["allocations"].items()}
         left = {} if self._random.random() < 0.7 else self._some_allocations()
         self.call("claim", "POST", "/allocations", "", {second: self._wish(other, held), first: self._wish(seen, left)})

@@ -157,8 +157,9 @@ def _text(raw: bytes) -> bytes:
 
 
 def _bytes(text: bytes) -> bytes:
-    """The decoded bytes; empty for invalid base64."""
+    """The decoded bytes; empty for invalid base64, and for a text that is not the one that encodes these bytes."""
     try:
-        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+        raw = base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError:
         return b""
+    return raw if _text(raw) == text else b""
