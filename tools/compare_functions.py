@@ -104,6 +104,7 @@ class Normaliser(ast.NodeTransformer):
             kwarg=node.args.kwarg and self.visit(node.args.kwarg),
             defaults=[self.visit(one) for one in node.args.defaults],
         )
+        body = [one for one in body if not is_empty(one)]
         kept = [done for one in body if (done := self.visit(one)) is not None]
         decorators = [self.visit(one) for one in node.decorator_list]
         return ast.FunctionDef("function", arguments, kept or [ast.Pass()], decorators, None)
@@ -113,6 +114,10 @@ class Normaliser(ast.NodeTransformer):
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         return None
+
+
+def is_empty(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def bound_names(function: Function) -> Iterator[str]:
