@@ -1,6 +1,6 @@
 """Write transactions in as few round trips as they have decisions: independent statements are sent together.
 
-The rows of a statement are sent as one JSON parameter, whatever their number, so each statement is prepared once. `{rows}`
+All rows of a statement are sent as one JSON parameter, so each statement is prepared once for any number of rows. `{rows}`
 in its SQL becomes each database's way to read JSON as a table (`json_to_recordset`, `JSON_TABLE`, `json_each`). All other
 differences between the three databases are handled here, too.
 

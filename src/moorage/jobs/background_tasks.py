@@ -38,7 +38,7 @@ class Task(Protocol):
     name: str
 
     def run_once(self) -> datetime | None:
-        """Do what is due. Returns the moment of the next call; None: call it only when it is woken."""
+        """Does the work that is due. Returns the moment of the next call; None: call it only when it is woken."""
         ...
 
 
@@ -116,7 +116,7 @@ class Wakeups:
 
 
 class TaskThreads:
-    """Runs each task in a thread of its own, in real time. A task is woken by its name and by what it `listens_to`."""
+    """Runs each task in a thread of its own, in real time. A task is woken by its own name or by a queue in its `listens_to`."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups, run_ended: Callable[[TaskRun], None] | None = None) -> None:
         """`run_ended` is called after each run."""
@@ -185,7 +185,7 @@ class TasksInVirtualTime:
             self._clock.advance_to(upcoming)
 
     def settle(self, *, limit: int = 10_000) -> None:
-        """Run what is due now, and what that wakes, until nothing more is due at this moment."""
+        """Runs the tasks that are due now, and the tasks that they wake, until none is due at this moment."""
         for _ in range(limit):
             ran = [self._run_if_due(task, woken) for task, woken in self._rows]
             if not any(ran):

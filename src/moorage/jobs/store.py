@@ -37,7 +37,7 @@ class JobStore:
     """The jobs in `table`. With `max_attempts`, a claim beyond that number gives the job up instead (FAILED).
 
     `secrets` are paths to texts in payloads, such as ``("password",)``. They are blanked when the job ends, in
-    whatever state.
+    any state.
     """
 
     def __init__(self, table: Table, *, max_attempts: int | None = None, secrets: tuple[Path, ...] = ()) -> None:

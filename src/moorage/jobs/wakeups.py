@@ -183,7 +183,7 @@ class _RemoteHints:
                 while (queue := self._next_pending()) is not None:
                     try:
                         link.send(queue)
-                    except Exception:  # raised again; whatever failed, the hint was not sent
+                    except Exception:  # raised again; after any failure, the hint was not sent
                         self._put_back(queue)
                         raise
                 link.hear(0)

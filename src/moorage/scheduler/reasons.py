@@ -33,7 +33,7 @@ class Reasons:
     asked: str
     counts: tuple[RejectionCount, ...] = ()
     note: str = ""  #: a reason without a count
-    closest: tuple[str, ...] = ()  #: hosts that lack least, and what they lack
+    closest: tuple[str, ...] = ()  #: the hosts that lack least, each with a list of the things that it lacks
     change: str = ""  #: the smallest change that would make the request fit
     rejected: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     refused_claims: Mapping[str, int] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def prefers_free_capacity(multipliers: Mapping[str, float], special: Collection[
     """Whether more free capacity is better, as by default: then the best of a fair sample is nearly the best of all hosts.
 
     A negative multiplier (fill one host after the other) or an aggregate's multipliers favour few hosts, which a sample may
-    miss. Do not call this if weighers of other packages are enabled: what they favour is unknown.
+    miss. Do not call this if weighers of other packages are enabled: they may favour any host.
     """
     return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
 

@@ -206,7 +206,7 @@ def _may_know(image: ImageRecord, target: BitstreamTarget) -> bool:
 
 
 def carries_bitstream(bitstream: Bitstream | None, wanted: ProgramRequest) -> bool:
-    """Whether a region with `bitstream` carries what is wanted."""
+    """Whether a region with `bitstream` already carries the wanted function or image."""
     if bitstream is None:
         return False
     if wanted.bitstream_id:

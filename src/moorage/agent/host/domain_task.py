@@ -25,7 +25,7 @@ from moorage.durable import write_durably
 log = logging.getLogger(__name__)
 
 GONE = "gone"
-#: Consoles in one report: this many fit into a body, whatever they contain. The others follow in the next report.
+#: Consoles in one report: this many always fit into a body, even at their full length. The others follow in the next report.
 CONSOLES_AT_ONCE = 4
 #: Longest time without a report: the service's servers may have changed while this agent was away.
 ASK_ANYWAY = timedelta(seconds=60)
@@ -104,7 +104,7 @@ class DomainsTask:
         self._period = timedelta(seconds=period_s)
         self._boot = boot
         self._reported_power: dict[str, str] = {}  # uuid -> power
-        self._consoles: dict[str, str] = {}  # uuid -> what was sent
+        self._consoles: dict[str, str] = {}  # uuid -> console text sent last
         self._leftovers: frozenset[str] = frozenset()
         self._reported_at: datetime | None = None
 

@@ -44,7 +44,7 @@ class MoveJobs:
         try:
             self._power(job, PowerAction.STOP, keep_alive)
             self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
-        except Exception:  # raised again; whatever failed, the server must not stay off
+        except Exception:  # raised again; after any failure, the server must not stay off
             if job.start:
                 self._power(job, PowerAction.START, keep_alive)
             raise
@@ -63,7 +63,7 @@ class MoveJobs:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
             raise
-        except Exception:  # raised again; whatever failed, the old flavor's devices must be free for the way back
+        except Exception:  # raised again; after any failure, the old flavor's devices must be free for the way back
             self.strip_devices(job.server_ref, keep_alive)
             raise
 

@@ -78,7 +78,7 @@ class JobLost(MoorageError):
 
 
 class BuildFailed(MoorageError):
-    """The server could not be built. Its parts are removed again, or the message says what is left."""
+    """The server could not be built. Its parts were removed again, or the message names those that are left."""
 
     code = "agent.build_failed"
     is_left = False  #: whether parts of the server are left on the host
@@ -116,7 +116,7 @@ class ServerBuilder:
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
             raise
-        except Exception as error:  # os_acc has errors of its own; whatever failed, the build must be undone
+        except Exception as error:  # os_acc has errors of its own; any failed build must be undone
             sentence, code = failure_report(error)
             log.warning("build failed", extra={"server": job.server.id, "why": sentence})
             leftovers = self._undo(job, keep_alive)
@@ -210,7 +210,7 @@ class ServerBuilder:
                 )
         except JobLost:
             raise
-        except Exception as error:  # the report must contain the first error, whatever this one is
+        except Exception as error:  # the report must contain the first error, not this one
             log.exception("a failed build could not be undone", extra={"server": server.id})
             return [f"and it could not be undone: {failure_report(error)[0]}"]
         return []

@@ -49,7 +49,7 @@ class LoadReport:
 
 
 def load_provider_files(files: ProviderFiles) -> LoadReport:
-    """Read and check the files. Raises `StartError` with every fault; logs what is ignored.
+    """Read and check the files. Raises `StartError` with every fault; logs each ignored entry.
 
     A directory that does not exist counts as empty.
     """

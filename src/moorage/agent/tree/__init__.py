@@ -1,4 +1,4 @@
-"""Provider trees of a host: the wanted one, Placement's, and what must be written to make them equal. Pure.
+"""Provider trees of a host: the wanted one, Placement's, and the writes that make them equal. Pure.
 
 ::
 

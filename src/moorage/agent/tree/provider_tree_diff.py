@@ -1,7 +1,7 @@
 """[pure] The writes that make Placement equal to the wanted tree of this host, without touching what others wrote.
 
-Other clients write to the same providers: reservations, operators, audits. So the agent remembers what it published
-(`Published`) and removes only that. A class or trait that Placement has, that is not wanted, and that this agent did not
+Other clients write to the same providers: reservations, operators, audits. So the agent keeps a record of its own
+writes (`Published`) and removes nothing else. A class or trait that Placement has, that is not wanted, and that this agent did not
 publish, stays.
 
     seen {VCPU, CUSTOM_A, CUSTOM_RESERVATION_1}, published {VCPU, CUSTOM_A}, wanted {VCPU}
@@ -30,7 +30,7 @@ class PublishedProvider:
     traits: frozenset[str] = frozenset()
 
 
-#: {provider uuid: what was published}.
+#: {provider uuid: the part of the provider that this agent published}.
 Published = Mapping[str, PublishedProvider]
 
 

@@ -1,8 +1,8 @@
 """The `VirtDriver` protocol: what the agent needs of a hypervisor, one method per operation of a server.
 
 The agent may call every method twice with the same arguments, also after a crash in the middle of the first call,
-because jobs are delivered at least once. A driver omits what it cannot do from `HostFacts.capabilities`, and the API
-then refuses those operations.
+because jobs are delivered at least once. A driver lists its operations in `HostFacts.capabilities`; the API
+refuses all others.
 
 A move between hosts needs no method of its own: the source stops the domain and hands out its disk (`snapshot`), the
 destination makes a domain from it (`spawn`), and the source keeps its own domain, stopped, until the move is confirmed

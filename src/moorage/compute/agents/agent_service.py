@@ -83,7 +83,7 @@ class AgentService:
 
         Raises `Conflict` for the provider of another host, `Invalid` for a host name that is the name of a queue.
 
-        A host from which servers were evacuated stays down until it has cleaned up what is left of them.
+        A host from which servers were evacuated stays down until it has deleted their remains.
         """
         check_not_queue_name(report.name)
         if self._awaits_cleanup(of_host=report.name):
@@ -116,7 +116,7 @@ class AgentService:
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
         """At most `limit` jobs for `host`, held until the lease ends or they are reported. Also counts as a heartbeat."""
         check_not_queue_name(host)
-        # A host first cleans up what was evacuated from it, before any other job and before it counts as up.
+        # A host first deletes the servers evacuated from it, before any other job and before it counts as up.
         is_left = self._awaits_cleanup(of_host=host)
         if not is_left and not self._heartbeats.record_heartbeat(host):
             self._heartbeats.remember_report(
@@ -265,7 +265,7 @@ class AgentService:
 
 
 def _has_leftovers(report: JobReport) -> bool:
-    """Whether the host reports that it could not undo what it had begun."""
+    """Whether the host reports that parts of its failed job are left because it could not undo them."""
     return report.error is not None and bool(report.result.get("is_left"))
 
 

@@ -6,9 +6,9 @@
     a step of a move            continues without the host (`MigrationStep.without`), or back, or to another host
     anything else               concerns a server on that host: it waits with the server
 
-What may be left of a server on the dead host is recorded (`MigrationEngine.record_leftovers`): its jobs are revoked, and
-when the host returns, it cleans up before it counts as up. So it is harmless to take a host for dead that is only
-disconnected.
+The task records that remains of a server may be on the dead host (`MigrationEngine.record_leftovers`): it revokes the
+host's jobs for the server, and the host deletes the remains when it returns, before it counts as up. So it is harmless to
+take a host for dead that is only disconnected.
 
 A host is dead if it was down at every check for a while: after an outage of this service itself, all hosts are down at
 first. Any number of processes may run this task: the second one finds the job ended.

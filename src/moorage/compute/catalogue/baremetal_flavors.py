@@ -46,7 +46,7 @@ class FlavorMigrationOutcome(StrEnum):
 
 @dataclass(frozen=True)
 class FlavorMigrationStep:
-    """What was done, or in a dry run would be done, for the server of one node."""
+    """The change made for the server of one node, or in a dry run the change that would be made."""
 
     node: str
     server_id: str

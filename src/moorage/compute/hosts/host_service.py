@@ -122,7 +122,7 @@ class HostService:
     ) -> HostDetails:
         """As `set_service`, by host name.
 
-        Raises `Invalid` for an end of forced-down while the host has not cleaned up what was evacuated from it.
+        Raises `Invalid` if the request ends forced-down while the host has not yet deleted the servers evacuated from it.
         """
         changes: dict[str, object] = {}
         if is_enabled is not None:

@@ -1,4 +1,4 @@
-"""The life cycle of a server: in which state each operation may begin, what it shows meanwhile, and where it ends.
+"""The life cycle of a server: the states in which each operation may begin, the task state during it, and the state at its end.
 
 `OPERATIONS` is the table; docs/reference/server-operations.md is generated from it.
 
@@ -316,7 +316,7 @@ def after_report(operation: Operation, server: ServerSituation, *, succeeded: bo
     """The outcome of a report on `operation`; None: no change, because another operation has begun since.
 
     While a server is being deleted, only the report on its destruction changes anything: that job comes next and decides.
-    A destroyed server is gone, whatever was tried meanwhile.
+    A destroyed server is gone, even if another operation was tried meanwhile.
     """
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None

@@ -37,7 +37,7 @@ class MoveKind(StrEnum):
     EVACUATION = "evacuation"
     UNSHELVE = "unshelve"
     DELETION = "deletion"
-    #: A build failed on a host, which could not delete what it had begun; the server is on another host or on none.
+    #: A build failed on a host, which could not delete the unfinished server; the server is on another host or on none.
     FAILED_BUILD = "failed-build"
 
 
@@ -62,11 +62,11 @@ class StepName:
     FINISH = "move-in"  #: destination: build the guest from that disk
     ROLLBACK = "move-back"  #: source: start the guest again after a failed `FINISH`
     ROLLBACK_ALLOCATIONS = "give-back"  #: return the allocations from the move to the server
-    CONFIRM = "clean"  #: source: delete what is left of the server there
+    CONFIRM = "clean"  #: source: delete the remains of the server
     COMPLETE = "settle"  #: release the move's allocations; the move is over
-    CLEAN_UP = "drop"  #: the host without the server: delete what is left of a server that is being deleted
+    CLEAN_UP = "drop"  #: the host that no longer has the server: delete its remains during a deletion
     REVERT = "unmake"  #: destination: delete the guest
-    REVERT_ALLOCATIONS = "swap"  #: the server's allocations become what it had on the source
+    REVERT_ALLOCATIONS = "swap"  #: give the server back its allocations on the source
     FINISH_REVERT = "go-back"  #: source: start the guest again
     FINISH_IN_PLACE = "remake"  #: these four replace FINISH, ROLLBACK, REVERT and FINISH_REVERT ...
     ROLLBACK_IN_PLACE = "remake-back"

@@ -1,8 +1,8 @@
 """Limits of projects and the amounts counted against them; and usage over a period (``os-simple-tenant-usage``).
 
 Limits have Nova's names; in addition, ``class:NAME`` limits any resource class of Placement, custom ones too. A server
-counts what it requests of Placement: ``cores`` are its VCPU and PCPU, ``ram`` its MEMORY_MB, whatever its flavor
-displays. -1 means no limit.
+counts by its request to Placement, not by the numbers that its flavor displays: ``cores`` are its VCPU and PCPU, ``ram``
+its MEMORY_MB. -1 means no limit.
 """
 
 import re

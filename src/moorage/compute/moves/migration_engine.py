@@ -22,7 +22,7 @@ from moorage.jobs.model import JobState, NewJob
 
 
 def cleanup_queue(host: str) -> str:
-    """The queue of jobs that a host runs before all others: deleting what was evacuated from it."""
+    """The queue of the jobs that delete servers evacuated from `host`; the host runs them before all its other jobs."""
     return f"{host}/clean"
 
 
@@ -36,7 +36,8 @@ class MigrationEngine:
     def begin_step(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
         """Enqueues the job of a step; returns the queue to wake.
 
-        `apart`: the job does not wait for the server's other jobs, because nothing else touches what it works on.
+        `apart`: the job does not wait for the server's other jobs. Set it only if those jobs do not touch the same host's copy
+        of the server or the same allocations.
         """
         now = self._clock.now()
         step = migration_workflow.step_of(move, name)
@@ -207,7 +208,7 @@ class MigrationEngine:
         queue = self.begin_step(connection, behind, server, StepName.KEEP_ALLOCATIONS, apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
             if job.kind == JOB_RELEASE and job.state is JobState.READY:
-                # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release what is kept.
+                # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept allocations.
                 server_store.BUILD_JOBS.revoke_one(connection, job.id, now)
                 release = NewJob(self._ids.uuid(), job.queue, job.kind, job.key, job.payload)
                 server_store.BUILD_JOBS.enqueue(connection, release, now)

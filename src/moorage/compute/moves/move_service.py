@@ -186,7 +186,7 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.UNSHELVE, check, destination=destination)
 
     def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
-        """Takes effect at once; the old host deletes what is left there as soon as it can."""
+        """Ends a resize or migration at the new host. Takes effect at once; the old host deletes its remains of the server later."""
 
         def work(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
@@ -221,7 +221,11 @@ class MoveService:
         destination: Destination = Destination(),
         ends_stopped: bool = False,
     ) -> None:
-        """`check` returns the queues of what must end before this move begins."""
+        """Records the move and begins its first step.
+
+        `check` raises an error to refuse the move. It returns the queues to wake if other moves of the server must end
+        first; then this move begins after them.
+        """
         operation = _OPERATIONS[kind]
 
         def work(connection: Connection) -> Sequence[str]:

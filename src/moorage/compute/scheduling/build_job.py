@@ -8,8 +8,8 @@ A job that was tried before, or whose servers must be near to or apart from othe
 must release its claims before it selects again, and the second must see where the servers before it went.
 
 The transaction checks the server groups again, because two members may have been placed at the same moment. If a group
-rejects the host, the server is placed again. A job that runs again after a crash at any line releases what it may have
-claimed and starts from the beginning; until the transaction commits, nobody has acted on the claims.
+rejects the host, the server is placed again. A job may crash at any line: its next run releases any claims of the
+run before and starts from the beginning. No other component acts on the claims before the transaction commits.
 """
 
 import logging
@@ -204,7 +204,7 @@ class BuildScheduler:
         return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
 
     def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
-        """Sets all servers of the job to ERROR with a reason; the release jobs give back what may have been claimed."""
+        """Sets all servers of the job to ERROR with a reason, and enqueues jobs that release any claims."""
         order = BuildOrder.of(job)
         details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
 

@@ -1,8 +1,8 @@
 """Commits claimed hosts to the database: servers, actions and a build job for each host, in one transaction.
 
-Before the commit nobody has acted on the claims; a job that is run again releases them first. The transaction checks
-whether each server still waits for a host (if it was deleted meanwhile, its claim is released) and asks its server
-group again.
+No other component acts on the claims before the commit; a job that is run again releases them first. The transaction
+checks whether each server still waits for a host (if it was deleted meanwhile, its claim is released) and checks its
+server group again.
 """
 
 import logging

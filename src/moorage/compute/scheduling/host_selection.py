@@ -120,8 +120,8 @@ class HostSelector:
         """One outcome per order; the hosts of all orders are claimed in one request. An order gets hosts for all its servers
         or for none, and a failed order does not affect the others.
 
-        None: select for this order by itself afterwards, because what is left depends on the others, or because `may_claim`
-        said no at the last moment. Errors that `select_and_claim` would raise are outcomes here.
+        An outcome of None: the caller must select for this order by itself afterwards, because the remaining capacity depends
+        on the other orders, or because `may_claim` returned False. Errors that `select_and_claim` would raise are outcomes here.
         """
         started: list[list[_StartedSearch] | NoHost | MoorageError | None] = []
         for servers in orders:

@@ -4,7 +4,7 @@
 transaction under the project's lock. A server whose `is_counted` is false may count something else by now: every change
 of a server (`server_store.update_server`) or of a move (`move_store`) that may alter its count clears the mark in the
 same statement or transaction, without the project's lock. The next request that holds the lock updates these few
-servers, so nobody has to count all.
+servers, so no request has to count all of them.
 
 All functions run in the caller's transaction. Not here: what a flavor counts (`quota_service`).
 """
@@ -86,7 +86,7 @@ def lock_uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
 
 
 def set_counted(connection: Connection, counted: Mapping[str, Mapping[str, int]]) -> None:
-    """{id of a locked server: what it counts}"""
+    """Stores the counted amounts of locked servers. `counted`: {server id: {name of the limit: amount}}."""
     connection.execute(_COUNTED, [{"of_id": one, "what": dict(counts)} for one, counts in counted.items()])
 
 

@@ -66,7 +66,7 @@ def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_S
     named = [anchor for one in gone for anchor in one.first]
     steps = hosts.kept("steps", met, named, lambda: tuple(_steps(request, hosts, gone)))
     served = steps[-1].after if steps else 0
-    if served or forest.sharing:  # what is shared can be had without any host, too
+    if served or forest.sharing:  # sharing providers can serve a request without any host
         limited = request if request.limit else replace(request, limit=MAX_COUNTED)
         found = find_candidates(forest, limited, max_steps=max_steps)
         if served:
@@ -79,11 +79,11 @@ def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_S
     return Explanation(_refusal(len(hosts), steps), 0, steps, remedy.closest, remedy.change)
 
 
-# --- what is met ------------------------------------------------------------------------------------------------
+# --- conditions met ---------------------------------------------------------------------------------------------
 
 
 def _parts_met(forest: Forest, request: CandidateRequest, some: HostSubset, budget: SearchBudget) -> NDArray[np.int32]:
-    """By anchor: how many of the `_parts` are met in sequence, before the first that is not."""
+    """By anchor: the number of `_parts` met, in sequence, before the first that is not met."""
     constraints = sum(len(group.constraints) for group in some.groups)
     budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARISONS_PER_STEP)
     met = np.zeros(len(some.anchors), dtype=np.int32)

@@ -25,8 +25,8 @@ class Inventory(inventories.Inventory):
         May be less than the present usage (an operator can shrink an inventory).
         Source: placement API reference, "Update resource provider inventory".
 
-        Never more than `MAX_CAPACITY` either way, whatever the ratio (the peer's schema allows 3e38, and has no least):
-        it goes into arrays and JSON of 64 bits.
+        Between `-MAX_CAPACITY` and `MAX_CAPACITY` for every ratio (the peer's schema allows up to 3e38, and has no lower
+        bound), because arrays and JSON hold it in 64 bits.
         """
         return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
 

@@ -134,7 +134,7 @@ class GroupCommit(Generic[T, R]):
         return ready, early
 
     def _lead(self, mine: _Waiter[T]) -> None:
-        """Write the first group of those that wait, then let the next leader begin."""
+        """Writes the first group of waiting requests, then lets the next leader begin."""
         with self._lock:
             group, early = mine.group or (self._next_group(), None)
             self._written = group

@@ -1,8 +1,8 @@
 """[pure] Merges provider configuration into the provider tree of any driver.
 
 Spec: docs/evidence/specs/provider-config.md, "Merging". A class belongs to the driver if the driver (or the accelerator
-agent) reports it *in this update*. Upstream asks Placement instead, finds there what it wrote itself in the update
-before, and blocks every later update of the host; so this module does not ask Placement.
+agent) reports it *in this update*. Upstream asks Placement instead, finds its own classes from the update before,
+and blocks every later update of the host; so this module does not ask Placement.
 """
 
 from collections.abc import Iterable, Sequence

@@ -202,7 +202,7 @@ def parse_domain(data: str | bytes) -> DomainSpec:
 
 
 def _memory_mb(domain: ET.Element) -> int:
-    """Memory in MiB. libvirt always answers in KiB, in whatever unit it was set."""
+    """Memory in MiB. libvirt always answers in KiB, even if the domain was defined in another unit."""
     element = domain.find("memory")
     scale = {"KiB": 1 << 10, "MiB": 1 << 20}[element.get("unit", "KiB") if element is not None else "KiB"]
     return int(_found(domain, "memory")) * scale >> 20

@@ -115,7 +115,7 @@ def show_share(request: ComputeRequest, server_id: str, key: str) -> Response:
     raise NotFound(f"Share {key} is not attached to instance {server_id}")
 
 
-# -------------------------------------------------------------------------------- what is known of a guest
+# -------------------------------------------------------------------------------- facts about a guest
 
 
 def topology(request: ComputeRequest, server_id: str) -> Response:
