@@ -1,12 +1,12 @@
-"""The capacity index: how much of each host is in use when, as arrays.
+"""The capacity index: the usage of every host over time, as arrays.
 
-Per host and resource class the usage over time is a step function. All steps of all hosts lie in one NumPy block,
-sorted by (host, time), so that the peak usage of *every* host over a period is two binary searches and one segmented
-maximum: 3 ms for 10,000 hosts with 250,000 allocations, where one query per host takes seconds.
+For each host and resource class, usage over time is a step function. One NumPy block holds the steps of all hosts,
+sorted by (host, time). The peak usage of *every* host over a period therefore takes two binary searches and one
+segmented maximum: 3 ms for 10,000 hosts with 250,000 allocations, where one query per host takes seconds.
 
-A calendar never changes. `with_usage` gives a new one that shares the block and carries the difference as a short
-list; the difference may also be negative (a reservation that is about to be planned anew). The hosts that it concerns
-have a small block of their own, made on demand. When there are many, it is merged into the large block.
+A calendar is immutable. `with_usage` returns a new calendar that shares the block and keeps the difference as a short
+list. The difference may be negative, for a reservation that is about to be planned again. The hosts in the difference
+get a small block of their own, built on demand. When they become many, they are merged into the large block.
 """
 
 import math
@@ -22,11 +22,11 @@ from moorage.reservation.capacity.step_blocks import Ints, Rows, Segments, StepB
 from moorage.reservation.model.limits import counted
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
-#: Maximum number of slots that are counted on one host whose providers must be packed.
+#: Upper bound of the slots counted on one host, for demands that need packing over its providers.
 MAX_PACKED = 1000
 
-#: Hosts that differ from the block, and differences, that are kept beside it: they cost a small block for each calendar
-#: that is asked, folding them in costs a new large one.
+#: Maximum numbers of changed hosts and of changes that are kept outside the large block. Keeping them outside costs a
+#: small block for each calendar that is queried; merging them costs a new large block.
 MAX_CHANGED_HOSTS = 256
 MAX_CHANGES = 4096
 
@@ -35,9 +35,10 @@ UNBOUNDED = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class HostCapacity:
-    """By label, see `slot_demand`. `largest` bounds what one instance may take of a place (Placement's ``max_unit``).
+    """`capacity` and `largest`: {label: amount}; `slot_demand` explains labels.
 
-    `reservation_providers`: {label: name of its provider}, where that is known; `above`: {provider's name: those that it lies below}.
+    `largest` is the maximum amount of one slot (Placement's ``max_unit``). `providers`: {label: name of its provider},
+    for the labels whose provider is known. `above`: {provider's name: names of its ancestors}.
     """
 
     host: int
@@ -55,7 +56,7 @@ class HostCapacity:
 
 @dataclass(frozen=True, slots=True)
 class HostUsage:
-    """`amounts` of each class on `host_service` over ``[start, end)``."""
+    """`host` has `amounts`, {label: amount}, in use over ``[start, end)``."""
 
     host: int
     start: datetime
@@ -67,7 +68,7 @@ class HostUsage:
 
 
 class Calendar:
-    """Free capacity of hosts over time. `hosts` are ids, ascending; results are arrays in that order."""
+    """Free capacity of hosts over time. `hosts` are ids, ascending; arrays with one row per host use this order."""
 
     def __init__(self, hosts: Sequence[HostCapacity], usages: Iterable[HostUsage]) -> None:
         usages = list(usages)
@@ -84,20 +85,20 @@ class Calendar:
         self.largest = self._matrix([host.largest for host in ordered], default=UNBOUNDED)
         self._block = StepBlock(len(self.hosts), self._rows(usages))
         self._changes: Rows = self._rows(())
-        self._anew = np.zeros(0, np.int64)  # rows of hosts whose usage is in the changes only, not in the block
+        self._anew = np.zeros(0, np.int64)  # hosts (by row) that ignore the block: only `_changes` has their usage
         self._changed: tuple[Ints, StepBlock] | None = None
 
     def with_usage(self, usages: Iterable[HostUsage]) -> "Calendar":
-        """This calendar and `usages` on top. Hosts that it does not know are ignored; their capacity is unknown."""
+        """This calendar plus `usages`. Ignores usages of unknown hosts, because their capacity is unknown."""
         usages = list(usages)
         if not {name for usage in usages for name in usage.amounts} <= set(self.classes):
             return Calendar(list(self._known.values()), [*self._listed(self._all_rows()), *usages])
         return self._with(self._changes.joined(self._rows(usages)), self._anew)
 
     def replaced(self, hosts: Sequence[HostCapacity], usages: Iterable[HostUsage]) -> "Calendar":
-        """This calendar with these hosts read anew: their capacity, and `usages` as all that is used of them.
+        """This calendar with new capacities of `hosts`, and with `usages` instead of all their earlier usages.
 
-        `hosts` must be known already, and of classes that are known.
+        The calendar must already have all of these hosts and their classes: see `knows`.
         """
         numbers = np.array([self._row[host.host] for host in hosts], np.int64)
         of_others = self._changes.of(~np.isin(self._changes.row, numbers))
@@ -139,7 +140,9 @@ class Calendar:
         return names <= set(self.classes) and all(host.host in self._row for host in hosts)
 
     def segments(self, start: int | None = None, end: int | None = None) -> Segments:
-        """All of it, changes included, or what meets ``[start, end)``, in seconds since 1970."""
+        """The usage of all hosts, including changes. With bounds (seconds since 1970), only segments that overlap
+        ``[start, end)``.
+        """
         whole, (hosts, block) = self._block.segments(start, end), self._changed_block()
         if not len(hosts):
             return whole
@@ -159,20 +162,21 @@ class Calendar:
         return total(rows.of(wanted[rows.row] & (rows.start < end) & (rows.end > start))).between(start, end)
 
     def peak(self, start: datetime, end: datetime) -> Ints:
-        """(hosts, classes): the highest usage over ``[start, end)``."""
+        """The highest usage over ``[start, end)``. Shape: (hosts, classes)."""
         low, high = _first_second(start), _last_second(end)
         peak, (hosts, block) = self._block.peak(low, high), self._changed_block()
         peak[hosts] = block.peak(low, high)
         return peak
 
     def slots(self, demand: SlotDemand, start: datetime, end: datetime) -> Ints:
-        """How many slots of `slot_demand` fit on each host over all of ``[start, end)``."""
+        """The number of slots of `demand` that fit on each host for the whole of ``[start, end)``."""
         return self.fitting(demand, self.peak(start, end), np.arange(len(self.hosts)))
 
     def fitting(self, demand: SlotDemand, used: Ints, rows: Ints) -> Ints:
-        """How many fit where `used` is in use: (n, classes), of the hosts `rows`, which are indices of `hosts`.
+        """The number of slots that fit on each of n hosts, given their usage.
 
-        A host reserved as a whole has no room for anything else; a host with any usage cannot be reserved as a whole.
+        `rows`: n indices into `hosts`; `used`: their usage, shape (n, classes). A host reserved as a whole has no room
+        for anything else, and a host with any usage cannot be reserved as a whole.
         """
         if demand.whole_host:
             return np.where(used.max(axis=1, initial=0) > 0, 0, 1)
@@ -192,7 +196,10 @@ class Calendar:
     def place(
         self, host: int, demand: SlotDemand, count: int, start: datetime, end: datetime, kept: Sequence[Amounts] = ()
     ) -> tuple[Amounts, ...]:
-        """What each of `count` slots takes from the host, which must have room; `kept`: slots that exist already."""
+        """The amounts, {label: amount}, that each of `count` slots takes from the host. The host must have room.
+
+        `kept`: the reservation's present slots there. They keep their amounts unless that leaves too little room.
+        """
         if demand.whole_host:
             return ({WHOLE_HOST: 1},) * count
         if demand.is_simple and all(len(self._places(name)) == 1 for name in demand.wanted):
@@ -200,7 +207,7 @@ class Calendar:
         row = self._row[host]
         room = self._room(row, self._peak_on(row, _first_second(start), _last_second(end)), demand)
         found = pack(*room, demand, count, kept)
-        if len(found) < count:  # without the kept slots all may fit
+        if len(found) < count:  # all may fit if the kept slots are placed differently
             found = pack(*room, demand, count)
         return tuple(found)
 
@@ -208,7 +215,7 @@ class Calendar:
         return [column for column, name in enumerate(self.classes) if class_of(name) == resource_class]
 
     def _slots_of(self, columns: list[int], amount: int, used: Ints, rows: Ints, *, entire: bool) -> Ints:
-        """How often `amount` fits, each time into one of these columns."""
+        """The number of times that `amount` fits on each host, each time within a single one of these columns."""
         times = np.clip((self.capacity[rows][:, columns] - used[:, columns]) // amount, 0, None)
         times[self.largest[rows][:, columns] < amount] = 0
         if entire:
@@ -234,7 +241,7 @@ class Calendar:
         return count
 
     def _enough(self, demand: SlotDemand, used: Ints, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Candidates for packing: hosts with enough of each class in total, and not reserved as a whole."""
+        """True for hosts worth packing: enough of each class in total, and not reserved as a whole."""
         enough = used[:, self.classes.index(WHOLE_HOST)] <= 0
         for name, amount in demand.totals.items():
             columns = self._places(name)
@@ -243,7 +250,7 @@ class Calendar:
         return enough
 
     def _room(self, row: int, used: Ints, demand: SlotDemand) -> tuple[list[Shelf], Amounts, Amounts]:
-        """(the providers of a host, what is free by label, what may be taken at a time)"""
+        """(the host's providers, {label: free amount}, {label: maximum amount of one slot})"""
         known = self._known[self.hosts[row]]
         free = {name: int(self.capacity[row, at] - used[at]) for at, name in enumerate(self.classes)}
         for name, amount in known.capacity.items():
@@ -252,7 +259,7 @@ class Calendar:
         return known.shelves(), {name: free[name] for name in known.capacity}, known.largest
 
     def has_room(self, placing: Mapping[int, Sequence[Amounts]], start: datetime, end: datetime) -> bool:
-        """Whether all these slots, {host: what each takes}, fit over ``[start, end)``."""
+        """True if all slots of `placing`, {host: amounts of each slot}, fit over ``[start, end)``."""
         peak = self.peak(start, end)
         for host, slots in placing.items():
             row = self._row.get(host)
@@ -269,7 +276,7 @@ class Calendar:
         return True
 
     def _peak_on(self, row: int, start: int, end: int) -> Ints:
-        """As `peak`, of one host."""
+        """`peak` for one host. Shape: (classes,)."""
         hosts, block = self._changed_block()
         at = int(np.searchsorted(hosts, row))
         is_changed = at < len(hosts) and hosts[at] == row
@@ -306,7 +313,7 @@ class Calendar:
 
 
 def _kind(host: HostCapacity, demand: SlotDemand) -> object:
-    """The inputs of packing a host besides its usage, independent of provider names."""
+    """A key that is equal for hosts with the same input to packing, apart from usage and provider names."""
     shelves = host.shelves()
     names = {shelf.name: place for place, shelf in enumerate(shelves)}
     groups = [group for group in (demand.plain, *demand.groups.values()) if group is not None]
@@ -326,7 +333,7 @@ def _first_second(moment: datetime) -> int:
 
 
 def _last_second(moment: datetime) -> int:
-    """Ends are rounded up: a period never looks shorter than it is."""
+    """Rounds up, so that a period is never shortened."""
     return math.ceil(moment.timestamp())
 
 
@@ -352,7 +359,7 @@ def _rows(calendar: Calendar, hosts: Collection[int] | None) -> Ints:
 def utilisation(
     calendar: Calendar, start: datetime, end: datetime, step: timedelta, hosts: Collection[int] | None = None
 ) -> list[Utilisation]:
-    """Peak usage of these hosts (None: all) per step; neighbours with equal usage are merged."""
+    """Peak usage of these hosts (None: all) in each `step`; adjacent steps with equal usage are merged."""
     low, high = int(start.timestamp()), int(end.timestamp())
     bounds = np.arange(low, high, int(step.total_seconds()))
     rows = None if hosts is None else _rows(calendar, hosts)

@@ -1,4 +1,7 @@
-"""Step functions of many hosts in one NumPy block, sorted by (host, time): what calendars are made of. Values only."""
+"""Step functions of many hosts in one NumPy block, sorted by (host, time). Contains no rules: see `calendar`.
+
+`Rows` are usages as columns, `Segments` periods of constant usage, `Total` the sum over hosts, `StepBlock` the index.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +15,9 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Times in which a host's usage does not change, by host and time. `row` is the host's index; what lies in no
-    segment is unused.
+    """Periods ``[start, end)`` in which a host's usage is constant, sorted by host and time.
+
+    `row` is the host's index. A host has no usage outside its segments.
     """
 
     row: Ints
@@ -25,11 +29,11 @@ class Segments:
         return Segments(self.row[mask], self.start[mask], self.end[mask], self.use[mask])
 
     def numbered(self, rows: Ints) -> "Segments":
-        """`rows`: the number that each host gets, ascending."""
+        """Renumbers the hosts: index i becomes ``rows[i]``. `rows` must be ascending."""
         return Segments(rows[self.row], self.start, self.end, self.use)
 
     def merged(self, other: "Segments") -> "Segments":
-        """These segments and those of other hosts."""
+        """These segments together with `other`, which must be of other hosts."""
         order = np.argsort(np.concatenate([self.row, other.row]), kind="stable")
         return Segments(
             np.concatenate([self.row, other.row])[order],
@@ -69,7 +73,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """The total usage of several hosts: ``use[0]``, nothing, before ``time[0]``, and ``use[i + 1]`` from ``time[i]`` on."""
+    """The total usage of several hosts: ``use[0]`` before ``time[0]``, and ``use[i + 1]`` from ``time[i]`` on."""
 
     time: Ints  #: seconds since 1970, ascending, each once
     use: Ints  #: one column per class
@@ -79,7 +83,7 @@ class Total:
         return use
 
     def between(self, start: int, end: int) -> "Total":
-        """The same in ``[start, end)``, with no more times than it needs there."""
+        """This total restricted to the times in ``[start, end)``."""
         low, high = np.searchsorted(self.time, (start, end))
         return Total(self.time[low:high], self.use[low : high + 1])
 
@@ -90,11 +94,11 @@ class Total:
         return Total(time, np.vstack([self.use[:1] + other.use[:1], self.at(time) + other.at(time)]))
 
     def most(self, bounds: Ints, end: int) -> Ints:
-        """(periods, classes): the most at one time in each ``[bound, next bound)``, in the last until `end`."""
+        """The peak in each ``[bound, next bound)``; the last period ends at `end`. Shape: (periods, classes)."""
         first = np.searchsorted(self.time, bounds, side="right")
         last = np.searchsorted(self.time, [*bounds[1:], end])
         places = np.column_stack([first, last + 1]).ravel()
-        beyond = np.zeros((1, self.use.shape[1]), np.int64)  # `reduceat` takes no place after the last
+        beyond = np.zeros((1, self.use.shape[1]), np.int64)  # `reduceat` accepts no index beyond the last row
         most: Ints = np.maximum.reduceat(np.vstack([self.use, beyond]), places, axis=0)[0::2]
         return most
 
@@ -104,7 +108,7 @@ def total(rows: Rows) -> Total:
     time = _distinct(np.concatenate([rows.start, rows.end]))
     first, last = np.searchsorted(time, rows.start), np.searchsorted(time, rows.end)
     delta = np.zeros((len(time) + 1, rows.amount.shape[1]), np.int64)
-    # Sums by place: `np.add.at` takes ten times as long. They pass through floats, exact up to 2**53.
+    # `np.bincount`, because `np.add.at` takes ten times as long. It sums floats, which are exact up to 2**53.
     for column in np.flatnonzero(rows.amount.any(axis=0)):
         gained, lost = (np.bincount(at, weights=rows.amount[:, column], minlength=len(time)) for at in (first, last))
         delta[1:, column] = gained - lost
@@ -112,13 +116,13 @@ def total(rows: Rows) -> Total:
 
 
 def _distinct(times: Ints) -> Ints:
-    """`np.unique` takes ten times as long for a million of them."""
+    """The distinct times, ascending. `np.unique` takes ten times as long for a million times."""
     times = np.sort(times)
     return times[np.r_[True, times[1:] != times[:-1]]] if len(times) else times
 
 
 class StepBlock:
-    """The immutable step functions of all hosts. `rows`: the usages they are made of, by host."""
+    """The immutable step functions of all hosts. `rows`: the usages, sorted by host."""
 
     def __init__(self, hosts: int, rows: Rows) -> None:
         rows = rows.of(np.argsort(rows.row, kind="stable"))
@@ -134,7 +138,7 @@ class StepBlock:
         key, delta = key[order], delta[order]
         first = np.flatnonzero(np.r_[True, key[1:] != key[:-1]]) if len(key) else np.zeros(0, np.int64)
         self._key = key[first]
-        # A host's differences sum to nothing, so one running sum over all hosts is each host's own usage.
+        # The differences of a host sum to 0, so one running sum over all hosts gives the usage of each host.
         use = np.add.reduceat(delta, first, axis=0).cumsum(axis=0) if len(key) else delta
         zero = np.zeros((1, classes), np.int64)
         self._padded = np.vstack([zero, use, zero])  # row i+1 is in force from breakpoint i on
@@ -142,12 +146,12 @@ class StepBlock:
         self._first = np.searchsorted(self._key, self._base)  # first breakpoint of each host
 
     def rows_of(self, hosts: Ints) -> Rows:
-        """The rows of these hosts, by host, without a scan of the others."""
+        """The rows of these hosts, sorted by host. Does not scan the rows of other hosts."""
         first = self._first_row[hosts]
         return self.rows.of(_runs(first, self._first_row[hosts + 1] - first)[1])
 
     def peak(self, start: int, end: int, host: int | None = None) -> Ints:
-        """(hosts, classes): the highest usage over ``[start, end)`` of all hosts, or of one."""
+        """The highest usage over ``[start, end)``, of all hosts or of one. Shape: (hosts, classes)."""
         only = slice(None) if host is None else slice(host, host + 1)
         base, first = self._base[only], self._first[only]
         low = np.searchsorted(self._key, base + self._clip(start), side="right")
@@ -162,7 +166,9 @@ class StepBlock:
         return peak
 
     def segments(self, start: int | None = None, end: int | None = None) -> Segments:
-        """Of all hosts, but the last one of each: from there on nothing is used. Those that meet ``[start, end)``."""
+        """The segments of all hosts, or those that overlap ``[start, end)``. Omits the unused time after the last
+        breakpoint of each host.
+        """
         first, last = self._first, np.append(self._first[1:], len(self._key)) - 1
         if start is not None:
             in_force = np.searchsorted(self._key, self._base + self._clip(start), side="right") - 1

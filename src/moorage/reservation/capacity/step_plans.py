@@ -1,4 +1,4 @@
-"""The steps of a lease's events, in order, combined from the plans of its resource types."""
+"""Combines the plans of resource types into the ordered steps of a lease's events."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -21,10 +21,10 @@ def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
 
 
 def plan_group(reservation: Reservation, request: ReservationRequest) -> list[Step]:
-    """A step for the server group that an older system would make, or to delete one that is no longer needed."""
+    """The step that creates the server group that Blazar would create, or deletes one that is no longer needed."""
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
-    is_older = reservation.generation is not Generation.PURE  # it has what that system made
+    is_older = reservation.generation is not Generation.PURE  # it keeps the group of that system
     if is_older or (affinity is None and reservation.server_group_id is None):
         return []
     policy = "" if affinity is None else "affinity" if affinity else "anti-affinity"
@@ -38,7 +38,7 @@ def plan_start(
     project_id: str,
     regions: RegionsOfAll = MappingProxyType({}),
 ) -> list[Step]:
-    """All hosts of all reservations come before the first access, so that a project finds all capacity (R24)."""
+    """Prepares the hosts of all reservations before it gives access, so that the project finds all capacity (R24)."""
     steps = [step for each in reservations for step in plan_hosts(each, slots, services, {})]
     for each in reservations:
         steps += type_named(each.resource_type).plan_regions(each, regions.get(each.id, ()), project_id)
@@ -58,7 +58,7 @@ def plan_move(reservation: Reservation, slots: SlotsOfAll, services: Services, l
 
 
 def plan_regions(reservation: Reservation, load: Regions, leave: Regions, project_id: str) -> list[Step]:
-    """For an active reservation, before its other steps: servers need a loaded region before they need a slot."""
+    """Region steps of an active reservation. They run first: a server needs a programmed region before a slot."""
     kind = type_named(reservation.resource_type)
     return kind.plan_leave(reservation, leave) + kind.plan_regions(reservation, load, project_id)
 
@@ -83,12 +83,15 @@ def plan_end(
     return steps
 
 
-#: {action that tells somebody: its step}
+#: {action that sends a notification: its step}
 _NOTICES = {EndActionKind.WEBHOOK: StepKind.SEND_WEBHOOK, EndActionKind.EMAIL: StepKind.SEND_MAIL}
 
 
 def plan_before_end(lease: Lease, of_hosts: str) -> list[Step]:
-    """`of_hosts`: the meaning of ``default`` for whole hosts. Snapshots come first, because they take longest."""
+    """`of_hosts`: the action that ``default`` means in ``physical:host`` reservations, by configuration.
+
+    Snapshots come first, because they take longest.
+    """
     all_saved = any(action.kind is EndActionKind.SNAPSHOT for action in lease.before_end_actions)
     saved = [
         step

@@ -1,7 +1,7 @@
-"""The interface of resource types. Each type has a module beside this one; other type-specific code is in
+"""The interface of resource types. Each type has a module in this folder; its other code is elsewhere:
 
-requests        what is asked of it                schemas.reservation   its shape on the wire
-request_store   where that is kept                 effects               what its steps do outside
+model.reservation_requests   its request           api.schemas.reservation   the request on the wire
+store.request_store          the request's rows    steps                     the effects of its steps
 """
 
 from collections.abc import Collection
@@ -17,20 +17,22 @@ from moorage.reservation.model.steps import Regions, Services, Slots, Step
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """What a reservation wants of the hosts: `amount` slots, or up to `most`."""
+    """The slots that a reservation needs on hosts: at least `amount`, at most `most` (None: exactly `amount`)."""
 
     demand: SlotDemand
     amount: int
     affinity: bool | None = None
     most: int | None = None
-    properties: tuple[str, ...] = ()  #: queries in the language of `property_query`; hosts must answer all of them
+    properties: tuple[str, ...] = ()  #: queries (see `property_query`); a host must match all of them
 
 
 class ResourceType(Protocol):
-    """Pure. The plans are of one reservation; those of a lease are put together in `step_plans`."""
+    """The rules of one resource type. Pure. Each ``plan_`` method returns steps of one reservation; `step_plans`
+    combines them for a lease.
+    """
 
     name: str
-    has_flavor: bool  #: servers are launched with a flavor of the reservation's id
+    has_flavor: bool  #: True if servers use a flavor whose id is the reservation's id
 
     def wanted(self, request: ReservationRequest) -> SlotRequest | None:
         """None for resource types that do not use hosts."""
@@ -44,37 +46,38 @@ class ResourceType(Protocol):
         """Steps from the slots `before` (none before the start) to `slots`."""
 
     def plan_move(self, reservation: Reservation, slots: Slots, services: Services, lost: Slots) -> list[Step]:
-        """While it is active: hosts failed, of which `lost` says how many slots are now elsewhere in `slots`.
+        """Steps after hosts of an active reservation failed. `lost`: {failed host: number of slots moved away from it};
+        `slots`: the slots after the move.
 
         The end of the lease cleans up failed hosts. No step here may wait for a failed host.
         """
 
     def plan_open(self, reservation: Reservation, project_id: str) -> list[Step]:
-        """Gives the project access, after the hosts of all reservations of the lease."""
+        """Steps that give the project access. They run after `plan_hosts` of all reservations of the lease."""
 
     def plan_regions(self, reservation: Reservation, regions: Regions, project_id: str) -> list[Step]:
-        """Programs accelerators, before servers are launched there."""
+        """Steps that program accelerators, before servers are launched there."""
 
     def plan_leave(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        """Retires regions of failed hosts, so that no server is launched there. No step may wait for these hosts."""
+        """Steps that retire regions of failed hosts, so that no server starts there. None may wait for these hosts."""
 
     def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
-        """Before the start: changes what was created to match `request`."""
+        """Steps that adapt the created resources to `request`, before the start."""
 
     def plan_snapshot(self, reservation: Reservation) -> Step | None:
-        """Finds its servers, to save each. None for types without servers."""
+        """The step that finds the reservation's servers to snapshot. None for types without servers."""
 
     def plan_end(self, reservation: Reservation, slots: Slots, services: Services, project_id: str) -> list[Step]: ...
 
     def plan_empty(self, reservation: Reservation, regions: Regions) -> list[Step]:
-        """Empties accelerators, after everything else has ended."""
+        """Steps that empty accelerators, after the steps of `plan_end`."""
 
 
 R = TypeVar("R")
 
 
 def expect(request: ReservationRequest, kind: type[R]) -> R:
-    """Casts `request` to the class that belongs to the reservation's type."""
+    """`request` as a `kind`. Raises `TypeError` if it is of another class."""
     if not isinstance(request, kind):
         raise TypeError(f"{request} is no {kind.__name__}")
     return request

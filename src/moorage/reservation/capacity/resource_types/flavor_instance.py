@@ -1,7 +1,8 @@
-"""``flavor:instance``: room for servers of a flavor, whatever it asks for: any class, traits, groups, a device profile.
+"""``flavor:instance``: room for servers of an existing flavor.
 
-From the start on servers are launched with a private flavor that is like the other one and takes one of the
-reservation's slots beside; see `virtual_instance` for the steps.
+The flavor may request any resource class, traits, request groups and a device profile. From the start of the lease,
+servers use a private copy of the flavor that also takes one of the reservation's slots; `virtual_instance` has the
+steps.
 """
 
 from dataclasses import replace
@@ -63,7 +64,7 @@ class FlavorInstance(ServerSlots):
 
 
 def demand_of(source: SourceFlavor) -> SlotDemand:
-    """What Placement will be asked for by each server. Raises `Invalid` for a flavor that nobody could launch."""
+    """The resources that each server will request from Placement. Raises `Invalid` if the flavor cannot be launched."""
     specs = {**source.extra_specs, **source.profile_specs}
     fields = FlavorFields(source.vcpus, source.memory_mb, source.disk_gb, source.ephemeral_gb, source.swap_mb, specs)
     return as_demand(request_for(fields))

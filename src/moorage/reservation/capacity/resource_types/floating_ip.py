@@ -1,8 +1,8 @@
-"""``virtual:floatingip``: addresses of an external network. Which ones, and when there are enough: `addresses`.
+"""``virtual:floatingip``: addresses of an external network. `addresses` selects them and finds when enough are free.
 
-create   nothing outside: the addresses are the reservation's in our database
-start    each address becomes a floating IP in the lease's project, with the tags that the peer gives them
-end      floating IPs unbound and deleted, whoever uses them
+create   no step outside: only our database assigns the addresses to the reservation
+start    each address becomes a floating IP in the lease's project, with the same tags as Blazar's
+end      the floating IPs are unbound and deleted, even if a server uses them
 """
 
 from dataclasses import replace
@@ -29,7 +29,7 @@ class VirtualFloatingIp:
         return None
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        """The refusals are 400 as the peer's, and come before anything is touched."""
+        """The request after an update. Refusals have status 400, as in Blazar, and come before any write."""
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, FloatingIpRequest)
         if change.network_id not in (None, old.network_id):
@@ -51,7 +51,7 @@ class VirtualFloatingIp:
         return []
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
-        """Before the start none: then everything else comes first, see `plan_open`."""
+        """No steps before the start: `plan_open` makes the floating IPs after all other steps."""
         is_active = reservation.status is ReservationStatus.ACTIVE
         return [Step(StepKind.ENSURE_FLOATING_IPS, reservation.id)] if is_active else []
 

@@ -1,12 +1,12 @@
 """``physical:host``: whole hosts of the free pool, for one project.
 
-    create   an aggregate with the reservation's id for a name                                  (as the peer has it)
-    start    each host is cleared of servers and goes from the free pool into the aggregate; then the project owns that
-    end      nobody owns it any more, servers deleted and gone, hosts back into the free pool, aggregate gone
+    create   an aggregate named after the reservation's id, as in Blazar
+    start    clear each host of servers, move it from the free pool to the aggregate; then give the project access
+    end      revoke access, delete the servers, move the hosts back to the free pool, delete the aggregate
 
-Servers reach the hosts by the hint ``reservation=<id>``: who owns the aggregate may use it, see `scheduler.prefilters`.
-A host that is in the aggregate is lent by this reservation and by nobody else, whatever a crash has left undone; so
-what the end has to do is read from there.
+Servers are scheduled to these hosts by the hint ``reservation=<id>``, which only the project with access to the
+aggregate may use: see `scheduler.prefilters`. A host in the aggregate belongs to this reservation only, even after a
+crash; so the end reads the hosts to return from the aggregate.
 """
 
 from dataclasses import replace
@@ -40,7 +40,7 @@ class PhysicalHost:
         )
 
     def changed(self, reservation: Reservation, change: ReservationChange) -> ReservationRequest:
-        """Of an active one: it keeps the hosts that it has, whatever else it asks for."""
+        """The request after an update. An active reservation may change too: it keeps its present hosts."""
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, HostRequest)
 
@@ -97,10 +97,11 @@ class PhysicalHost:
         return [Step(kind, reservation.id) for kind in _ENDING]
 
 
-#: Of each host. It is in the aggregate before it leaves the free pool: at no moment nobody's, and open to all.
+#: The steps for each host. A host joins the aggregate before it leaves the free pool: outside both, every project could
+#: use it.
 _LENDING = (StepKind.CLEAR_HOST, StepKind.LEND_HOST)
 
-#: Closed first, so that no server is launched while the others are being deleted.
+#: Access ends first, so that no server is launched while the others are being deleted.
 _ENDING = (StepKind.CLOSE_AGGREGATE, StepKind.CLEAR_AGGREGATE, StepKind.DISSOLVE_AGGREGATE)
 
 

@@ -1,4 +1,4 @@
-"""The resource types that there are."""
+"""All resource types, by name."""
 
 from collections.abc import Mapping
 

@@ -1,7 +1,7 @@
-"""``resource:any``: room for servers of whatever resource classes and traits the reservation itself names.
+"""``resource:any``: room for servers that take the resource classes and traits that the reservation names.
 
-As `flavor_instance`, without a flavor of the tenant's: the private flavor says what the reservation says. What is not
-named is not taken, but a flavor has a processor and a megabyte at least: those are struck out again by extra specs.
+Like `flavor_instance`, but without a flavor of the tenant: the private flavor is made from the request. A server takes
+only the named classes. A flavor must have at least 1 VCPU and 1 MB, so extra specs set these to 0 if not requested.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ _CHANGEABLE = (
     *BITSTREAM_NAMES,
 )
 
-#: What a flavor has fields of its own for.
+#: Resource classes that a flavor has as fields, not as extra specs.
 _FIELDS = ("VCPU", "MEMORY_MB", "DISK_GB")
 
 
@@ -70,7 +70,7 @@ class ResourceAny(ServerSlots):
             specs["resources:VCPU"] = "0"
         if not amounts.get("MEMORY_MB"):
             specs["resources:MEMORY_MB"] = "0"
-        specs |= {f"accel:{way}": name for way, name in asked.programs.items()}  # the host looks again for each server
+        specs |= {f"accel:{way}": name for way, name in asked.programs.items()}  # looked up again per server
         specs |= {f"trait:{trait}": asked.traits[trait] for trait in sorted(asked.traits)}
         return PrivateFlavor(
             amounts.get("VCPU") or amounts.get("PCPU") or 1,
@@ -80,7 +80,11 @@ class ResourceAny(ServerSlots):
         )
 
     def own_flavor(self, reservation: Reservation, request: ReservationRequest) -> PrivateFlavor:
-        """A host may have other regions of the kind: the trait is that of those that were loaded for the reservation."""
+        """The flavor, restricted to the FPGA regions that were programmed for this reservation.
+
+        A host may have other regions of the same class. Only the programmed ones have the reservation's trait, which
+        the flavor requires.
+        """
         flavor = self.flavor(request)
         if not expect(request, AnyRequest).programs:
             return flavor
@@ -104,7 +108,7 @@ class ResourceAny(ServerSlots):
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, AnyRequest)
         given = dict(change.given())
-        if any(given.get(way) for way in BITSTREAM_NAMES):  # another way to name it is instead of the old one
+        if any(given.get(way) for way in BITSTREAM_NAMES):  # the new name replaces one of another kind
             given = dict.fromkeys(BITSTREAM_NAMES, "") | given
         request = replace(old, **given)  # type: ignore[arg-type]  # fields of one name have one type in both
         if request != old:
@@ -113,7 +117,7 @@ class ResourceAny(ServerSlots):
 
 
 def _of_regions(step: Step, reservation: Reservation, regions: Regions) -> list[Step]:
-    """For each region, with what it carries; none where that is nothing."""
+    """`step` for each region, with the bitstream's name; no steps if the reservation has no bitstream."""
     asked = expect(reservation.request, AnyRequest)
     if not asked.programs:
         return []

@@ -1,4 +1,4 @@
-"""``virtual:instance``: room for servers of one size. Those of older systems are used and ended their way.
+"""``virtual:instance``: room for servers of one size. Reservations imported from an older system keep its resources.
 
 Spec: docs/evidence/specs/instance-reservation.md
 
@@ -6,9 +6,10 @@ Spec: docs/evidence/specs/instance-reservation.md
     start    inventory of the class on each host's reservation provider, then flavor access      (R20-R24)
     end      access off, servers deleted and gone, flavor, inventory per host, class             (R29-R32)
 
-No aggregate and no server group is ever made (R10): the inventory itself says where the servers may go, and how many.
-Those of an older system are used and taken down with their reservation (R25, R33): its hosts join its aggregate before
-the access, and server group and aggregate go with the flavor; one without a class has no inventory steps at all.
+This type never creates an aggregate or a server group (R10): the inventory alone determines on which hosts servers may
+run, and how many. A reservation of an older system may have both (R25, R33). Its hosts join its aggregate before the
+project gets access; the end deletes the server group and the aggregate together with the flavor. A reservation without
+a resource class has no inventory steps.
 """
 
 from dataclasses import replace
@@ -36,7 +37,7 @@ _CHANGEABLE = ("vcpus", "memory_mb", "disk_gb", "amount", "affinity", "resource_
 
 
 class ServerSlots:
-    """What all types have in common whose slots are room for a server."""
+    """The common part of all types in which a slot is room for one server."""
 
     has_flavor = True
 
@@ -44,7 +45,9 @@ class ServerSlots:
         raise NotImplementedError
 
     def own_flavor(self, reservation: Reservation, request: ReservationRequest) -> PrivateFlavor:
-        """With what keeps its servers to what is the reservation's, where its class is not enough for that."""
+        """The flavor, with the extra specs that a type needs beyond the resource class to confine servers to the
+        reservation.
+        """
         return self.flavor(request)
 
     def plan_create(self, reservation: Reservation) -> list[Step]:
@@ -54,9 +57,9 @@ class ServerSlots:
         ]
 
     def plan_hosts(self, reservation: Reservation, slots: Slots, services: Services, before: Slots) -> list[Step]:
-        """One inventory per distinct host, with the number of the reservation's slots there (R20).
+        """One inventory for each host, whose total is the number of the reservation's slots there (R20).
 
-        Hosts that have none any more lose the class: an inventory of 0 is none (A4).
+        Hosts that no longer have a slot lose the inventory: a total of 0 is not allowed (A4).
         """
         steps = []
         if reservation.has_inventory:
@@ -92,7 +95,7 @@ class ServerSlots:
         return []
 
     def plan_change(self, reservation: Reservation, request: ReservationRequest) -> list[Step]:
-        """Before the start nobody uses the flavor yet: it is made anew."""
+        """Replaces the flavor: before the start, no server uses it."""
         if self.flavor(request) == self.flavor(reservation.request):
             return []
         return [
@@ -156,7 +159,7 @@ class VirtualInstance(ServerSlots):
 
 
 def _check_older(reservation: Reservation, old: InstanceRequest, request: InstanceRequest) -> None:
-    """Its flavor and its server group were made by another system: they are used as they are (R25)."""
+    """Refuses changes of size and affinity if another system made the flavor and the server group (R25)."""
     if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
         raise Conflict(
             f"reservation {reservation.id} was made by an older system; its size and affinity cannot be changed: "
@@ -165,7 +168,7 @@ def _check_older(reservation: Reservation, old: InstanceRequest, request: Instan
 
 
 def check_active(reservation: Reservation, old: A, request: A) -> None:
-    """A15: servers may run in an active reservation, so it only grows."""
+    """Raises `Conflict` unless an active reservation only grows: servers may run in it (A15)."""
     if reservation.status is ReservationStatus.PENDING:
         return
     if reservation.status is not ReservationStatus.ACTIVE:
