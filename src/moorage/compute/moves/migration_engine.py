@@ -75,7 +75,10 @@ class MigrationEngine:
         *,
         apart: bool = False,
     ) -> list[str]:
-        """Continues after the end of the move's current step; returns the queues to wake."""
+        """Records the end of the move's current step and begins the next one; returns the queues to wake.
+
+        `result`: the content of the job's report. `error`: why the step failed; None: it succeeded. `apart`: see `begin_step`.
+        """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
         if step.name in EVENTS:
@@ -107,7 +110,7 @@ class MigrationEngine:
     def _stop_in_error(
         self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str
     ) -> list[str]:
-        """No step leads on from this failure: the server goes to ERROR where it is; returns the queues to wake.
+        """Ends a move that has no step for this failure: the server goes to ERROR on its present host. Returns the queues to wake.
 
         Leftovers elsewhere remain until the server is deleted, except those that can no longer be used to go back.
         """
@@ -125,7 +128,7 @@ class MigrationEngine:
         return queues
 
     def abandon_move(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """An administrator has reset the server's state: the move ends without changing that state. Returns the queues to wake.
+        """Ends the move after an administrator has reset the server's state, which it does not change. Returns the queues to wake.
 
         A move that waits for confirmation is confirmed, because the state no longer allows a revert. A move in progress goes
         back where possible (`AFTER_ABANDONING`). A move that stopped in error is rolled back if the server is on its old host,
@@ -154,9 +157,9 @@ class MigrationEngine:
         ]
 
     def abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """The old host is down and the server is to be evacuated: the move goes back without that host, then the evacuation begins.
+        """Rolls the move back without the old host, which is down, so that an evacuation can begin after it.
 
-        Returns the queues to wake. Raises `Conflict` if the move must come to its end first.
+        Returns the queues to wake. Raises `Conflict` if the move must end before an evacuation can begin.
         """
         step = None if move.step is None else STEPS[move.kind][move.step]
         if (
@@ -192,11 +195,11 @@ class MigrationEngine:
         kind: MoveKind = MoveKind.DELETION,
         apart: bool = False,
     ) -> str:
-        """Records that something of the server may be left on `host`; returns the queue to wake.
+        """Records that remains of the server may be on `host`; returns the queue to wake.
 
-        The host, which is down, deletes it when it is back, before it counts as up. Until then `placed`, the allocations there,
-        are kept from everybody else. `ids`: as for `host_job`. With `kind` FAILED_BUILD the host is up, and cleans up alongside
-        its other work as soon as it can.
+        By default the host is down. It deletes the remains when it returns, before it counts as up; until then the
+        record holds `placed`, the server's allocations there, so that no other consumer gets them. `ids`: as for
+        `host_job`. With `kind` FAILED_BUILD the host is up, and deletes the remains alongside its other jobs.
         """
         now = self._clock.now()
         behind = Move(
@@ -217,10 +220,10 @@ class MigrationEngine:
     def continue_without_host(
         self, connection: Connection, move: Move, server: Server, reason: str | None
     ) -> list[str]:
-        """The host of the current step is dead (see `MigrationStep.without`); returns the queues to wake.
+        """Ends the current step, whose host is dead, and begins the step `MigrationStep.without`; returns the queues to wake.
 
-        `reason`: why the step fails; None: another move replaces this one. First the leftovers take over the allocations on
-        that host, then the move continues; both are jobs of the server and run in this order.
+        `reason`: why the step fails; None: another move replaces this one. A first job transfers the allocations on the dead
+        host to the record of leftovers; a second job continues the move. Both have the server's key, so they run in this order.
         """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
@@ -241,16 +244,19 @@ class MigrationEngine:
         ]
 
     def arrive_in_error(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        """The server was handed over to a host that then died or failed: if it exists at all, it is there."""
+        """Sets the server to ERROR on the destination, which died or failed after the handover. Returns the queues to wake.
+
+        If the server still exists at all, it is on the destination.
+        """
         queues = self._finish_at_destination(connection, move, server, VmState.ERROR, {})
         fault = Fault(500, reason, f"move {move.id}, {move.step}", self._clock.now())
         server_store.update_server(connection, server.id, self._clock.now(), fault=fault)
         return queues
 
     def return_to_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
-        """The old host died while the server was returning to it: the server is in ERROR there and can be evacuated.
+        """Sets the server to ERROR on its old host, which died while the server was returning to it. It can then be evacuated.
 
-        If the host comes back first, it finishes the step.
+        If the host comes back before an evacuation, it finishes the step.
         """
         now = self._clock.now()
         self._restore_at_source(connection, move, server)
@@ -259,7 +265,12 @@ class MigrationEngine:
         server_store.update_server(connection, server.id, now, vm_state=VmState.ERROR, task_state=task, fault=fault)
 
     def finish_rollback(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """The server has its old allocations on its old host, and the move is over; returns the queues to wake."""
+        """Closes a rolled-back move: the server has its old allocations on its old host. Returns the queues to wake.
+
+        If the move was abandoned, begins the moves of the server that wait for it, such as an evacuation. After a failed
+        evacuation the server is in ERROR; after any other move it has its former state. The state of a server
+        that is being deleted does not change.
+        """
         now = self._clock.now()
         status = STEPS[move.kind]["give-back"].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
@@ -280,7 +291,7 @@ class MigrationEngine:
         return []
 
     def complete_move(self, connection: Connection, move: Move) -> None:
-        """Nothing of the move is left on any host or in Placement."""
+        """Closes a move that has nothing left to clean up, on any host or in Placement."""
         kept = move.status in ("reverted", "error", "failed")
         status = move.status if kept else migration_workflow.FINAL_STATUSES[move.kind]
         move_store.update_move(connection, move.id, self._clock.now(), step=None, status=status, is_open=False)
@@ -321,7 +332,7 @@ class MigrationEngine:
         server_store.update_server(connection, server.id, self._clock.now(), **back)
 
     def _host_job(self, move: Move, server: Server, step: MigrationStep, host: str) -> NewJob:
-        """The job of a step, with the server as it is to be on that host."""
+        """The job of a step. Its payload has the flavor, allocations and image that the server shall have on that host."""
         details = move.details
         arguments: dict[str, Any] = {"move_id": move.id, "start": move.old_state is VmState.ACTIVE}
         there = replace(server, flavor=move.old_flavor, placed=move.old_placed)
@@ -352,7 +363,7 @@ class MigrationEngine:
 
 
 def _rolls_back_itself(move: Move) -> bool:
-    """Whether the current step, which runs on the destination, leads back from there once the move is abandoned."""
+    """Whether the current step, which runs on the destination, itself rolls the move back once the move is abandoned."""
     return move.kind is MoveKind.LIVE and move.step in (StepName.PRE_LIVE, StepName.REVERT)
 
 

@@ -1,4 +1,4 @@
-"""The background task that runs the steps of moves which need Placement: select and claim a host, swap, release.
+"""The background task that runs the steps of moves that need Placement: select and claim a host, swap allocations, release them.
 
 Its jobs are the `Where.HERE` steps of `migration_workflow`; they and the host jobs of a server run in order. Each step
 may run again after a crash at any line: the move's allocations show how far it got.
@@ -177,7 +177,7 @@ class MigrationTask:
     # ---------------------------------------------------------------------------------- and the rest
 
     def _keep_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
-        """The move keeps what a deleted server held on a host that is down, until that host has cleaned up."""
+        """The move keeps the allocations of a deleted server on a host that is down, until that host has cleaned up."""
         self._placement.hand_over(self._holder_at_source(move, server), move.id, MOVE_TYPE)
 
         def work(connection: Connection, move: Move, server: Server) -> list[str]:

@@ -1,6 +1,6 @@
 """Use cases that move a server to another host: resize, migrate, live-migrate, evacuate, unshelve, confirm, revert.
 
-Each checks the request and begins a move; `migration_engine` does the rest.
+Each use case checks the request and begins a move; `migration_engine` continues it.
 """
 
 from collections.abc import Callable, Sequence
@@ -86,7 +86,11 @@ class MoveService:
         self._migrations = MigrationEngine(clock, ids)
 
     def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
-        """Raises `OverQuota` if the project's limits have no room for the larger of both flavors."""
+        """Begins a resize to another flavor.
+
+        Raises `OverQuota` if the larger of the two flavors exceeds the project's limits, `Invalid` for the same flavor, a
+        smaller disk or a flavor that cannot be placed, and `Conflict` if the host is down or another move is not over.
+        """
         flavor = self._new_flavor(caller, server_id, flavor_id)
         others = self._other_usage(caller, server_id)
 
@@ -104,7 +108,7 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 
     def _new_flavor(self, caller: Caller, server_id: str, flavor_id: str) -> Flavor:
-        """The server's own copy of the new flavor. Refuses here, not in the scheduler, a flavor that cannot be placed."""
+        """The server's own copy of the new flavor. Raises `Invalid` already here, before scheduling, if it cannot be placed."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
@@ -126,9 +130,10 @@ class MoveService:
     def evacuate(
         self, caller: Caller, request_id: str, server_id: str, destination: Destination, *, ends_stopped: bool
     ) -> None:
-        """Only from a host that is down; its open jobs for the server are revoked.
+        """Begins an evacuation from a host that is down, and revokes that host's open jobs for the server.
 
-        As in Nova, allowed in any task state: so the next request replaces an evacuation whose destination died as well.
+        As in Nova, it is allowed in any task state, so that a second request replaces an evacuation whose destination died.
+        Raises `Invalid` if the host is up, and `Conflict` if another move must end first.
         """
 
         def check(connection: Connection, server: Server) -> Sequence[str]:
@@ -153,15 +158,16 @@ class MoveService:
         )
 
     def _abort_for_evacuation(self, connection: Connection, move: Move, server: Server) -> Sequence[str]:
-        """Raises `Conflict` for a move that must come to its end first."""
+        """Rolls an earlier move back before an evacuation. Raises `Conflict` if that move must end first."""
         if not is_rebuilding_at_destination(move) or self._is_up(connection, move.dest_host):
             return self._migrations.abort_for_evacuation(connection, move, server)
         return self._migrations.continue_without_host(connection, move, server, None)
 
     def unshelve(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
-        """On its host, if it is still there; otherwise it is built like a new server, from the image of its disk.
+        """Starts a shelved server on its host, or builds an offloaded one on any host from the image of its disk.
 
-        Raises `OverQuota` for an offloaded server if the project's limits have no room for it any more.
+        Raises `OverQuota` if an offloaded server no longer fits into the project's limits, and `Conflict` for a destination if
+        the server is still on its host.
         """
 
         def work(connection: Connection) -> str | None:
@@ -186,7 +192,7 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.UNSHELVE, check, destination=destination)
 
     def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
-        """Ends a resize or migration at the new host. Takes effect at once; the old host deletes its remains of the server later."""
+        """Ends a resize or migration at once, on the new host; the old host deletes the remains of the server later."""
 
         def work(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
@@ -303,7 +309,7 @@ class MoveService:
 
 
 def _check_not_moving(connection: Connection, server: Server) -> None:
-    """One move after the other: a server whose state was reset during a move may still be on its way back."""
+    """Raises `Conflict` if a move of the server is not over: after a reset of the state, it may still be rolling back."""
     for move in move_store.open_moves(connection, server.id):
         if is_undecided(move):
             raise Conflict(

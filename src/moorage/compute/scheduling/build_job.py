@@ -85,9 +85,11 @@ class BuildScheduler:
         check_turn: Callable[[Job], None],
         may_claim: Callable[[], bool],
     ) -> list[BuildDraft]:
-        """One draft for each job, in order; drafts that can be batched come with the outcome of their shared claim.
+        """Returns one draft per job, in the order of `jobs`. If the batchable drafts have two or more servers in total, claims
+        hosts for all of them in one request and sets each draft's `outcome`.
 
-        `may_claim` is called just before the claim and tells whether this worker still holds these jobs.
+        `check_turn` raises if this worker must not continue with the job. `may_claim` is called just before the claim; False
+        means that this worker may no longer hold the jobs, and no claim is made.
         """
         orders = [BuildOrder.of(job) for job in jobs]
         wanted = [server_id for order in orders for server_id in order.actions]
@@ -130,7 +132,11 @@ class BuildScheduler:
         return frozenset(draft.order.job.id for draft in placed)
 
     def schedule(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
-        """Selects and commits hosts for one job. Raises `Unavailable` if Placement does not answer: try the job again."""
+        """Selects and commits hosts for one job. If there is no host for one of its servers, all of them go to ERROR.
+
+        Selects only if the draft has no outcome, and again if a server group rejects a host at the commit. Raises `Unavailable`
+        if Placement does not answer; the caller must then run the job again later.
+        """
         order, waiting = draft.order, draft.waiting
         if not waiting:
             self._abandon(order)

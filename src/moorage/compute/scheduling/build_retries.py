@@ -1,12 +1,12 @@
-"""Retries of a failed build on another host: what the jobs of one server pass on to each other.
+"""Retries of a failed build on another host, and the data that one build job passes to the next.
 
-The payloads of a server's jobs `build`, the builder's and the hosts', carry
+The payloads of a server's `build` jobs, on the builder's queue and on the hosts' queues, contain
 
-    alternates   hosts where it could go: ``[{"host", "root_uuid", "allocations", "mappings", "candidate_root"}]``
+    alternates   other hosts for the server: ``[{"host", "root_uuid", "allocations", "mappings", "candidate_root"}]``
     tried        {host: reason why the build failed there}
 
 The agent of the failed host releases the devices before it reports; the next host attaches them anew. The retry job
-releases the allocation. From the report on, only that job acts on the server.
+releases the allocation. After the report, only that job acts on the server.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,9 +59,10 @@ def alternates_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, 
 def retry_failed_build(
     connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
 ) -> bool:
-    """Called in the transaction of a host's report on its job `build`. Returns True if a retry on another host was enqueued.
+    """Enqueues a retry of a failed build on another host, in the transaction of the host's report; returns True if it did.
 
-    Then nothing else follows from the report, except to wake the builder.
+    If True, the caller must only wake the builder. False: the build succeeded, the server is no longer being built on this
+    host, there is no alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the result of the build for the host either way.
     """
     scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)

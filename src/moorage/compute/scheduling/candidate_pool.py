@@ -1,4 +1,4 @@
-"""One answer of Placement as the scheduler weighs it: facts about hosts, with our own claims since then subtracted.
+"""One answer of Placement, prepared for weighing: facts about hosts, less our own claims since the answer.
 
 A pool serves all servers of a batch that have the same request. Claims by others are not subtracted; Placement refuses
 a claim that no longer fits.
@@ -74,7 +74,7 @@ class CandidatePool:
         return any(self.still_fits(at) for at in range(len(self)))
 
     def mark_claimed(self, at: int) -> None:
-        """Subtracts the candidate, which is about to be claimed, for all servers that share this pool."""
+        """Subtracts the candidate's units for all servers that share this pool. Call before the claim."""
         self._change_claimed(at, 1)
 
     def unmark_claimed(self, at: int) -> None:

@@ -61,7 +61,7 @@ class ClaimTarget:
     at: int = 0
 
     def give_back(self) -> None:
-        """The claim was not made, or was refused."""
+        """Call if the target was not claimed, or the claim was refused: its units count as free again."""
         if self.pool is not None:
             self.pool.unmark_claimed(self.at)
 
@@ -89,10 +89,11 @@ class CandidateSearcher:
         shared: SharedAnswers | None = None,
         before_round: Callable[[], None],
     ) -> ClaimTargets:
-        """Yields targets, best first.
+        """Yields claim targets, best first; advance the generator after each refused claim.
 
-        `alternates`: of a former selection; they come first. `refused`: {host: claims overtaken by others}, kept by the
-        caller. `before_round` is called before candidates are fetched again.
+        Returns the reasons when no target is left. `alternates` of an earlier selection come first. `refused`: {host: number
+        of claims overtaken by others}; the caller updates it, and it appears in the reasons. `before_round` is called before
+        candidates are fetched again. Fetches candidates for at most `ROUNDS` rounds.
         """
         for number, alternate in self._open_alternates(alternates, request.requirements):
             yield ClaimTarget(alternate, iter(alternates[number + 1 :]))
@@ -108,7 +109,7 @@ class CandidateSearcher:
         return NoHost(Reasons(request.text, refused_claims=refused))
 
     def explain(self, request: PlacementRequest) -> tuple[tuple[str, ...], NoHost]:
-        """(names of hosts that would take the server, best first; the counted reasons against others). Claims nothing."""
+        """Returns (names of suitable hosts, best first; the reasons against all other hosts, with counts). Claims nothing."""
         pool = self._fetch_pool(
             request, self._unusual_hosts(), self._options.max_placement_results + request.excluded_count, None
         )
@@ -140,7 +141,7 @@ class CandidateSearcher:
         return NoHost(Reasons(request.text, rejected=rejected))
 
     def _limits(self, request: PlacementRequest, servers: int, *, may_sample: bool) -> Iterator[int | None]:
-        """Numbers of candidates to compare: the next one is used if the filters reject all hosts. None: no limit."""
+        """Yields the numbers of candidates to fetch: use the next one if the filters reject all hosts. None: no limit."""
         sample, most = (
             max(self._options.sample_size, CANDIDATES_PER_SERVER * servers),
             self._options.max_placement_results,

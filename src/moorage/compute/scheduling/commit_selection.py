@@ -69,7 +69,8 @@ class SelectionCommitter:
     def commit(self, selections: Sequence[OrderSelections]) -> None:
         """Commits all selections or none.
 
-        Raises `Conflict` ``jobs.fenced`` if another worker holds one of the jobs by now, and `PlacementRejected`.
+        Raises `Conflict` ``jobs.fenced`` if another worker now holds one of the jobs, and
+        `PlacementRejected` if a server group rejects a host.
         """
         given = in_transaction(self._engine, lambda connection: self._commit_in(connection, selections))
         for server_id, selection in given.items():

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Lease of a claimed job; after it, another worker may claim the job.
 LEASE_S = 60.0
-#: Claims of one job by workers that died or could not reach Placement, before its task gives the job up.
+#: Maximum number of claims of one job: after this many by workers that died or could not reach Placement, the task gives
+#: the job up.
 MAX_ATTEMPTS = 10
 #: Pause before the second attempt; doubled for each further one, up to `LONGEST_PAUSE_S`.
 FIRST_PAUSE_S = 1.0
@@ -78,7 +79,7 @@ class JobWorker:
         )
 
     def extend_lease(self, job: Job) -> None:
-        """Raises `Conflict` ``jobs.fenced`` if another worker holds the job by now."""
+        """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the job."""
         until = self._clock.now() + timedelta(seconds=LEASE_S)
         in_transaction(
             self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
@@ -92,7 +93,9 @@ class JobWorker:
         server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
 
     def next_due(self) -> datetime | None:
-        """When the next job is due, but at most `poll_s` from now, because other processes enqueue jobs too."""
+        """The moment of the next run: when the next job is due, but no later than `poll_s` from now, because other processes
+        enqueue jobs too. None: no job is waiting, and `poll_s` is None.
+        """
         with read(self._engine) as connection:
             due = server_store.BUILD_JOBS.next_due(connection, self._queue)
         if self._poll is None:

@@ -1,4 +1,4 @@
-"""Builds what a server asks of Placement and of its host, from its flavor, image, hints, zone and aggregates."""
+"""Builds a server's query to Placement and its requirements on a host, from flavor, image, hints, zone and aggregates."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ class PlacementRequest:
     weigher_input: WeigherInput
     #: {uuid in the query: its meaning}, for users who must not see uuids of hosts and aggregates
     meanings: Mapping[str, str]
-    #: number of hosts closed to this server alone; as many more candidates are fetched
+    #: number of hosts excluded for this server alone; the search fetches this many more candidates
     excluded_count: int = 0
     #: a preferred host may be any host of the cloud, so a sample of candidates is not enough
     needs_all_candidates: bool = False
@@ -59,7 +59,7 @@ class PlacementRequest:
 
 @dataclass(frozen=True)
 class _RequestContext:
-    """What the database says about a request. `members`: conditions on aggregates, see `prefilters.aggregate_conditions`.
+    """Facts from the database about a request. `members`: conditions on aggregates, see `prefilters.aggregate_conditions`.
 
     `beside`, `apart`: hosts of the servers named by ``same_host`` and ``different_host``. `beside_root`: set if `beside` is
     one host.
@@ -83,7 +83,7 @@ class PlacementRequestBuilder:
     def build_request(
         self, server: Server, image_properties: Mapping[str, str], changes: RequestChanges
     ) -> PlacementRequest | NoHost:
-        """The request of `server`, or the reasons why no host can be meant.
+        """The request of `server`, or the reasons why no host can meet its hints and aggregates.
 
         Raises `Invalid` for a flavor that Placement could never fulfil.
         """
@@ -167,7 +167,7 @@ def _accelerator_properties(image_properties: Mapping[str, str]) -> dict[str, st
 
 
 def depends_on_other_servers(server: Server) -> bool:
-    """Whether the choice of a host depends on where other servers are: servers before it must have their hosts first."""
+    """Whether the choice of a host depends on the hosts of other servers; then earlier servers must get their hosts first."""
     return any(server.scheduler_hints.get(name) for name in ("group", "same_host", "different_host"))
 
 

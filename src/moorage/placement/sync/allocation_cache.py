@@ -4,8 +4,8 @@ A write that changes a consumer or its allocations also changes every provider t
 (see the write set of a claim), and each changed provider is another object in the next forest. So an answer is valid
 while its providers are the same objects as before it was read. Empty and very long answers are not cached.
 
-A hit saves the query where this process knows the last change number without asking (`store.writer_lease`), and on
-SQLite, where asking costs a sixth of the query. Agents of hosts ask for the same again and again.
+The cache is used if this process knows the last change number without a query (`store.writer_lease`), and on SQLite, where
+that query costs a sixth of the query for allocations. Agents of hosts repeat the same reads.
 """
 
 import threading
@@ -26,7 +26,7 @@ MAX_ANSWER = 500
 
 
 class AllocationCache:
-    """Has the methods of `AllocationReads`."""
+    """A cache with the methods of `AllocationReads`; at most `MAX_ALLOCATIONS` allocations, and `MAX_ANSWER` per answer."""
 
     def __init__(self, holdings: AllocationReads, snapshot: Snapshot) -> None:
         self._of_consumer = _AnswerCache(snapshot, holdings.consumer_allocations, _providers_of_consumer)

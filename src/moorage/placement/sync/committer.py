@@ -50,7 +50,7 @@ class WriteRequest(Generic[T]):
     """One write, decided on a write set: all or nothing, by a function without other effects."""
 
     decide: Callable[[WriteSet], T]
-    #: Subjects, of which no other request of the group may have one: uuids of consumers, and of providers that change.
+    #: Subjects: uuids of consumers, and of providers that change. No two requests of a group share a subject.
     about: Collection[str]
     consumers: Collection[str] = ()  #: uuids of consumers that the decision reads
     new_consumers: Collection[str] = ()  #: uuids of consumers that are expected to be new
@@ -87,7 +87,10 @@ class Committer:
         self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda request: request.about)
 
     def submit(self, request: WriteRequest[T]) -> T:
-        """Returns after the commit; raises the error of `decide`."""
+        """Writes the request; returns the result of its `decide` after the commit, or raises its error.
+
+        Raises `Unavailable` if the database does not answer.
+        """
         try:
             result: T = self._queue.submit(request)
         except _ConsumerExists:
@@ -154,8 +157,9 @@ class Committer:
     def _guessed(
         self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
     ) -> "_OptimisticGroup | None":
-        """Decides and sends the group without reading first. None if that is not possible, or if there is nothing to write: a
-        refusal counts only if the forest is known to be exact.
+        """Decides and sends the group without reading first.
+
+        None if that is not possible, or if all requests are refused: a refusal counts only if the forest is known to be exact.
         """
         self._wary = max(0, self._wary - 1)
         if self._wary or not self._batches.is_far or any(request.consumers for request in requests):
@@ -179,7 +183,9 @@ class Committer:
         return guess.may_be_right and self._snapshot.cached().sequence == guess.write_set.forest.sequence
 
     def _send_early(self, guess: "_OptimisticGroup") -> None:
-        """Called by the thread that has the outcome of the group before. If it fails, the leader of this group sends it."""
+        """Sends a prepared group. Runs in the thread that has the outcome of the group before; on failure, the leader of this
+        group sends it again.
+        """
         if not self._turn.acquire(blocking=False):
             return
         with suppress(Exception):  # the leader of the group sends it again and reports the errors
@@ -247,7 +253,10 @@ class Committer:
     def _remember(
         self, write_set: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None
     ) -> list[Any]:
-        """Update lease and snapshot after the commit. Returns the outcomes with the ids of new providers, which are `created`."""
+        """Update lease and snapshot after the commit. Returns the outcomes with the ids of new providers.
+
+        `created`: rows (uuid, id) of the new providers.
+        """
         sequence = write_set.forest.sequence + 1
         self._lease.wrote(sequence)
         if write_set.created:
@@ -298,8 +307,8 @@ class _OptimisticGroup:
         #: The group that is with the database, on whose outcome this one rests.
         self.before = before
         self.outcomes: list[Any] = []
-        #: {index of an order that is refused: the consumers that it takes for new}. Inserting them shows that they are;
-        #: these are not inserted, and the reason would be another one if they were there.
+        #: {index of a refused request: the consumers that it takes for new}. For accepted requests, the insert shows
+        #: whether they are new. A refused request inserts nothing, and would have another error if they existed.
         self._refused: dict[int, Collection[str]] = {}
         #: A function that waits for the answers, and the contexts to close after them.
         self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
@@ -322,11 +331,11 @@ class _OptimisticGroup:
         self.outcomes.append(outcome)
 
     def taken_for_new(self) -> list[str]:
-        """Consumers of refused requests: it is still to be checked whether they are new."""
+        """Consumers of refused requests; the transaction must check that they are new."""
         return [uuid for uuids in self._refused.values() for uuid in uuids]
 
     def correct(self, found: Collection[str]) -> None:
-        """`found`: those of `taken_for_new` that exist."""
+        """Marks refused requests to be decided again. `found`: the consumers in `taken_for_new` that exist."""
         for index, uuids in self._refused.items():
             if any(uuid in found for uuid in uuids):
                 self.outcomes[index] = _ConsumerExists()
@@ -337,7 +346,7 @@ class _OptimisticGroup:
         try:
             self.decide(request)
             write_set_sql.prepare_rows(self.write_set, request.new_consumers)
-        except Exception:  # noqa: BLE001 - it waits then, and meets the same when it is decided alone
+        except Exception:  # noqa: BLE001 - the request then waits, and gets this error when it is decided alone
             self._is_spoilt = True
         return not self._is_spoilt
 

@@ -45,7 +45,9 @@ class NextGroup(Protocol[T_contra]):
 class _Waiter(Generic[T]):
     def __init__(self, item: T) -> None:
         self.item = item
-        self.call = threading.Lock()  #: released when it has its outcome, or is to lead; an Event costs ten times that
+        self.call = (
+            threading.Lock()
+        )  #: released when the request has its outcome or must lead; an Event costs ten times as much
         self.call.acquire()
         self.leads = False
         #: The group that it leads, if that was made ready early.
@@ -55,8 +57,11 @@ class _Waiter(Generic[T]):
 
 
 class GroupCommit(Generic[T, R]):
-    """`write` writes a group and returns a result or error for each item; an exception counts for the whole group. It is
-    also given the `NextGroup` that has prepared the same items in the same order, or None.
+    """Collects the items of concurrent callers into groups and writes one group at a time.
+
+    `write(items, prepared)` writes a group and returns a result or an error for each item; if it raises, the items are written
+    one by one (after `Unavailable`, all of them fail). `prepared`: the `NextGroup` that has prepared the same items in the same
+    order, or None.
 
     `about` names the subjects of an item: no two items of a group share a subject, so they do not depend on each other.
     """
@@ -76,7 +81,10 @@ class GroupCommit(Generic[T, R]):
         self._early_about: set[str] = set()
 
     def submit(self, item: T) -> R:
-        """The result of `item` after its commit; raises its own error."""
+        """Blocks until `item` is committed; returns its result or raises its error.
+
+        Raises `Unavailable` if the item is in no group after `MAX_WAIT_S`.
+        """
         mine = _Waiter(item)
         with self._lock:
             leads = not self._somebody_leads
@@ -93,9 +101,9 @@ class GroupCommit(Generic[T, R]):
         return result
 
     def gather(self, early: NextGroup[T]) -> None:
-        """Call while a group is written: requests that arrive until that is done are prepared by `early`."""
+        """Call while a group is being written: until the write is done, `early` prepares each request that arrives."""
         with self._lock:
-            if self._early is not None:  # made ready in vain: something was written in between
+            if self._early is not None:  # prepared in vain: another write came in between
                 self._waiting.extendleft(reversed(self._close()[0]))
             self._early = early
             self._early_about.update(*(self._about(waiter.item) for waiter in self._written))
@@ -103,7 +111,7 @@ class GroupCommit(Generic[T, R]):
                 self._waiting.popleft()
 
     def _is_ready(self, waiter: _Waiter[T]) -> bool:
-        """Try to prepare it for the next group. No request overtakes those that wait."""
+        """Try to prepare the request for the next group. The caller must not let it overtake waiting requests."""
         if self._early is None or len(self._ready) >= MAX_GROUP:
             return False
         about = self._about(waiter.item)
@@ -163,7 +171,7 @@ class GroupCommit(Generic[T, R]):
                 following[0].call.release()
 
     def _next_group(self) -> list[_Waiter[T]]:
-        """In the order of arrival, up to the first request that shares a subject with one before it."""
+        """Takes up to `MAX_GROUP` waiting requests in order of arrival; stops at one that shares a subject with one before it."""
         group: list[_Waiter[T]] = []
         about: set[str] = set()
         while self._waiting and len(group) < MAX_GROUP:

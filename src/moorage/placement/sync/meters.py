@@ -86,7 +86,7 @@ class _Gauges(Collector):
         self._gauges = gauges
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Nothing: registering must not ask a database that may be away."""
+        """Returns nothing, because registering must not query a database that may not answer."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

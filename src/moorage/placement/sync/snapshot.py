@@ -1,7 +1,7 @@
 """The forest of this process, kept exact.
 
 Own writes are applied as they are committed. Writes of other processes are read when the last change number (one cheap
-statement) shows that there are some; a process that holds the writer lease (`store.writer_lease`) need not ask. So a
+statement) has increased; a process that holds the writer lease (`store.writer_lease`) need not ask for it. So a
 reader sees everything that was committed before it asked, and a writer, which has taken the next number, sees the last
 commit and stays alone until its own.
 
@@ -36,7 +36,7 @@ from moorage.placement.store.writer_lease import WriterLease
 from moorage.placement.sync import stale_reads
 from moorage.placement.sync.meters import PlacementMeters
 
-#: Entries; beyond, it is quicker to read the providers themselves.
+#: Number of log entries; beyond it, reading the providers themselves is quicker.
 MAX_REFRESH_ENTRIES = 2_000
 
 
@@ -74,7 +74,7 @@ class Snapshot:
         self._meters = meters
         self._lease = lease
         ask = asker.prepare(change_log.LAST).scalar
-        #: Where asking is no round trip, waiting for each other would cost more.
+        #: With an in-process database, a query costs less than threads that wait for each other.
         self._last = ask if is_in_process(engine) else SharedReader(ask)
         self._since = asker.prepare(ENTRIES_SINCE)
         self._lock = threading.Lock()
@@ -87,9 +87,10 @@ class Snapshot:
         return self._forest or self.current()
 
     def current(self) -> Forest:
-        """The forest with everything that was committed before this call.
+        """The forest with all changes that were committed before this call.
 
-        If the database does not answer: the last exact one, if the request accepts that (`sync.stale_reads`).
+        If the database does not answer, returns the last exact forest if it is at most `memory_s` old and the request accepts
+        stale data (`sync.stale_reads`); otherwise raises `Unavailable`.
         """
         asked = time.monotonic()
         try:
@@ -128,7 +129,10 @@ class Snapshot:
         return forest if forest is not None and forest.sequence >= last else self.catch_up(last)
 
     def catch_up(self, number: int | None = None) -> Forest:
-        """Read the changes since, or everything the first time; nothing if change `number` is already included."""
+        """Reads the changes since the last read (the first time, all tables); returns the new forest.
+
+        Reads nothing if the forest already includes change `number`. None: read in any case.
+        """
         with self._lock:
             if self._forest is not None and number is not None and self._forest.sequence >= number:
                 return self._forest
@@ -137,7 +141,11 @@ class Snapshot:
             return self._forest
 
     def record_write(self, sequence: int, write_set: WriteSet, after: Forest | None = None) -> None:
-        """Apply a committed own write. Writes come in their order. `after`: the write set's forest with it applied, if known."""
+        """Applies a committed write of this process; call in the order of change numbers.
+
+        `after`: the forest of `write_set` with the write applied, if the caller has it. Does nothing if the forest does not
+        have the change number before `sequence`; the next read then catches up.
+        """
         with self._lock:
             before = self._forest
             if before is None or before.sequence != sequence - 1:
@@ -146,7 +154,10 @@ class Snapshot:
             self._forest = made or before.with_changes(write_set.providers, sequence=sequence)
 
     def record_names(self, sequence: int, on_names: Callable[[NameTable], NameTable]) -> None:
-        """Apply a committed own write that changed only names, without reading them."""
+        """Applies a committed write of this process that changed only names, without reading them.
+
+        `on_names` returns the name table with the change.
+        """
         with self._lock:
             before = self._forest
             if before is not None and before.sequence == sequence - 1:
@@ -189,7 +200,7 @@ class Snapshot:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """A million new objects, none of them in a cycle: the garbage collector would walk them dozens of times."""
+    """Disables garbage collection: it would walk a million new objects dozens of times, and none of them is in a cycle."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -207,7 +218,7 @@ def forest_after(forest: Forest, rows: Rows) -> Forest | None:
     states: dict[int, Provider | None] = {}
     for _, _, kind, provider_id, document, generation, revision, updated_at in reversed(rows):
         if kind is None:
-            continue  # nothing, or nothing about providers
+            continue  # the counter's row without a change of a provider
         old = forest.by_id(provider_id)
         if kind != SubjectKind.USAGES or old is None or generation is None:
             return None

@@ -1,4 +1,4 @@
-"""Reads that continue while the database does not answer: which requests accept the last known state, and how old it is.
+"""Reads from the last known state while the database does not answer: which requests accept it, and the age of the state.
 
 Writes are never served from stale data; the commit would reject them.
 
@@ -13,7 +13,7 @@ from typing import Self
 class StaleRead:
     """One request that accepts stale data while this context is entered.
 
-    `age_s`: how long ago its answer was known to be exact; None if it is exact.
+    `age_s`: seconds since the data of its answer was known to be exact; None: the answer is exact.
     """
 
     __slots__ = ("_token", "age_s")
@@ -37,7 +37,7 @@ _present: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
 
 
 def accepts_stale_read(age_s: float) -> bool:
-    """True if the present request accepts data of this age; its age is then recorded."""
+    """True if the current request accepts data that is `age_s` seconds old; then records the greatest age in its `StaleRead`."""
     reading = _present.get()
     if reading is None:
         return False

@@ -16,7 +16,7 @@ from moorage.db.statement_pipelines import StatementPipeline
 from moorage.placement.store import writer_lease
 from moorage.placement.store.writer_lease import LeaseChange, WriterLease
 
-#: How often the row is looked at while there is nothing to renew; well below `lease.SHARED_S`.
+#: Seconds between reads of the row while there is nothing to renew; well below `lease.SHARED_S`.
 LOOK_S = 2.0
 #: Immediate retries when another process has changed the row.
 TRIES = 3
