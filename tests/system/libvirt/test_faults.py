@@ -10,7 +10,7 @@ import pytest
 
 from moorage.agent.model.power import DomainPowerState, PowerAction
 from moorage.agent.virt.driver import HypervisorAway, VirtError
-from moorage.agent.virt.libvirt_domain import GuestHangs
+from moorage.agent.virt.libvirt_calls import GuestHangs
 from moorage.core.clock import SystemClock
 from moorage.core.errors import MoorageError
 from tests.system.libvirt.drivers import (
@@ -125,7 +125,7 @@ def test_a_guest_that_does_not_obey_is_cut(driver):
 
 
 def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver, libvirtd, monkeypatch):
-    monkeypatch.setattr("moorage.agent.virt.libvirt_domain.ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("moorage.agent.virt.libvirt_calls.ANSWER_TIMEOUT_S", 0.5)
     driver.spawn(spec())
     (pid,) = libvirtd.guests()
     os.kill(pid, signal.SIGSTOP)

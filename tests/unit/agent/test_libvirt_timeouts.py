@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from moorage.agent.virt.libvirt_domain import GuestHangs, call_with_timeout
-from moorage.agent.virt.libvirt_driver import SerializedCalls
+from moorage.agent.virt.libvirt_calls import GuestHangs, SerializedCalls, call_with_timeout
 
 
 def test_what_is_answered_or_raised_comes_back():

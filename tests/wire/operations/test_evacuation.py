@@ -158,7 +158,7 @@ def test_a_host_is_not_forced_up_before_it_has_cleaned_up(cloud, server_id):
     assert cloud.admin("PUT", path, {"forced_down": True})[0] == 200
     cloud.admin_do(server_id, "evacuate", {})
     code, body, _ = cloud.admin("PUT", path, {"forced_down": False})
-    assert (code, "is not cleaned up. Start its agent" in body["badRequest"]["message"]) == (400, True)
+    assert (code, "has not cleaned up what is" in body["badRequest"]["message"]) == (400, True)
     named = {"host": cloud.source.name, "binary": "nova-compute", "forced_down": False}
     assert cloud.admin("PUT", "/v2.1/os-services/force-down", named, version="2.52")[0] == 400
     assert cloud.admin("PUT", path, {"forced_down": True, "status": "enabled"})[0] == 200

@@ -6,20 +6,17 @@ Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
 """
 
 import logging
-import threading
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as StillWaiting
-from contextvars import copy_context
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import libvirt
 
 from moorage.agent.model.power import DomainPowerState
 from moorage.agent.virt.driver import Domain, NoSuchDomain, VirtError
+from moorage.agent.virt.libvirt_calls import GuestHangs, call_with_timeout
 from moorage.agent.virt.libvirt_programs import run_program
 from moorage.agent.virt.xml.domain_xml import is_ours, parse_domain, read_xml, rescue_image
 from moorage.core.clock import Clock
@@ -201,44 +198,6 @@ def _backup_of(domain: Any, disk: Path, to: Path) -> str:
 def _abort_backup(domain: Any) -> None:
     if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
         call_with_timeout(domain.abortJob)
-
-
-T = TypeVar("T")
-
-#: QEMU usually answers within milliseconds, and on a busy host within two seconds.
-ANSWER_TIMEOUT_S = 30.0
-
-
-class GuestHangs(VirtError):
-    """QEMU does not answer. Deleting the server or rebooting it hard ends that QEMU."""
-
-    code = "virt.guest_hangs"
-
-
-def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
-    """Return or raise the result of `call`. Raises `GuestHangs` after `within_s` seconds (None: `ANSWER_TIMEOUT_S`).
-
-    The thread of an abandoned call ends together with QEMU, when libvirt returns from the call.
-    """
-    limit_s = ANSWER_TIMEOUT_S if within_s is None else within_s
-    answer: Future[T] = Future()
-    context = copy_context()
-
-    def ask() -> None:
-        try:
-            answer.set_result(context.run(call, *arguments))
-        except Exception as error:  # noqa: BLE001 - nothing is swallowed: the caller's thread raises it again
-            answer.set_exception(error)
-
-    threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()
-    try:
-        return answer.result(limit_s)
-    except StillWaiting as error:
-        if answer.done():  # the call's own TimeoutError
-            raise
-        raise GuestHangs(
-            f"the guest's QEMU hangs: it did not answer within {limit_s:.0f} s; reboot the server hard, or delete it"
-        ) from error
 
 
 class OwnDomains:

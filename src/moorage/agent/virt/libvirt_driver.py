@@ -4,12 +4,10 @@ A domain is defined as soon as its files exist, and keeps its definition until i
 nothing and reads libvirt instead. It leaves domains that this agent did not make alone, and logs that they exist.
 """
 
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 import libvirt
 
@@ -26,6 +24,7 @@ from moorage.agent.virt.driver import (
     Unsupported,
     VirtError,
 )
+from moorage.agent.virt.libvirt_calls import SerializedCalls
 from moorage.agent.virt.libvirt_connection import LibvirtConnection
 from moorage.agent.virt.libvirt_domain import OwnDomains
 from moorage.agent.virt.libvirt_guests import GuestFiles
@@ -215,28 +214,3 @@ class LibvirtDriver:
     def domains(self) -> Mapping[str, Domain]:
         with self._connection.use() as link:
             return self._own_domains.all_domains(link)
-
-
-class SerializedCalls:
-    """Lets one caller per name proceed at a time; callers with different names do not wait for each other.
-
-    A name is forgotten when no caller holds it or waits for it.
-    """
-
-    def __init__(self) -> None:
-        self._held: WeakValueDictionary[str, _WeaklyReferableLock] = WeakValueDictionary()
-        self._lock = threading.Lock()
-
-    @contextmanager
-    def hold(self, name: str) -> Iterator[None]:
-        with self._lock:
-            held = self._held.setdefault(name, _WeaklyReferableLock())
-        with held.lock:
-            yield
-
-
-class _WeaklyReferableLock:
-    """A lock that weak references can refer to."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()

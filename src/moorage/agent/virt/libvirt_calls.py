@@ -1,0 +1,77 @@
+"""How calls to libvirt are bounded in time, and how those about one guest wait for each other.
+
+Imports nothing of libvirt, so that it can be tested where libvirt is not installed.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillWaiting
+from contextlib import contextmanager
+from contextvars import copy_context
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from moorage.agent.virt.driver import VirtError
+
+T = TypeVar("T")
+
+#: QEMU usually answers within milliseconds, and on a busy host within two seconds.
+ANSWER_TIMEOUT_S = 30.0
+
+
+class GuestHangs(VirtError):
+    """QEMU does not answer. Deleting the server or rebooting it hard ends that QEMU."""
+
+    code = "virt.guest_hangs"
+
+
+def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: float | None = None) -> T:
+    """Return or raise the result of `call`. Raises `GuestHangs` after `within_s` seconds (None: `ANSWER_TIMEOUT_S`).
+
+    The thread of an abandoned call ends together with QEMU, when libvirt returns from the call.
+    """
+    limit_s = ANSWER_TIMEOUT_S if within_s is None else within_s
+    answer: Future[T] = Future()
+    context = copy_context()
+
+    def ask() -> None:
+        try:
+            answer.set_result(context.run(call, *arguments))
+        except Exception as error:  # noqa: BLE001 - nothing is swallowed: the caller's thread raises it again
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()
+    try:
+        return answer.result(limit_s)
+    except StillWaiting as error:
+        if answer.done():  # the call's own TimeoutError
+            raise
+        raise GuestHangs(
+            f"the guest's QEMU hangs: it did not answer within {limit_s:.0f} s; reboot the server hard, or delete it"
+        ) from error
+
+
+class SerializedCalls:
+    """Lets one caller per name proceed at a time; callers with different names do not wait for each other.
+
+    A name is forgotten when no caller holds it or waits for it.
+    """
+
+    def __init__(self) -> None:
+        self._held: WeakValueDictionary[str, _WeaklyReferableLock] = WeakValueDictionary()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, name: str) -> Iterator[None]:
+        with self._lock:
+            held = self._held.setdefault(name, _WeaklyReferableLock())
+        with held.lock:
+            yield
+
+
+class _WeaklyReferableLock:
+    """A lock that weak references can refer to."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
