@@ -12,7 +12,7 @@ from moorage.placement.client.placement_client import PlacementClient, Provider
 
 
 class PlacementTreeReader:
-    """Reads the providers of the compute nodes; remembers each by generation and reads it again only when that changed."""
+    """Reads the providers of the compute nodes; reads a known provider again only if its generation has changed."""
 
     def __init__(self, placement: PlacementClient) -> None:
         self._placement = placement
@@ -66,7 +66,10 @@ class PlacementTreeWriter:
         self._placement = placement
 
     def write_steps(self, steps: Sequence[Step], seen: Iterable[SeenProvider]) -> None:
-        """Raises `Conflict` when a provider changed since it was read, or a class came into use."""
+        """Writes `steps` in order. `seen`: the providers with the generations at which they were read.
+
+        Raises `Conflict` if a provider has changed since it was read, or a class to delete is in use by now.
+        """
         generations = {provider.uuid: provider.generation for provider in seen}
         for step in steps:
             match step:

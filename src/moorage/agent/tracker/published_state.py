@@ -41,7 +41,7 @@ class PublishedFile:
         return self._content
 
     def save(self, published: Published) -> None:
-        """Durable when this returns. Writes nothing when nothing changed."""
+        """Writes the file, which is durable on return. Does nothing if the content is the same."""
         if published == self._content and self._path.exists():
             return
         write_durably(self._path, msgspec.json.format(msgspec.json.encode(_encoded(published)), indent=1))
@@ -76,7 +76,7 @@ def _encoded(published: Published) -> _File:
 
 
 def published_union(before: Published, after: Published) -> Published:
-    """Everything that may be this agent's in Placement while its writes are in progress."""
+    """The union of both states: everything of this agent that Placement may have while the writes are in progress."""
     merged = dict(before)
     for uuid, new in after.items():
         old = before.get(uuid)

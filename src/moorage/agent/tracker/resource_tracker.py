@@ -1,10 +1,10 @@
-"""Keeps Placement's providers of this host right: read them, collect what the host has, write the difference.
+"""Keeps Placement's providers of this host up to date: reads them, collects the host's resources, writes the difference.
 
     read Placement -> virt driver -> accelerators -> files merged -> drift backoff -> diff -> writes
 
 An update in which nothing changed makes one request per compute node. Placement increases a provider's generation with
 every change of its inventories and traits, so the tracker reads those again only when the listed generation differs.
-Allocations increase it too, which costs an unnecessary read, never a stale one.
+Allocations increase it too, which causes an unnecessary read but never a stale result.
 
 Spec: docs/evidence/specs/provider-config.md, "Merging"
 """
@@ -51,7 +51,7 @@ class UpdateResult:
 
     tree: ProviderTree  #: as published
     changes: ProviderTreeDiff
-    seen: tuple[SeenProvider, ...]  #: as Placement had them before
+    seen: tuple[SeenProvider, ...]  #: the providers in Placement before the update
     warnings: tuple[str, ...]
 
     @property
@@ -62,7 +62,7 @@ class UpdateResult:
 
 @dataclass(frozen=True)
 class _UpdatePlan:
-    """What an update will write, before it writes."""
+    """The writes of an update, decided before the first of them."""
 
     merged: MergeResult
     changes: ProviderTreeDiff
@@ -108,7 +108,7 @@ class ResourceTracker:
         self._one_at_a_time = threading.Lock()
         self._warned: frozenset[str] = frozenset()
         self.files = files
-        #: The files that `start` has read, and the directory's stamp from before it read them.
+        #: {file name: text} as read by `start`, and the directory's stamp before it read them.
         self.texts: Mapping[str, str] = {}
         self.stamp: DirectoryStamp = ()
         #: The provider configuration that was accepted last.
@@ -119,17 +119,17 @@ class ResourceTracker:
         self.devices = 0
 
     def start(self) -> UpdateResult:
-        """Read the files and publish. Raises `StartError` for a faulty file, or one that contradicts the driver."""
+        """Reads the configuration files and publishes. Raises `StartError` for a file that is faulty or contradicts the driver."""
         self.stamp = directory_stamp(self.files.directory)
         report = load_provider_files(self.files)
         self.texts = report.texts
         return self.adopt_configs(report.configs)
 
     def adopt_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """Publish with `configs`, and use them from now on.
+        """Publishes the tree with `configs`, and uses them from now on.
 
-        Raises `StartError` when they contradict the driver, and the errors of Placement's client. After an error the
-        previous configuration stays in use.
+        Raises `StartError` if they contradict the driver, and the errors of Placement's client. After an error the previous
+        configuration stays in use.
         """
         with self._one_at_a_time:
             before, self.configs = self.configs, configs
@@ -140,17 +140,21 @@ class ResourceTracker:
                 raise
 
     def follow_configs(self, configs: Sequence[ProviderConfig]) -> None:
-        """Use `configs` from the next update on. An entry that contradicts the driver is left out, with a warning."""
+        """Uses `configs` from the next update on. An entry that contradicts the driver is omitted, with a warning."""
         with self._one_at_a_time:
             self.configs = configs
 
     def update(self) -> UpdateResult:
-        """Bring Placement up to date. Raises `Conflict` when others wrote to the providers during all `MAX_ROUNDS` attempts."""
+        """Brings Placement up to date.
+
+        Raises `Conflict` if other clients wrote to the providers during all `MAX_ROUNDS` attempts, and the errors of
+        Placement's client.
+        """
         with self._one_at_a_time:
             return self._update_with_retries(startup=False)
 
     def preview_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """What `adopt_configs` would do; writes nothing. Raises the errors that it would raise."""
+        """Returns the result that `adopt_configs` would have, and writes nothing. Raises the same errors as `adopt_configs`."""
         with self._one_at_a_time:
             plan = self._plan_update(configs)
         if plan.merged.conflicts:
@@ -178,7 +182,7 @@ class ResourceTracker:
         return self._update_once(startup)
 
     def provider_uuid(self, node: str) -> str:
-        """UUID of a compute node's provider. Raises `ValueError` before it was published."""
+        """UUID of a compute node's provider. Raises `ValueError` if it is not published yet."""
         return self.tree[node].known_uuid
 
     def ancestor_names(self, uuids: Iterable[str]) -> frozenset[str]:
@@ -225,7 +229,7 @@ class ResourceTracker:
         return diff(tree, seen, published, used, backed_off.keys())
 
     def _apply(self, changes: ProviderTreeDiff, seen: Sequence[SeenProvider]) -> None:
-        """Write `changes`. Safe to run twice or to be cut off: the next update finds the rest."""
+        """Writes `changes`. It may run twice or be cut off at any point; the next update writes the rest."""
         if changes.steps:
             self._published.save(published_union(self._published.content, changes.published))
             self._writer.write_steps(changes.steps, seen)
@@ -233,7 +237,7 @@ class ResourceTracker:
         self._published.save(changes.published)
 
     def _log_new_warnings(self, warnings: Sequence[str]) -> None:
-        """Log each warning once, and again if it had disappeared in between."""
+        """Logs each warning that the last update did not have."""
         for warning in warnings:
             if warning not in self._warned:
                 log.warning(warning)
@@ -241,14 +245,14 @@ class ResourceTracker:
 
 
 class ResourcesTask:
-    """Updates the tree every period, and when the topic of its name is woken: programming a device changes its traits.
+    """Updates the tree every period, and when its topic is woken, for example because programming a device changed its traits.
 
     While Placement does not answer, the pauses grow up to `LONGEST_RETRY_S`. While the compute node of another compute
     service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the host
     appear within one and a half periods after their compute node.
     """
 
-    #: Publishes the changes of servers that come and go shortly after each other together.
+    #: Minimum pause between runs, so that one update publishes the changes of several servers.
     min_pause_s = 0.2
 
     def __init__(self, tracker: ResourceTracker, *, host: str, clock: Clock, period_s: float) -> None:
@@ -284,7 +288,7 @@ class ResourcesTask:
 
 
 def resources_topic(host: str) -> str:
-    """Wake this topic to update the host's providers in Placement at once."""
+    """The topic to wake in order to update the host's providers in Placement at once."""
     return f"resources of {host}"
 
 
@@ -312,7 +316,7 @@ def _backoff_warnings(items: Mapping[ClassOrTrait, datetime], seen: Iterable[See
 
 
 class NoComputeNode(Unavailable):
-    """The other compute service has not created the host's provider: it starts later, or under another name."""
+    """The other compute service has not created the host's provider: it has not started yet, or uses another host name."""
 
     code = "agent.no_compute_node"
 
@@ -320,7 +324,7 @@ class NoComputeNode(Unavailable):
 class ExternalHypervisor:
     """Provider source of a host whose servers belong to another compute service, such as a real Nova.
 
-    It takes the compute node that the other service made, by its name; this agent only adds accelerators below it.
+    It finds the other service's compute node by its name; this agent only adds accelerators below it.
     """
 
     def __init__(self, node: str) -> None:
@@ -330,7 +334,7 @@ class ExternalHypervisor:
         return (self._node,)
 
     def update_provider_tree(self, tree: ProviderTree) -> ProviderTree:
-        """The bare compute node, to add accelerators below. Raises `NoComputeNode` until the other service has made it."""
+        """The compute node without its resources. Raises `NoComputeNode` until the other service has created it."""
         if self._node not in tree:
             raise NoComputeNode(
                 f"Placement has no compute node {self._node} yet; start the compute service of this host, or correct "

@@ -9,9 +9,9 @@
       -> translated to each anchor of the class: candidates
 
 The product of all groups is never built: anchors come in growing blocks, and the search stops at the limit. With a
-limit, members that the request cannot tell apart are first tried only once per requirement, over all trees; their
-permutations follow only if that does not fill the limit. So a limit shows many hosts instead of one host many times:
-the first ones or, with a sample seed, hosts from all over the cloud (`single_choice.stride_for`).
+limit, the search first tries only one of several members that the request cannot tell apart, per requirement and over
+all trees; it tries their permutations only if the limit is not reached. So the answer has many hosts instead of one host
+many times: the first hosts or, with a sample seed, hosts from all over the cloud (`single_choice.stride_for`).
 
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
 """
@@ -40,7 +40,7 @@ L = TypeVar("L")
 #: Minimum size of the first block of anchors; each following block is `GROWTH` times as large.
 FIRST_BLOCK = 512
 GROWTH = 8
-#: After the place of any anchor.
+#: A place after all anchors.
 END = 2**62
 #: Minimum number of candidates checked for duplicates at once.
 MIN_DUPLICATE_BATCH = 1024
@@ -50,9 +50,9 @@ RARE_FACTOR = 8
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to serve the whole request. Providers by slot."""
+    """One way to serve the whole request. Providers are given as slots of the forest."""
 
-    anchor: int  #: root of the tree that it is about
+    anchor: int  #: slot of the root of its tree
     allocations: Mapping[int, Mapping[str, int]]  # {slot: {class: amount}}
     mappings: Mapping[str, tuple[int, ...]]  # {suffix: slots}
 
@@ -62,8 +62,8 @@ class SearchResult:
     """Candidates of one search, at most `CandidateRequest.limit`."""
 
     requirements: tuple[Requirement, ...]
-    anchors: Slots  #: by candidate: root of the tree that it is about
-    chosen: NDArray[np.int32]  #: a row per candidate: slot of the provider for each requirement
+    anchors: Slots  #: by candidate: slot of the root of its tree
+    chosen: NDArray[np.int32]  #: shape (candidates, requirements): slot of the chosen provider
 
     def __len__(self) -> int:
         return len(self.anchors)
@@ -72,7 +72,7 @@ class SearchResult:
 def list_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> list[Candidate]:
-    """The candidates of `find_candidates` as objects."""
+    """The candidates of `find_candidates` as objects, in the same order. Raises the same error."""
     found = find_candidates(forest, request, max_steps=max_steps, sample=sample)
     pairs = zip(found.anchors.tolist(), found.chosen.tolist(), strict=True)
     return [_candidate(found.requirements, anchor, slots) for anchor, slots in pairs]
@@ -92,9 +92,11 @@ def _candidate(requirements: Sequence[Requirement], anchor: int, slots: Sequence
 def find_candidates(
     forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS, sample: str | None = None
 ) -> SearchResult:
-    """At most `request.limit` candidates; with a limit and the seed `sample`, from trees all over the cloud.
+    """Finds at most `request.limit` candidates (None: all), each only once.
 
-    Raises `Invalid` (code placement.query.too_complex) beyond `max_steps`.
+    Without `sample`, the oldest trees come first. With a limit and the seed `sample`, the trees come from all over the cloud;
+    the same seed visits them in the same order. Raises `Invalid` (code placement.query.too_complex) if the search needs more
+    than `max_steps` steps.
     """
     requirements = requirements_of(request)
     collector = _Collector(forest, requirements, request.limit)
@@ -148,7 +150,10 @@ def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[
 
 
 def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, requirements: Requirements) -> Places:
-    """Places of the anchors that have the root traits and, if the rarest class of the request is rare, have that class."""
+    """Places in `layout.anchors` of the anchors worth searching, in order: those with the root traits and ``in_tree``.
+
+    If the rarest class of the request is rare (`RARE_FACTOR`), only anchors where a member has enough of it.
+    """
     found = np.arange(len(layout.anchors))
     for spec in requirements.specs:
         # A sharing provider serves a granular group at the anchors of other trees, too.
@@ -185,7 +190,7 @@ def _collect(
 ) -> None:
     """Add the solutions of each class at each of its anchors, in the order of the anchors, until the collector is full.
 
-    `classes` are in the order of their first anchors. A class is searched only when the classes before it give too few.
+    `classes` are sorted by their first anchors. A class is searched only if the classes before it have too few solutions.
     """
     solved: list[Solutions] = []
     since = 0
@@ -274,7 +279,7 @@ class _Collector:
 
     @property
     def wanted(self) -> int | None:
-        """How many to look at next; None: all."""
+        """Number of candidates to examine next; None: all."""
         if self._limit is None:
             return None
         left = self._limit - self._count

@@ -1,4 +1,4 @@
-"""The conditions of a request group one by one: their text, the providers that meet them, and why a provider does not."""
+"""The single conditions of a request group: their text, the providers that meet them, and the reasons of the others."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -31,10 +31,10 @@ class Constraint:
     suffix: str
     name: str = ""  #: resource class, or the uuid of ``in_tree``
     amount: int = 0
-    names: frozenset[str] = frozenset()  #: traits or aggregates: one of these, or none of them
+    names: frozenset[str] = frozenset()  #: traits or aggregates: at least one required, or all forbidden
 
     def __str__(self) -> str:
-        """Nearly as in a query."""
+        """The condition, worded almost as in a query; for example ``resources_NET:VCPU=2``."""
         match self.kind:
             case ConstraintKind.UNITS:
                 return f"resources{self.suffix}:{self.name}={self.amount}"
@@ -49,7 +49,7 @@ class Constraint:
         return f"required{self.suffix}={','.join(f'!{trait}' for trait in sorted(self.names))}"
 
     def why_not(self, providers: Sequence[Provider]) -> str:
-        """Why none of these providers (the root first) meets it."""
+        """The reason why none of `providers` meets the condition. The first one must be the root of their tree."""
         first = providers[0].name
         match self.kind:
             case ConstraintKind.UNITS:
@@ -80,7 +80,7 @@ class Constraint:
 
 
 def constraints_of(group: RequestGroup) -> list[Constraint]:
-    """In the order in which they are explained."""
+    """The conditions of `group`, in the order of an explanation: resources, tree, aggregates, traits."""
     suffix = group.suffix
     found = [Constraint(ConstraintKind.UNITS, suffix, name, amount) for name, amount in group.resources.items()]
     if group.in_tree is not None:
@@ -124,7 +124,7 @@ def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str
 
 
 def constraints_by_group(request: CandidateRequest) -> Sequence[Sequence[Constraint]]:
-    """Computed once for each request object."""
+    """The conditions of each group, in the order of `request.groups`. Computed once for each request object."""
     made = request.memo.get("constraints")
     if not isinstance(made, tuple):
         made = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
@@ -144,7 +144,7 @@ class GroupMasks:
         self._masks: list[Mask] = []
 
     def mask(self, number: int) -> Mask:
-        """By member: does it meet this constraint alone?"""
+        """By member of the block: True if it meets `constraints[number]`, regardless of the others."""
         while len(self._masks) <= number:
             constraint = self.constraints[len(self._masks)]
             if constraint.kind is ConstraintKind.UNITS:
@@ -154,7 +154,7 @@ class GroupMasks:
         return self._masks[number]
 
     def served(self) -> Iterator[Mask]:
-        """Yields, for each constraint, by anchor: could the group with its constraints so far be served there?"""
+        """Yields a mask by anchor for each constraint: True if the anchor could serve the group with the constraints so far."""
         if self.group.is_granular or (self._block.has_one_each and self.group.resources):
             return self._served_by_one()
         return self._served_spread()
@@ -169,14 +169,14 @@ class GroupMasks:
                 ConstraintKind.MEMBER,
                 ConstraintKind.TRAIT,
             )
-            # A group with negative conditions only is served nowhere; the check of all groups together finds that.
+            # No anchor serves a group that has only negative conditions; the check of all groups together finds that.
             served = self._block.by_anchor(serving)
             yield served if says_what else np.ones(len(served), dtype=np.bool_)
 
     def _served_spread(self) -> Iterator[Mask]:
         block, forest = self._block, self._forest
         eligible = np.ones(len(block.slots), dtype=np.bool_)
-        own, roots = eligible.copy(), eligible.copy()  # in all aggregates so far: the member, its anchor
+        own, roots = eligible.copy(), eligible.copy()  # whether the member, or its anchor, is in all aggregates so far
         classes: list[Mask] = []
         traits: list[Mask] = []
         served = np.ones(len(block.anchors), dtype=np.bool_)

@@ -1,8 +1,8 @@
 """Anchors that a request cannot tell apart, grouped by array operations.
 
-A *situation* describes an anchor as the request sees it. For each member that could serve anything: which specs it
-serves, which required traits it has, how much of each contested class it could give (capped at the most that could be
-asked of it), and which other such member it is below.
+A *situation* describes an anchor as far as the request depends on it. For each member that could serve at least one spec,
+it contains the specs that it serves, the required traits that it has, the units of each contested class that it could
+give (capped at the most that the request could take), and its nearest ancestor among these members.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ from moorage.placement.search.tree_search import WORD
 @dataclass(frozen=True, slots=True)
 class EquivalenceClass:
     situation: bytes
-    anchors: Places  #: places of the anchors, in order
-    members: Slots  #: a row per anchor: slot of each member of the situation
+    anchors: Places  #: places of the anchors in `Layout.anchors`, ascending
+    members: Slots  #: shape (anchors, members of the situation): slot of the member
 
 
 class MemberBlock:
-    """The members of some anchors, and what each of them could serve."""
+    """The members of some anchors, and masks of the conditions that they meet. Results are cached in the object."""
 
     def __init__(self, forest: Forest, layout: Layout, requirements: Requirements, anchors: Places) -> None:
         self._forest = forest
@@ -44,7 +44,7 @@ class MemberBlock:
         self._rows: dict[str, Rows] = {}
 
     def serves(self, spec: Spec) -> Mask:
-        """By member: could it be chosen for this spec?"""
+        """By member: True if it meets all conditions of `spec`, so that it could be chosen for it."""
         if spec.is_empty:
             return np.zeros(len(self.slots), dtype=np.bool_)
         found = self.eligible(spec)
@@ -53,17 +53,18 @@ class MemberBlock:
         return found
 
     def fits(self, name: str, amount: int) -> Mask:
+        """By member: True if a new consumer could take `amount` of the class `name` there."""
         known = self._fits.get((name, amount))
         if known is None:
             known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
         return known
 
     def room(self, name: str, most: int) -> NDArray[np.int64]:
-        """By member: units that one consumer could take there, `most` at most, 0 at least."""
+        """By member: units of the class `name` that one consumer could take there, in 0 ... `most`."""
         return masks.room(self._forest, name, most, self._rows_of(name))
 
     def attainable(self, name: str, wanted: int, member: int) -> int:
-        """See `Column.attainable_at`; 0 where there is none of it."""
+        """`Column.attainable_at` for the member at this index in the block; 0 if it does not have the class `name`."""
         column, rows = self._forest.columns.get(name), self._rows_of(name)[member : member + 1]
         if column is None or rows[0] == len(column.slots):
             return 0
@@ -80,10 +81,10 @@ class MemberBlock:
         return known
 
     def eligible(self, spec: Spec) -> Mask:
-        """By member: do its traits, aggregates and tree allow it?
+        """By member: True if it meets the conditions of `spec` on traits, aggregates and tree.
 
-        For the unsuffixed group, an aggregate of the root covers its whole tree, required or forbidden. A sharing provider,
-        and the provider of a granular group, must be in the aggregate itself.
+        For the unsuffixed group, an aggregate of the root, required or forbidden, counts for its whole tree. A sharing provider,
+        and the provider of a granular group, must itself be in a required aggregate.
         """
         key = (spec.granular, spec.traits, spec.aggregates, spec.in_tree)
         known = self._eligible.get(key)
@@ -118,7 +119,7 @@ class MemberBlock:
 
     @cached_property
     def is_local(self) -> Mask:
-        """By member: does it belong to the anchor's own tree?"""
+        """By member: True if it belongs to its anchor's own tree, False for a sharing provider of another tree."""
         return np.asarray(self._forest.roots[self.slots] == self.roots, dtype=np.bool_)
 
     @property
@@ -127,7 +128,7 @@ class MemberBlock:
         return len(self.slots) == len(self.anchors)
 
     def by_anchor(self, members: Mask) -> Mask:
-        """By anchor: does the mask hold for any of its members?"""
+        """By anchor: True if `members`, a mask by member, is True for at least one of its members."""
         if self.has_one_each:
             return members
         found = np.zeros(len(self.anchors), dtype=np.bool_)
@@ -140,13 +141,13 @@ class MemberBlock:
         return np.repeat(np.arange(len(self.anchors)), np.diff(self.starts, append=len(self.slots)))
 
     def restricted_to(self, anchors: Mask) -> "MemberBlock":
-        """The block of these anchors only."""
+        """A block of only those anchors for which the mask `anchors` is True."""
         return (
             self if anchors.all() else MemberBlock(self._forest, self._layout, self.requirements, self.anchors[anchors])
         )
 
     def equivalence_classes(self) -> list[EquivalenceClass]:
-        """The anchors where every requirement has at least one provider, grouped by situation."""
+        """The anchors where each requirement has at least one provider, grouped by situation; sorted by first anchor."""
         requirements = self.requirements
         served = [self.serves(spec) for spec in requirements.specs]
         viable = np.ones(len(self.anchors), dtype=np.bool_)
@@ -161,7 +162,7 @@ class MemberBlock:
         return self._grouped(columns, kept, np.flatnonzero(viable), local_anchor[kept])
 
     def _columns(self, kept: Places, useful: Mask, served: Sequence[Mask], local_anchor: Places) -> NDArray[np.int64]:
-        """The rows of all situations, one below the other, as `tree_search` reads them."""
+        """One row per kept member: the situations of all anchors, concatenated, in the format that `tree_search` decodes."""
         requirements, slots = self.requirements, self.slots[kept]
         columns = _words([members[kept] for members in served])
         if requirements.spread_traits:
@@ -197,7 +198,7 @@ class MemberBlock:
     def _grouped(
         self, columns: NDArray[np.int64], kept: Places, viable: Places, anchors: Places
     ) -> list[EquivalenceClass]:
-        """`anchors` is by kept member; each of `viable` has one at least."""
+        """`anchors`: by kept member, index of its anchor. Each anchor in `viable` has at least one kept member."""
         starts = np.searchsorted(anchors, viable)
         ends = np.append(starts[1:], len(kept))
         width = columns.shape[1] * columns.itemsize
@@ -223,7 +224,7 @@ def _any_of(members: Sequence[Mask]) -> Mask:
 
 
 def _words(bits: Sequence[Mask]) -> list[NDArray[np.int64]]:
-    """Many flags per member as few numbers."""
+    """Packs flags into integers of `WORD` bits, by member. `bits`: one mask per flag."""
     words = []
     for start in range(0, len(bits), WORD):
         word = np.zeros(len(bits[0]), dtype=np.int64)

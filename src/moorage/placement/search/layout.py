@@ -1,4 +1,4 @@
-"""Which providers could serve at which anchor, for all trees in one pair of arrays.
+"""The providers that could serve at each anchor, for all trees in one pair of arrays.
 
 The members of an *anchor* (the root of a tree) are contiguous: its own tree, the root first and parents before
 children, then the sharing providers of other trees, by slot.
@@ -27,7 +27,7 @@ class Layout:
     has_shared: bool
 
     def members_of(self, anchors: Places) -> tuple[Places, Places]:
-        """(places of all members of these anchors, index of each anchor's first member among them)"""
+        """Returns (places of all members of `anchors`, concatenated; for each anchor, the index of its first member in that)."""
         if len(anchors) == len(self.anchors):
             return np.arange(len(self.members)), self.starts[:-1]
         begin, end = self.starts[anchors], self.starts[anchors + 1]
@@ -37,6 +37,7 @@ class Layout:
 
 
 def layout_of(forest: Forest) -> Layout:
+    """The layout of all trees; kept in the forest's memo while trees, aggregates and sharing providers stay the same."""
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
     return forest.memo.get("layout", (forest.trees, *shared), lambda: _laid_out(forest))
 
@@ -71,7 +72,7 @@ def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
 
 
 def nearest_ancestors(forest: Forest) -> NDArray[np.int32]:
-    """By member: place of its nearest ancestor among the members of the same anchor, -1 where there is none."""
+    """By member: place of its nearest ancestor among the members of the same anchor; -1 if it has none."""
     layout = layout_of(forest)
     return forest.memo.get("above", (layout, forest.parents), lambda: _above(forest, layout))
 

@@ -1,4 +1,4 @@
-"""Properties of providers as boolean arrays by slot: has this trait, is in that aggregate, can give that many units.
+"""Properties of providers as boolean arrays by slot: traits, aggregates, and the units that fit.
 
 All are kept in the forest's memo (`moorage.placement.forest.memo`) while their source arrays stay the same objects.
 """
@@ -25,23 +25,23 @@ FEW = 8
 
 
 def with_any(forest: Forest, traits: frozenset[str]) -> Mask:
-    """By slot: has it at least one of these traits?"""
+    """By slot: True if the provider has at least one of `traits`."""
     return _any_of([_with_trait(forest, trait) for trait in traits], len(forest.roots))
 
 
 def with_any_of_all(forest: Forest, wanted: AllOfAny) -> list[Mask]:
-    """A mask by slot for each of the sets: has it at least one of these traits?"""
+    """One mask by slot for each set in `wanted`: True if the provider has at least one trait of the set."""
     return [with_any(forest, any_of) for any_of in wanted]
 
 
 def members_of_any(forest: Forest, aggregates: frozenset[str]) -> Mask:
-    """By slot: is it in at least one of these aggregates?"""
+    """By slot: True if the provider is in at least one of `aggregates`."""
     present = [_in_aggregate(forest, aggregate) for aggregate in aggregates if aggregate in forest.aggregates]
     return _any_of(present, len(forest.roots))
 
 
 def in_all(forest: Forest, wanted: AllOfAny) -> Mask:
-    """By slot: is it in one aggregate of each set?"""
+    """By slot: True if the provider is in at least one aggregate of each set in `wanted`."""
     mask = np.ones(len(forest.roots), dtype=np.bool_)
     for any_of in wanted:
         mask &= members_of_any(forest, any_of)
@@ -72,7 +72,7 @@ def _in_aggregate(forest: Forest, aggregate: str) -> Mask:
 
 
 def is_sharing(forest: Forest) -> Mask:
-    """By slot: does it share its inventory with the members of its aggregates?"""
+    """By slot: True if the provider shares its inventory with the members of its aggregates."""
     sharing = forest.sharing
 
     def make() -> Mask:
@@ -92,7 +92,7 @@ def _mask(forest: Forest, slots: Slots | None) -> Mask:
 
 
 def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | None:
-    """By row: may one consumer hold exactly `amount`, regardless of usage? None if all rows allow it."""
+    """By row: True if one consumer may hold exactly `amount`, regardless of usage. None: all rows allow it."""
 
     def make() -> Mask | None:
         mask = (column.min_unit <= amount) & (column.max_unit >= amount) & (amount % column.step_size == 0)
@@ -103,7 +103,7 @@ def allowed(forest: Forest, name: str, column: Column, amount: int) -> Mask | No
 
 
 def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
-    """By row: could a new consumer take `amount` there? Has one more row at the end, which is False."""
+    """By row: True if a new consumer could take `amount` there. Has one more element at the end, which is False."""
 
     def make() -> Mask:
         mask = np.zeros(len(column.slots) + 1, dtype=np.bool_)
@@ -117,7 +117,7 @@ def fitting(forest: Forest, name: str, column: Column, amount: int) -> Mask:
 
 
 def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
-    """By place in `slots`: its row in the class's column; the one after the last where it has none."""
+    """By index in `slots`: the provider's row in the column of the class; the number of rows if it has none."""
     column = forest.columns.get(name)
     if column is None:
         return np.zeros(len(slots), dtype=np.intp)
@@ -137,7 +137,7 @@ def _index(forest: Forest, column: Column) -> Rows:
 
 
 def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
-    """By place in `rows`, which are from `rows_at`: could a new consumer take `amount` there?"""
+    """By index in `rows`, which are from `rows_at`: True if a new consumer could take `amount` there."""
     column = forest.columns.get(name)
     if column is None:
         return np.zeros(len(rows), dtype=np.bool_)
@@ -150,7 +150,7 @@ def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
 
 
 def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
-    """By place in `rows`, which are from `rows_at`: units that one consumer could take, `most` at most, 0 at least."""
+    """By index in `rows`, which are from `rows_at`: units that one consumer could take, in 0 ... `most`."""
     found = np.zeros(len(rows), dtype=np.int64)
     if (column := forest.columns.get(name)) is not None:
         there = rows < len(column.slots)
@@ -159,10 +159,10 @@ def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
 
 
 def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> Distances:
-    """By place in `rows` (from `rows_at`): how far a provider is from giving `wanted` units to a new consumer.
+    """By index in `rows` (from `rows_at`): distance of the provider from giving `wanted` units to a new consumer.
 
-    0 where they fit; `SHORT` plus the missing share (at most 1) where a smaller amount could be given; `ABSENT` where
-    nothing could be given.
+    0 if they fit; `SHORT` plus the missing fraction (at most 1) if another amount would fit; `ABSENT` if none would.
+    `fits`: the result of the function `fits` for the same arguments.
     """
     found = np.zeros(len(rows))
     if fits.all():

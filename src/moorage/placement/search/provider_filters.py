@@ -23,7 +23,7 @@ class ProviderFilter:
 
 
 def matching_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
-    """Slots of the providers that pass, in order."""
+    """Slots of the providers that meet all conditions of `wanted`, ascending."""
     if wanted.name is None and wanted.uuid is None and wanted.in_tree is None:
         return np.flatnonzero(_offering(forest, wanted)).tolist()
     pool = _pool(forest, wanted)
@@ -47,7 +47,7 @@ def _pool(forest: Forest, wanted: ProviderFilter) -> list[int]:
 
 
 def _offering(forest: Forest, wanted: ProviderFilter) -> Mask:
-    """By slot: does it have the resources, traits and aggregates?"""
+    """By slot: True if the provider meets the conditions on resources, traits and aggregates."""
     passes: Mask = np.asarray(forest.roots >= 0, dtype=np.bool_)
     for name, amount in (wanted.resources or {}).items():
         fits = np.zeros(len(passes), dtype=np.bool_)

@@ -45,7 +45,7 @@ NO_AGGREGATES = AggregateFilter()
 
 
 def meets_all(wanted: AllOfAny, held: frozenset[str]) -> bool:
-    """Does `held` have one of each of these sets?"""
+    """Whether `held` has at least one name of each set in `wanted`."""
     return all(not any_of.isdisjoint(held) for any_of in wanted)
 
 
@@ -58,7 +58,7 @@ _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 
 
 def looks_like_uuid(text: object) -> bool:
-    """As the peer decides: dashes, braces and case do not matter."""
+    """Whether the peer accepts `text` as a UUID: dashes, braces, ``urn:uuid:`` and case do not matter."""
     if not isinstance(text, str):
         return False
     if _CANONICAL(text):
@@ -79,7 +79,7 @@ def _plain(text: str) -> str:
 
 
 def parse_resources(text: str) -> dict[str, int]:
-    """``VCPU:2,MEMORY_MB:512`` as {class: amount}."""
+    """``VCPU:2,MEMORY_MB:512`` as {class: amount}. Raises `Invalid` for another form or an amount below 1."""
     if not text.strip():
         raise Invalid(_RESOURCES_FORM.format("empty string"))
     amounts: dict[str, int] = {}
@@ -98,7 +98,10 @@ def parse_resources(text: str) -> dict[str, int]:
 
 
 def parse_traits(values: Sequence[str], version: Microversion) -> TraitFilter:
-    """All values of one ``required`` parameter. Below 1.39 only the last one counts, as with the peer."""
+    """The filter of all values of one ``required`` parameter. Below 1.39 only the last value counts, as with the peer.
+
+    Raises `Invalid` for a form that `version` does not support, or an empty trait.
+    """
     any_allowed = version >= (1, 39)
     required: list[frozenset[str]] = []
     forbidden: set[str] = set()
@@ -127,7 +130,7 @@ def _any_traits(value: str, allowed: bool) -> frozenset[str]:
 
 
 def trait_list(value: str, *, forbidden_allowed: bool) -> tuple[set[str], set[str]]:
-    """(required, forbidden) of ``A,!B``; ``!!B`` is ``!B``, an oddity that the peer keeps."""
+    """Parses ``A,!B``; returns (required, forbidden). As with the peer, ``!!B`` means ``!B``. Raises `Invalid`."""
     parts = [part.strip() for part in value.split(",")]
     forbidden = {part.lstrip("!") for part in parts if part.startswith("!")}
     if not all(parts) or "" in forbidden:
@@ -140,7 +143,7 @@ def trait_list(value: str, *, forbidden_allowed: bool) -> tuple[set[str], set[st
 
 
 def parse_member_of(values: Sequence[str], version: Microversion, suffix: str = "") -> AggregateFilter:
-    """All values of one ``member_of`` parameter."""
+    """The filter of all values of one ``member_of`` parameter. Raises `Invalid` for a form that `version` does not support."""
     if len(values) > 1 and version < (1, 24):
         raise Invalid(f"Multiple member_of{suffix} parameters are not supported")
     required: list[frozenset[str]] = []
@@ -156,7 +159,7 @@ def parse_member_of(values: Sequence[str], version: Microversion, suffix: str = 
 
 
 def _aggregates(value: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(any of these, none of these) of one value: a UUID, ``in:`` and several, both also after ``!``."""
+    """Parses one value; returns (any of these, none of these). Forms: ``UUID``, ``in:UUID,UUID``, and each after ``!``."""
     if "," in value and not value.startswith(("in:", "!in:")):
         raise Invalid(
             "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword using the valid "

@@ -39,7 +39,7 @@ _NAMED = re.compile(rf"({_KEYS})([a-zA-Z0-9_-]{{1,64}})?\Z")
 
 @dataclass(frozen=True, slots=True)
 class RequestGroup:
-    """One request group. Without resources it only names a provider (for `same_subtree`)."""
+    """One request group. A group without resources only selects a provider, for ``same_subtree``."""
 
     suffix: str
     resources: Mapping[str, int] = field(default_factory=dict)
@@ -61,8 +61,10 @@ class CandidateRequest:
     group_policy: str | None = None  #: ``isolate``: granular groups on different providers
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()
-    same_subtrees: tuple[frozenset[str], ...] = ()  #: suffixes whose providers lie below one of them
-    #: False before 1.29: a candidate may use one provider of each tree at most.
+    same_subtrees: tuple[
+        frozenset[str], ...
+    ] = ()  #: each set: suffixes of groups; one of their providers is an ancestor of the others
+    #: False before 1.29: a candidate may use at most one provider of each tree.
     nested: bool = True
     #: Results computed from this request alone. {name: result}
     memo: dict[str, object] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -78,7 +80,10 @@ class CandidateRequest:
 
 
 def parse_request(pairs: Sequence[tuple[str, str]], version: Microversion) -> CandidateRequest:
-    """The request of a query that has passed its JSON schema. Raises `Invalid` in the peer's words."""
+    """Parses the query of ``GET /allocation_candidates``, which must have passed its JSON schema.
+
+    `pairs`: (parameter, value), in the order of the query. Raises `Invalid` with the peer's message.
+    """
     limits = [value for key, value in pairs if key == "limit"]
     policies = [value for key, value in pairs if key == "group_policy"]
     root_required, root_forbidden = _root_traits([value for key, value in pairs if key == "root_required"])
@@ -120,7 +125,7 @@ def _groups(pairs: Sequence[tuple[str, str]], version: Microversion) -> list[Req
 
 
 def _group(suffix: str, given: Mapping[str, list[str]], version: Microversion) -> RequestGroup:
-    """Of repeated ``resources`` and ``in_tree`` the last one counts; ``required`` and ``member_of`` have rules of their own."""
+    """If ``resources`` or ``in_tree`` is repeated, the last value counts; ``required`` and ``member_of`` have their own rules."""
     return RequestGroup(
         suffix=suffix,
         resources=[parse_resources(value) for value in given["resources"]][-1] if "resources" in given else {},
@@ -171,7 +176,7 @@ def _check_subtrees(groups: Sequence[RequestGroup], same_subtrees: Sequence[froz
 
 
 def _check_orphans(groups: Sequence[RequestGroup]) -> None:
-    """Before 1.36 every group must have resources."""
+    """Raises `Invalid` for a group without resources; before 1.36 every group must have some."""
     poor = [group for group in groups if not group.resources]
     if orphans := [f"required{group.suffix}" for group in poor if group.traits.required]:
         raise Invalid(
@@ -190,7 +195,7 @@ def _check_orphans(groups: Sequence[RequestGroup]) -> None:
 
 
 def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
-    """A set of which every trait is forbidden can never be met."""
+    """Raises `Invalid` for a required set whose traits are all forbidden, because no provider can meet it."""
     conflicts = [
         f"required{group.suffix}: ({', '.join(sorted(any_of))})"
         for group in groups

@@ -1,7 +1,7 @@
 """A request as requirements: for each, one provider must be chosen at every anchor.
 
 The unsuffixed group is one requirement per resource class; a granular group is one requirement for all its classes.
-Requirements that ask the same of a provider share a `Spec`: eight groups of one GPU each are looked up once.
+Requirements with the same conditions share a `Spec`, so eight groups of one GPU each are looked up once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,14 +21,14 @@ class Spec:
 
     granular: bool
     resources: tuple[tuple[str, int], ...]
-    #: Required traits of the unsuffixed group are not here: its providers have them together.
+    #: Without the required traits of the unsuffixed group, because its providers must have them only together.
     traits: TraitFilter
     aggregates: AggregateFilter
     in_tree: str | None
 
     @property
     def is_empty(self) -> bool:
-        """True if there are only negative conditions. For such a group the peer finds nothing."""
+        """True if there are only negative conditions. The peer finds no candidates for such a group."""
         return not self.resources and not self.traits.required and not self.aggregates.required
 
 
@@ -36,7 +36,7 @@ class Spec:
 class Requirement:
     suffix: str
     resources: Mapping[str, int]
-    spec: int  #: number of its spec
+    spec: int  #: index of its spec in `Requirements.specs`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class CompiledRequirement:
     granular: bool
     has_resources: bool
     units: tuple[tuple[int, int], ...]  #: (number of a contested class, units)
-    #: Equal for requirements that are interchangeable: it does not matter which of them a provider was chosen for.
+    #: Equal for requirements that are interchangeable, so that a provider chosen for one could serve the other as well.
     label: int
 
 
@@ -58,9 +58,9 @@ class SearchKey:
     requirements: tuple[CompiledRequirement, ...]
     specs: int
     isolate: bool
-    subtrees: tuple[frozenset[int], ...]  #: numbers of the requirements in each
-    traits: int  #: how many sets of traits the providers of the unsuffixed group must meet together
-    contested: int  #: classes that several compiled could want of one provider
+    subtrees: tuple[frozenset[int], ...]  #: by subtree: indexes of its requirements
+    traits: int  #: number of trait sets that the providers of the unsuffixed group must meet together
+    contested: int  #: number of classes that several requirements could take from one provider
     one_per_tree: bool
 
 
@@ -71,7 +71,7 @@ class Requirements:
     specs: tuple[Spec, ...]
     requirements: tuple[Requirement, ...]
     spread_traits: AllOfAny
-    #: {contested class: the most that could be wanted of one provider}, in the order of their numbers
+    #: {contested class: most units that the request could take from one provider}, in the order of their numbers
     contested: Mapping[str, int]
     search_key: SearchKey
 
@@ -85,7 +85,7 @@ class Requirements:
 
 
 def requirements_of(request: CandidateRequest) -> Requirements:
-    """Computed once for each request object."""
+    """The requirements of `request`, in the order of its groups. Computed once for each request object."""
     requirements = request.memo.get("demand")
     if not isinstance(requirements, Requirements):
         requirements = request.memo["demand"] = _compiled(request)
@@ -145,7 +145,7 @@ def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
 
 
 def _contested(requirements: list[Requirement], *, isolate: bool) -> dict[str, int]:
-    """{class: the most that could be asked of one provider} for classes that several requirements could take from it.
+    """{class: most units that the request could take from one provider}, for classes that several requirements could share.
 
     With ``isolate``, a provider serves at most one granular group (and the unsuffixed group).
     """

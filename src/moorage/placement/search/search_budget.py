@@ -1,4 +1,4 @@
-"""How much work one request may cost: counted in steps, so that a limit means the same on every machine.
+"""The limit on the work for one request, counted in steps so that it means the same on every machine.
 
 A hostile request (hundreds of groups, nested ``same_subtree``, no limit where there are millions of solutions) is given
 up with an error that names the most expensive part. A step takes 0.5 to 1.5 us and at most 100 bytes.

@@ -30,7 +30,7 @@ FIRST_BLOCK = 256
 GROWTH = 8
 
 
-#: Characters of a seed that count; the rest is ignored.
+#: Characters of a seed; the rest is ignored.
 MAX_SEED_LENGTH = 128
 
 
@@ -39,9 +39,9 @@ class SingleChoiceTrees:
     """Trees that have all of some classes, each on exactly one provider; in the order of the anchors' slots."""
 
     anchors: Slots
-    owners: NDArray[np.int32]  #: a row per class: slot of its provider
-    rows: NDArray[np.int32]  #: a row per class: the owner's row in the class's column
-    #: By class: are those rows the whole column in its order?
+    owners: NDArray[np.int32]  #: shape (classes, anchors): slot of the provider
+    rows: NDArray[np.int32]  #: shape (classes, anchors): the provider's row in the column of the class
+    #: by class: True if its `rows` are the whole column, in the column's order
     aligned: tuple[bool, ...]
 
 
@@ -55,7 +55,11 @@ class _Owners:
 
 
 def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
-    """None if the request has granular groups, or if anywhere several providers of a tree have one of its classes."""
+    """The trees that have all classes of the request, each on exactly one provider, regardless of amounts.
+
+    None: the caller must search, because the request has granular groups or no resources, because at some anchor several
+    providers have one of the classes, or because providers are nested and the microversion is below 1.29.
+    """
     group = request.groups[0]
     if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
         return None
@@ -110,9 +114,10 @@ def _owners(forest: Forest, name: str) -> _Owners | None:
 def scan_trees(
     forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, sample: str | None = None
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
-    """Yields (anchors, provider of each class for each anchor) of the trees that fit, block by block.
+    """Yields (anchors, providers) of the trees that can serve the request, block by block.
 
-    In order of slots; with a limit and a seed `sample`, in the order of its `Stride`.
+    `providers` has the shape (anchors, classes). The trees are in order of slots or, with a limit and a seed `sample`, in the
+    order of the seed's `Stride`.
     """
     group = request.groups[0]
     if not len(trees.anchors):
@@ -170,7 +175,7 @@ def _fits(
 def _allowed_places(
     forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
-    """Places of the trees that meet all conditions but usage; None if all do."""
+    """Indexes of the trees that meet all conditions except free capacity; None: all trees."""
     group = request.groups[0]
     required = frozenset().union(*group.traits.required, request.root_required, request.root_forbidden)
     aggregates = frozenset().union(*group.aggregates.required, group.aggregates.forbidden)
@@ -203,7 +208,7 @@ def _compute_allowed_places(
 
 
 def _tree_filter(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) -> masks.Mask:
-    """Aggregates and ``in_tree``. An aggregate of the root spans its own tree, required or forbidden."""
+    """By tree: True if it meets ``member_of`` and ``in_tree``. An aggregate of the root counts for its whole tree."""
     found = np.ones(len(trees.anchors), dtype=np.bool_)
     local = forest.roots[trees.owners] == trees.anchors
     if group.aggregates.required:
@@ -219,7 +224,7 @@ def _tree_filter(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) 
 
 
 def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> masks.Mask:
-    """By place in `slots`: does the provider have the requested root traits?"""
+    """By index in `slots`: True if the provider has all required and no forbidden root traits."""
     found = np.ones(len(slots), dtype=np.bool_)
     for trait in request.root_required:
         found &= masks.with_any(forest, frozenset((trait,)))[slots]
@@ -230,7 +235,7 @@ def root_filter(forest: Forest, request: CandidateRequest, slots: Slots) -> mask
 
 @dataclass(frozen=True, slots=True)
 class Stride:
-    """A permutation of ``0 .. count - 1``."""
+    """The permutation ``(start + i * step) % count`` of ``0 .. count - 1``."""
 
     count: int
     start: int
@@ -243,7 +248,7 @@ class Stride:
 
 
 def stride_for(count: int, seed: str) -> Stride:
-    """`count` must be at least 1."""
+    """A permutation that depends only on `count` (at least 1) and `seed`."""
     digest = hashlib.blake2b(seed[:MAX_SEED_LENGTH].encode(errors="replace"), digest_size=16).digest()
     start, step = int.from_bytes(digest[:8]) % count, int.from_bytes(digest[8:]) % count
     while math.gcd(step, count) != 1:

@@ -7,8 +7,8 @@ also remembered for the next request with the same search key.
 Two things keep the search from exploring permutations of equal devices:
 
 * `first_solutions` tries only one of several equal, untouched members per requirement.
-* A state from which nothing was found is remembered up to the exchange of equal members, so eight groups on seven
-  equal devices fail at once and not after 8! tries.
+* A state without solutions is remembered up to the exchange of equal members, so eight groups on seven equal devices
+  fail at once and not after 8! attempts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ from moorage.placement.search.search_budget import BudgetItem, too_complex
 #: Bits in one number of a situation.
 WORD = 62
 
-#: Results with more numbers than this are not remembered, nor more situations than the second: 20 MiB at most.
+#: The cache keeps results with at most this many numbers, for at most this many situations: 20 MiB at most.
 MAX_REMEMBERED_NUMBERS = 20_000
 MAX_REMEMBERED_SITUATIONS = 128
 
@@ -37,7 +37,7 @@ MAX_DEAD_NUMBERS = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Solutions:
-    rows: NDArray[np.int32]  #: a row per way: the member of each pick
+    rows: NDArray[np.int32]  #: shape (solutions, requirements): index of the chosen member
     steps: int
 
 
@@ -46,9 +46,9 @@ def _words(bits: int) -> int:
 
 
 def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
-    """At most `limit` solutions that differ in more than the choice among equal members; without a limit, all solutions.
+    """Finds at most `limit` solutions, trying only one of several equal members per requirement. None: all solutions.
 
-    Raises `Invalid` beyond `max_steps`.
+    Raises `Invalid` (code placement.query.too_complex) if the search needs more than `max_steps` steps.
     """
     if limit is None or limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
         return _first_solutions(search_key, situation, limit, max_steps)
@@ -56,7 +56,7 @@ def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, 
 
 
 def other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
-    """At most `limit` solutions that `first_solutions` with this limit does not have."""
+    """Finds at most `limit` solutions that `first_solutions` with the same limit does not return. Raises the same error."""
     if limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
         return _other_solutions(search_key, situation, limit, max_steps)
     return _remembered_other_ways(search_key, situation, limit, max_steps)
@@ -93,7 +93,7 @@ def _solved(search_key: SearchKey, found: Sequence[tuple[int, ...]], steps: int)
 
 
 class _Search:
-    """The search of one situation. Start `solutions` again only after the last iteration has ended."""
+    """The search of one situation. Finish one iteration of `solutions` before starting another."""
 
     def __init__(self, search_key: SearchKey, situation: bytes, max_steps: int) -> None:
         self._question = search_key
@@ -121,16 +121,16 @@ class _Search:
 
     def _reset(self) -> None:
         count = len(self._members.rows)
-        self._chosen: list[int] = []  # member per pick, in the order of the search
+        self._chosen: list[int] = []  # chosen member per requirement, in the order of the search
         self._room = [list(row) for row in self._members.room]
-        self._granular = [0] * count  # how many granular groups hold it
-        self._touched = [0] * count  # how many picks hold it
-        self._trees: dict[int, list[int]] = {}  # {tree: members that give resources}
-        self._common = [[-1] for _ in self._question.subtrees]  # members above all that are chosen; -1 is all
-        self._inside = [[0] for _ in self._question.subtrees]  # members that are chosen
+        self._granular = [0] * count  # by member: number of granular groups that it serves
+        self._touched = [0] * count  # by member: number of requirements that it serves
+        self._trees: dict[int, list[int]] = {}  # {tree: chosen members that give resources}
+        self._common = [[-1] for _ in self._question.subtrees]  # bits: members above all chosen ones; -1: all members
+        self._inside = [[0] for _ in self._question.subtrees]  # bits: chosen members
 
     def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
-        """By depth: the subtrees that its requirement is in, and {subtree: members that later requirements in it could choose}."""
+        """By depth: the subtrees of the requirement there, and {subtree: bits of the members open to its later requirements}."""
         place = {number: depth for depth, number in enumerate(self._order)}
         options = [sum(1 << member for member in members) for members in self._members.serving]
         at: list[list[int]] = [[] for _ in self._order]
@@ -179,9 +179,9 @@ class _Search:
                 fruitful[depth] = False
 
     def _could_fit(self) -> bool:
-        """Is there enough of each contested class in total and, with ``isolate``, a provider for each granular group?
+        """Whether the units of each contested class suffice in total and, with ``isolate``, each granular group has its own provider.
 
-        Both checks are cheap; without them, a search that must fail tries nearly everything first.
+        Both checks are cheap; without them, a search without solutions tries nearly all combinations first.
         """
         wanted = [0] * self._question.contested
         for requirement in self._requirements:
@@ -197,11 +197,11 @@ class _Search:
         serving = [
             self._members.serving[requirement.spec] for requirement in self._requirements if requirement.granular
         ]
-        holder: dict[int, int] = {}  # {member: number of the group that it is for}
+        holder: dict[int, int] = {}  # {member: number of the group that it serves}
         return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
 
     def _makes_room(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
-        """Give this group a member, moving other groups where that helps. Breadth first, because there may be hundreds of groups."""
+        """Gives this group a member, moving other groups if necessary. Breadth first, because there may be hundreds of groups."""
         came_from: dict[int, int] = {}  # {member: number of the group that wants it}
         waiting = [number]
         for group in waiting:
@@ -219,7 +219,7 @@ class _Search:
 
     @staticmethod
     def _hand_on(member: int, came_from: dict[int, int], holder: dict[int, int], first: int) -> None:
-        """Each group on the path takes the member that it asked for and leaves the one that it had."""
+        """Each group on the path gives up its member and takes the next member on the path."""
         has = {group: held for held, group in holder.items()}
         while True:
             group = came_from[member]
@@ -235,7 +235,7 @@ class _Search:
         return tuple(solution)
 
     def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
-        """Choose the next allowed member; False if there is none."""
+        """Chooses the next allowed member for the requirement at `depth`; False if there is none."""
         requirement = self._requirements[depth]
         alone = requirement.granular and self._question.isolate
         passed = 0
@@ -296,10 +296,10 @@ class _Search:
             self._inside[subtree].pop()
 
     def _may_go_on(self, depth: int) -> bool:
-        """Checks that can be made as soon as this requirement has its member."""
+        """Runs the checks that are possible once the requirement at `depth` has a member."""
         if depth == self._spread - 1 and not self._has_traits():
             return False
-        # One that is above all members of the subtree is chosen, or could be.
+        # A member above all chosen members of the subtree is chosen already, or could still be chosen.
         return all(
             self._common[subtree][-1] & (self._inside[subtree][-1] | self._options_after[depth][subtree])
             for subtree in self._subtrees_at[depth]
@@ -318,7 +318,7 @@ class _Search:
             self._dead_numbers += depth
 
     def _key(self) -> tuple[object, ...]:
-        """The state up to the exchange of equal members: the remaining solutions depend on nothing else."""
+        """The state, up to the exchange of equal members. The remaining solutions depend only on it."""
         self._spend(len(self._chosen) // 16)
         labels: dict[int, list[int]] = {}
         for member, requirement in zip(self._chosen, self._requirements, strict=False):
@@ -348,7 +348,7 @@ class _Members:
         self.line = self._lines() if has_above else []
 
     def _lines(self) -> list[int]:
-        """Each member and its ancestors, as bits."""
+        """By member: bits of the member and its ancestors."""
         lines = [0] * len(self.rows)
         for member in range(len(self.rows)):
             up = member
@@ -358,7 +358,7 @@ class _Members:
         return lines
 
     def kinds(self) -> list[int]:
-        """Equal numbers for interchangeable members: equal in everything, and without members below them."""
+        """By member: a number that is equal for interchangeable members, which have equal rows and no members below them."""
         parents = set(self._above)
         numbers: dict[object, int] = {}
         return [
