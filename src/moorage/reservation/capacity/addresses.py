@@ -1,10 +1,10 @@
 """Selects the addresses of floating IP reservations, and finds when enough are free. Values only.
 
-    registered addresses, their allocations, wants  ->  {reservation: addresses}, or why not
+    registered addresses, their allocations, wants  ->  {reservation: addresses}, or a Shortage
 
-An address belongs to at most one reservation at any time, over half-open periods. All wants of a lease are met
-together. Required addresses come first, then those that the reservation has, then those with the most allocations at
-other times, so that the others stay free for long reservations.
+An address belongs to at most one reservation at any time; periods are half-open. All wants of a lease are met, or none.
+Required addresses come first, then those that the reservation has, then those with the most allocations at other
+times, so that the remaining addresses stay free for long reservations.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,7 +23,7 @@ from moorage.reservation.model.reservation_requests import FloatingIpRequest, Re
 
 @dataclass(frozen=True, slots=True)
 class RegisteredAddress:
-    """A registered address, which Neutron does not allocate by itself."""
+    """An address registered for reservations. Neutron does not allocate it on its own."""
 
     id: str
     floating_network_id: str
@@ -36,7 +36,7 @@ class RegisteredAddress:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """An address over ``[start, end)``."""
+    """An allocation of an address over ``[start, end)``."""
 
     floating_ip_id: str
     start: datetime
@@ -45,7 +45,10 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """`held` are ids of addresses that the reservation has. `keep_held`: they are in use, so none may be given up."""
+    """The addresses that one reservation needs.
+
+    `held`: ids of its present addresses; `keep_held`: none of them may be given up, because they are in use.
+    """
 
     reservation_id: str
     request: FloatingIpRequest
@@ -65,7 +68,7 @@ class Book:
     taken: Sequence[Taken]
 
     def choose(self, wants: Sequence[Want], start: datetime, end: datetime) -> Chosen | Shortage:
-        """Addresses for all of `wants` over ``[start, end)``, or the first that cannot be met."""
+        """Addresses for all of `wants` over ``[start, end)``, or the `Shortage` of the first that cannot be met."""
         busy = {each.floating_ip_id for each in self.taken if each.start < end and each.end > start}
         times = Counter(each.floating_ip_id for each in self.taken)
         required = {(want.request.network_id, address) for want in wants for address in want.request.required}
@@ -85,7 +88,7 @@ class Book:
         return chosen
 
     def without(self, chosen: Chosen, start: datetime, end: datetime) -> "Book":
-        """This book after `chosen` were allocated."""
+        """This book with `chosen` allocated over ``[start, end)``."""
         more = [Taken(each.id, start, end) for mine in chosen.values() for each in mine]
         return replace(self, taken=[*self.taken, *more])
 
@@ -94,7 +97,7 @@ class Book:
     ) -> datetime | None:
         """The first moment from `earliest` to `latest` at which `choose` would find addresses for `length`.
 
-        That is `earliest` itself, or when an address becomes free.
+        The result is `earliest` or the end of an allocation; None if there is none.
         """
         of_network = defaultdict(list)
         for want in wants:
@@ -128,7 +131,7 @@ class Book:
         named = [address for want in wants for address in want.request.required]
         ids = {each.floating_ip_address: each.id for each in registered}
         enough = len(registered) - sum(want.request.amount for want in wants)
-        # An address that two wants require, or that is not registered, is never available.
+        # No start fits if two wants require the same address, or if a required address is not registered.
         spare = enough if len(set(named)) == len(named) and set(named) <= ids.keys() else -1
         return _Test(
             spare,
@@ -147,7 +150,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class _Forbidden:
-    """Starts at which addresses are not available, as open periods: their beginnings and their ends, ascending."""
+    """Open periods of starts at which addresses are not available: all beginnings and all ends, each ascending."""
 
     after: Sequence[datetime]
     before: Sequence[datetime]
@@ -158,7 +161,7 @@ class _Forbidden:
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """For one network: up to `spare` addresses may be taken, and no `required` one."""
+    """The test for one network: at most `spare` addresses may be unavailable, and no required one."""
 
     spare: int
     all: _Forbidden
@@ -175,7 +178,7 @@ def wants_of(
     *,
     keep_held: bool = False,
 ) -> list[Want]:
-    """Wants of the floating IP reservations among `reservations`.
+    """The wants of all floating IP reservations in `reservations`.
 
     `held`: {reservation id: ids of its addresses}; `changed`: {reservation id: its request after an update}.
     """
@@ -203,7 +206,7 @@ def _preference(
 
 
 def _merged(periods: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    """Open periods that overlap become one; between two that only meet a moment is left."""
+    """Merges overlapping open periods. Two that only touch stay apart: the moment between them is available."""
     merged: list[tuple[datetime, datetime]] = []
     for after, before in sorted(periods):
         if merged and after < merged[-1][1]:

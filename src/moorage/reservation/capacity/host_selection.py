@@ -1,10 +1,10 @@
 """Selects hosts for the reservations of a lease: how many slots fit on each host, and which hosts to take.
 
-    capacity request (demand, amount, affinity) -> slots per host over the period -> {host: slots taken} -> what each slot takes
+    capacity request (demand, amount, affinity) -> free slots per host -> {host: slots taken} -> amounts of each slot
 
-All reservations of one lease are planned together, each on the capacity that the ones before it leave (the peer plans each as if
-it were alone and so gives the same capacity twice). Hosts that a reservation holds already are kept where possible;
-beyond that the fullest hosts are taken first, so that large free hosts stay free for large requests.
+The reservations of a lease are planned one after another, each on the capacity that the earlier ones leave. (Blazar
+plans each as if it were alone, and so gives the same capacity twice.) A reservation keeps its present hosts where
+possible. Beyond these, the fullest hosts are taken first, so that large free hosts stay free for large requests.
 """
 
 from bisect import bisect_left
@@ -21,24 +21,24 @@ from moorage.reservation.capacity.calendar import Calendar, HostUsage
 from moorage.reservation.capacity.step_blocks import Ints
 from moorage.reservation.model.slot_demand import Amounts, SlotDemand
 
-#: The reservations of a lease are tried in all orders, where there are no more than these.
+#: A lease with at most this number of reservations is planned in all their orders.
 MAX_PERMUTED = 4
 
 Picked: TypeAlias = Mapping[int, int]  #: {host id: slots}, only positive numbers
-Placing: TypeAlias = Mapping[int, Sequence[Amounts]]  #: {host id: what each slot there takes}, none empty
+Placing: TypeAlias = Mapping[int, Sequence[Amounts]]  #: {host id: amounts of each slot there}, none empty
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """The capacity that one reservation needs. `held`: its present slots, which the calendar must not count."""
+    """The capacity that one reservation needs. `held`: its present slots; the calendar must not include them."""
 
     reservation_id: str
-    demand: SlotDemand  #: what one slot takes
+    demand: SlotDemand  #: of one slot
     amount: int
     affinity: bool | None = None
-    eligible: frozenset[int] | None = None  #: hosts that its properties admit; None = all
+    eligible: frozenset[int] | None = None  #: ids of hosts that match its property queries; None = all
     held: Placing = field(default_factory=dict)
-    keep_held: bool = False  #: servers may run there: nothing held may be given up
+    keep_held: bool = False  #: no held slot may be given up, because servers may run there
     most: int | None = None  #: take up to this many, once every reservation of the lease has its minimum
 
     def held_on(self, host: int) -> int:
@@ -47,10 +47,10 @@ class CapacityRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why there is no plan. A result, not an error: the service decides what to do about it."""
+    """The reason why there is no plan. A result, not an error: the service decides how to react."""
 
     reservation_id: str
-    free: int  #: slots that could be had under the affinity asked for
+    free: int  #: slots available under the requested affinity
     reason: str
 
 
@@ -58,11 +58,12 @@ Plan: TypeAlias = Mapping[str, Placing]  #: {reservation id: where}
 
 
 def plan(calendar: Calendar, asks: Sequence[CapacityRequest], start: datetime, end: datetime) -> Plan | Shortage:
-    """Hosts for all of `asks` over ``[start, end)``, or the first that cannot be had.
+    """Hosts for all of `asks` over ``[start, end)``, or the `Shortage` of the first request that does not fit.
 
-    The least movable goes first: whole hosts need empty ones, affinity needs one large gap, anti-affinity many hosts,
-    the rest fits around them. Where that order leads nowhere, others are tried. Still a heuristic; a plan that exists
-    may be missed, one that is given always holds.
+    The least movable request is placed first: whole hosts must be empty, affinity needs one large gap, anti-affinity
+    needs many hosts, and the rest fits around these. If this order fails and there are at most `MAX_PERMUTED`
+    requests, all other orders are tried. This is a heuristic: it may miss a plan that exists, but a returned plan
+    always fits.
     """
     first: Shortage | None = None
     best = sorted(asks, key=_movability)
@@ -103,7 +104,7 @@ def placed(calendar: Calendar, ask: CapacityRequest, picked: Picked, start: date
 
 
 def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime) -> bool:
-    """True if a plan that was made on another calendar fits into this one."""
+    """True if a plan that was made on another calendar fits on this one."""
     for placing in planned.values():
         if not calendar.has_room(placing, start, end):
             return False
@@ -112,9 +113,9 @@ def still_fits(calendar: Calendar, planned: Plan, start: datetime, end: datetime
 
 
 def query_available_hosts(calendar: Calendar, ask: CapacityRequest, start: datetime, end: datetime) -> Ints:
-    """How many instances of the ask's size fit over the whole period, on each of the calendar's hosts.
+    """The number of slots of `ask` that fit for the whole period, for each of the calendar's hosts.
 
-    There may be tens of thousands of hosts, so everything up to the choice uses arrays, not loops.
+    Uses arrays instead of loops, because there may be tens of thousands of hosts.
     """
     counts = calendar.slots(ask.demand, start, end)
     if ask.eligible is not None:
@@ -125,15 +126,15 @@ def query_available_hosts(calendar: Calendar, ask: CapacityRequest, start: datet
 def pickup_hosts(
     hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None = None
 ) -> Picked | None:
-    """`ask.amount` slots out of `slots` under the ask's affinity; None when there are not enough.
+    """Picks `ask.amount` slots under the requested affinity; None if there are not enough.
 
-    `hosts` are ids, ascending, `slots` how many can be had of each. `for_others`: how many the rest of the lease could
-    have there; a whole host is taken where that is least.
+    `hosts`: host ids, ascending; `slots`: the free slots of each. `for_others`: the slots that later requests of the
+    lease could use on each host; hosts with few of these are preferred.
     """
     order = _preferred(hosts, slots, ask, for_others)
     picked: Picked | None = None
     if ask.affinity is None:
-        # Each has room for one at least, beside what is held.
+        # Each host has room for one slot at least, so hosts beyond these cannot be needed.
         near = order[: ask.amount + len(ask.held)]
         picked = _spread({hosts[row]: int(slots[row]) for row in near.tolist()}, ask)
     elif ask.affinity:
@@ -147,9 +148,9 @@ def pickup_hosts(
 
 
 def difference(before: Iterable[tuple[int, Amounts]], after: Placing) -> tuple[list[int], list[tuple[int, Amounts]]]:
-    """(positions in `before` of slots that are too many, slots that are missing): what leads from `before` to `after`.
+    """The changes from `before` to `after`: (positions in `before` of surplus slots, missing slots).
 
-    A slot is (host, what it takes); of equal ones it does not matter which.
+    A slot is (host id, {label: amount}). Equal slots are interchangeable.
     """
     missing = Counter((host, _key(amounts)) for host, slots in after.items() for amounts in slots)
     surplus = []
@@ -162,7 +163,7 @@ def difference(before: Iterable[tuple[int, Amounts]], after: Placing) -> tuple[l
 
 
 def usages(placing: Placing, start: datetime, end: datetime) -> list[HostUsage]:
-    """What `placing` takes from each host."""
+    """The total usage of `placing` on each host, over ``[start, end)``."""
     return [HostUsage(host, start, end, _sum(slots)) for host, slots in placing.items()]
 
 
@@ -178,7 +179,7 @@ def _key(amounts: Amounts) -> tuple[tuple[str, int], ...]:
 
 
 def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetime, end: datetime) -> Placing:
-    """Slots beyond `ask.amount`, on hosts where the reservation has none yet."""
+    """Slots beyond `ask.amount`, up to `ask.most`, on hosts where the reservation has none yet."""
     slots = query_available_hosts(calendar, ask, start, end)
     slots[np.isin(calendar.hosts, list(has))] = 0
     wanted = min((ask.most or 0) - ask.amount, int(slots.sum()))
@@ -188,9 +189,12 @@ def _more(calendar: Calendar, ask: CapacityRequest, has: Placing, start: datetim
 
 
 def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_others: Ints | None) -> Ints:
-    """Rows of `hosts` with room: held hosts first, then the fullest, then by id for a repeatable choice."""
+    """Indices of `hosts` with room, best first: most held slots, least use for others, fewest free slots, lowest id.
+
+    The order by id makes the choice repeatable.
+    """
     room = np.flatnonzero(slots > 0)
-    keys = [slots[room]]  # the last one counts first
+    keys = [slots[room]]  # `lexsort` sorts by the last key first
     if for_others is not None:
         keys.append(for_others[room])
     if ask.held:
@@ -204,7 +208,10 @@ def _preferred(hosts: Sequence[int], slots: Ints, ask: CapacityRequest, for_othe
 
 
 def _spread(slots: Mapping[int, int], ask: CapacityRequest) -> Picked | None:
-    """Distributes over `slots` in order: keeps held slots, then fills one host after another."""
+    """Distributes `ask.amount` over the hosts of `slots` in order: held slots first, then one host after another.
+
+    None if there are not enough slots.
+    """
     missing = ask.amount
     picked: dict[int, int] = {}
     limits = [{host: min(room, ask.held_on(host)) for host, room in slots.items()}, slots]

@@ -1,7 +1,7 @@
 """Decides what an update of a lease may change, before anything is changed.
 
-Blazar may refuse an update half-way, which leaves the lease in ERROR (D13). Here every refusal comes first and changes
-nothing.
+Blazar may refuse an update half-way, which leaves the lease in ERROR (D13). Here every check runs before the first
+change.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from moorage.reservation.model.leases import (
 )
 from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest, Wish
 
-#: A date as requests give it: a moment, or the current minute.
+#: A date in a request. "now" is the current minute.
 When: TypeAlias = datetime | Literal["now"]
 
 
@@ -45,7 +45,7 @@ class LeaseChange:
     end_date: When | None = None
     before_end_date: datetime | None = None
     reservations: tuple[ReservationChange, ...] = ()
-    before_end_actions: tuple[EndAction, ...] | None = None  #: instead of all that there are
+    before_end_actions: tuple[EndAction, ...] | None = None  #: replaces all present actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class UpdateDecision:
     before_end: datetime
     before_end_actions: tuple[EndAction, ...] = ()
     requests: dict[str, ReservationRequest] = field(default_factory=dict)  #: {reservation id: its new request}
-    moved: bool = False  #: the period is another one
-    grows: bool = False  #: the new period holds time that the old one does not
+    moved: bool = False  #: the period changes
+    grows: bool = False  #: the new period includes time outside the old one
 
 
 def period_of(new: NewLease, now: datetime) -> tuple[datetime, datetime]:
@@ -75,7 +75,10 @@ def period_of(new: NewLease, now: datetime) -> tuple[datetime, datetime]:
 
 
 def check_before_end(moment: datetime | None, start: datetime, end: datetime, minutes: int) -> datetime:
-    """When the before_end event is due. A moment that was given must lie in the lease (`Forbidden`, as the peer)."""
+    """When the before_end event is due: `moment`, or `minutes` before `end`.
+
+    Raises `Forbidden`, like Blazar, if `moment` is outside the lease.
+    """
     if moment is None:
         return before_end_time(start, end, minutes)
     if not start <= moment <= end:
@@ -84,7 +87,7 @@ def check_before_end(moment: datetime | None, start: datetime, end: datetime, mi
 
 
 def decide(lease: Lease, change: LeaseChange, now: datetime) -> UpdateDecision:
-    """Raises `Invalid`, `Forbidden` or `Conflict` with the reason; the lease stays as it is then."""
+    """The effect of `change` on the lease. Raises `Invalid`, `Forbidden` or `Conflict` with the reason."""
     if lease.status not in STABLE:
         raise Conflict(f"lease {lease.id} is {lease.status}; repeat the request when that is over")
     start, end = _period(lease, change, floor_minute(now))
@@ -129,7 +132,7 @@ def _period(lease: Lease, change: LeaseChange, current: datetime) -> tuple[datet
     if change.end_date is not None:
         end = _resolve(change.end_date, current)
         if change.end_date == "now" and started(lease) and end <= start:
-            end = start + timedelta(minutes=1)  # in its first minute: a lease is never empty
+            end = start + timedelta(minutes=1)  # ended in its first minute: a lease lasts at least one
     if (start, end) != (lease.start_date, lease.end_date) and (end < current or end <= start):
         raise Invalid("End date must be later than current and start date")
     return start, end
@@ -141,11 +144,11 @@ def _before_end(lease: Lease, change: LeaseChange, start: datetime, end: datetim
         return check_before_end(change.before_end_date, start, end, 0)
     if event is None:
         return end
-    return min(end, max(start, end - (lease.end_date - event.time)))  # as long before the end as it was
+    return min(end, max(start, end - (lease.end_date - event.time)))  # keeps its distance to the end
 
 
 def rearmed(event: Event, due: datetime, now: datetime) -> bool:
-    """True if a before_end event must run again because it was postponed, whether or not it has run."""
+    """True if a before_end event must run (again) because it was postponed. It may already have run."""
     return event.type is EventType.BEFORE_END and event.time != due and due > now
 
 

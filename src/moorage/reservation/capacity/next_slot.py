@@ -1,10 +1,11 @@
-"""When does it fit? The first start at which all reservations of a lease find room for the whole of its length.
+"""Finds the first start at which all reservations of a lease fit for the lease's whole length.
 
     segments with room for fewer than n  ->  starts that they forbid, per host  ->  merged  ->  one sweep over all hosts
 
-A time in which a host has room for fewer than n slots forbids every start from which the lease would reach it. The
-forbidden starts of a host are merged, those of all hosts counted in one sweep; the first minute at which enough hosts
-are left is the answer. No policy asks for a sum of slots over hosts, so there the counts for 1, 2, 3 ... slots add up.
+A segment in which a host has room for fewer than n slots forbids every start from which the lease would reach it. The
+forbidden starts of each host are merged, and one sweep counts them over all hosts. The answer is the first minute at
+which enough hosts are left. Without an affinity policy the request needs a sum of slots over hosts; there the counts
+for 1, 2, 3 ... slots add up.
 """
 
 from collections.abc import Sequence
@@ -17,14 +18,14 @@ from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan
 from moorage.reservation.capacity.step_blocks import Ints
 
-#: How many different numbers of slots are told apart where there is no policy. With more, numbers are rounded down: an
-#: answer still holds, but an earlier start may have been passed by. No request for that many or fewer is rounded.
+#: Without an affinity policy, the maximum number of different slot counts that are distinguished. Beyond it, counts are
+#: rounded down: an answer still fits, but an earlier start may be missed. Requests of at most this amount are exact.
 MAX_LEVELS = 256
 
-#: Starts at which several reservations are tried together; each fits alone there.
+#: Maximum number of starts at which all reservations are planned together. Each of them fits alone there.
 MAX_TRIES = 100
 
-#: Most answers lie near: looked at first, for a day holds a hundredth of the changes of a quarter.
+#: Search spans that are tried first: most answers are near, and a day has a hundredth of the changes of a quarter.
 _NEAR = (timedelta(days=1), timedelta(days=7))
 
 
@@ -33,9 +34,10 @@ def first_fit(
 ) -> datetime | None:
     """The first whole minute from `earliest` to `latest`, both included, at which all of `asks` fit for `length`.
 
-    None when there is none. For one ask that is exact where a host has each class in one place. Several asks, and one
-    whose class lies in several providers of a host (they may be full at different times), are planned at each start
-    that seems to do and where something has just become free, `MAX_TRIES` times at most: what is found holds.
+    None if there is none. The answer is exact for one request if each host has each class on one provider. Otherwise
+    (several requests, or several providers of a class, which may be full at different times) a plan is tried at the
+    first start where each request fits alone, then after each release of capacity, at most `MAX_TRIES` times. An answer
+    then fits, but an earlier one may be missed.
     """
     searches = [_Search(calendar, ask, length) for ask in asks]
     start: datetime | None = earliest
@@ -48,7 +50,7 @@ def first_fit(
 
 
 def _all_alone(searches: Sequence["_Search"], start: datetime | None, latest: datetime) -> datetime | None:
-    """The first start at which each ask fits, were it the only one."""
+    """The first start at or after `start` at which each request, taken alone, fits."""
     before = None
     while start is not None and start != before:
         before = start
@@ -70,7 +72,7 @@ def _next_release(calendar: Calendar, after: datetime) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class _Tight:
-    """Segments with room for fewer slots than their host has otherwise, as far as the ask needs them."""
+    """Segments in which the host has room for fewer slots than when empty, and for fewer than the request needs."""
 
     row: Ints
     start: Ints
@@ -79,7 +81,7 @@ class _Tight:
 
 
 class _Search:
-    """One ask against one calendar. Only what lies near a start is looked at, until that is not enough."""
+    """The search for one request on one calendar. Reads segments near a start first, and all others only if needed."""
 
     def __init__(self, calendar: Calendar, ask: CapacityRequest, length: timedelta) -> None:
         everywhere = np.arange(len(calendar.hosts))
@@ -88,7 +90,7 @@ class _Search:
             empty = np.where(np.isin(calendar.hosts, list(ask.eligible)), empty, 0)
         self._calendar, self._ask, self._empty = calendar, ask, empty
         self._length_s = int(length.total_seconds())
-        self._to_the_last: _Tight | None = None  # of the first start that was far from an answer; others come later
+        self._to_the_last: _Tight | None = None  # read once: later starts need a part of it
 
     def first(self, earliest: datetime, latest: datetime) -> datetime | None:
         """The first whole minute from `earliest` to `latest` at which the ask fits."""
@@ -110,15 +112,15 @@ class _Search:
         return self._to_the_last
 
     def _tight(self, low: int, high: int) -> _Tight:
-        """What a lease can reach that starts from `low` to `high`, in minutes."""
+        """The tight segments that a lease may overlap if it starts from `low` to `high` (minutes since 1970)."""
         segments = self._calendar.segments(low * 60, high * 60 + self._length_s)
         empty = self._empty[segments.row]
         fitting = np.minimum(self._calendar.fitting(self._ask.demand, segments.use, segments.row), empty)
-        less = fitting < np.minimum(empty, self._ask.amount)  # others forbid nothing
+        less = fitting < np.minimum(empty, self._ask.amount)  # other segments forbid no start
         return _Tight(segments.row[less], segments.start[less], segments.end[less], fitting[less])
 
     def _first_between(self, low: int, high: int, tight: _Tight) -> int | None:
-        """As `first`, in minutes since 1970, both included."""
+        """Like `first`; `low`, `high` (both included) and the result are minutes since 1970."""
         near = (tight.end > low * 60) & (tight.start < high * 60 + self._length_s)
         row, start, end, fitting = tight.row[near], tight.start[near], tight.end[near], tight.fitting[near]
         times, changes, have = [np.array([low])], [np.array([0])], 0
@@ -136,13 +138,16 @@ class _Search:
         return int(enough[0]) if len(enough) else None
 
     def _forbidden(self, start: Ints, end: Ints, low: int) -> tuple[Ints, Ints]:
-        """The starts ``[first, after)``, in minutes, from which a lease would reach ``[start, end)``."""
+        """(first, after): a lease that starts in ``[first, after)`` overlaps ``[start, end)``.
+
+        `start` and `end` are in seconds, the results in minutes since 1970; `first` is at least `low`.
+        """
         first = -(-(start - self._length_s + 1) // 60)
         return np.maximum(first, low), -(-end // 60)
 
 
 def _merged(row: Ints, first: Ints, after: Ints) -> tuple[Ints, Ints]:
-    """Periods of each row that meet become one. They come in order, and end in order."""
+    """Merges the adjacent and overlapping periods of each row. Both bounds must be ascending within a row."""
     some = after > first
     row, first, after = row[some], first[some], after[some]
     if not len(row):
@@ -152,7 +157,11 @@ def _merged(row: Ints, first: Ints, after: Ints) -> tuple[Ints, Ints]:
 
 
 def _levels(ask: CapacityRequest, empty: Ints, fitting: Ints) -> tuple[list[tuple[int, int]], int]:
-    """([(slots that a host must have room for, what it counts then), ...], the count that is needed)."""
+    """([(level, weight), ...], needed)
+
+    Each host with room for `level` slots counts `weight`. A start fits if the sum over hosts and levels is at least
+    `needed`.
+    """
     if ask.affinity:
         return [(ask.amount, 1)], 1
     if ask.affinity is False:

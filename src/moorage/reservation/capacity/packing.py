@@ -1,10 +1,10 @@
-"""How many slots fit into one host whose resources lie on several providers, and what each slot takes from each provider.
+"""Packs slots into one host whose resources are on several providers: the number that fits, and the amounts of each.
 
-    shelves: providers with what is free there      demand: groups, each of one provider, and classes on any provider
+    shelves: providers with free amounts      demand: groups, each on one provider, and classes on any provider
 
-Each slot is placed where the least is left, so that large gaps remain; its groups are placed by backtracking. The
-result always fits. If different groups compete for the same shelves, more might fit than is found: the host then
-seems smaller than it is, never larger.
+Each slot goes to the shelf with the least free, so that large gaps remain; its groups are placed by backtracking. The
+result always fits. If different groups compete for the same shelves, packing may find fewer slots than would fit: it
+may underestimate a host, but never overestimates it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 from moorage.reservation.model.slot_demand import Amounts, DemandGroup, SlotDemand
 
-#: Choices tried for one slot. Beyond this bound, the demand counts as one that does not fit.
+#: Maximum number of choices tried for one slot. Beyond it, the slot counts as one that does not fit.
 MAX_CHOICES = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """One provider of a host. `labels`: {resource class: the label of its place here}; `above`: its ancestors' names."""
+    """One provider of a host. `labels`: {resource class: its label on this provider}; `above`: names of ancestors."""
 
     name: str
     labels: Mapping[str, str]
@@ -33,7 +33,11 @@ def pack(
     most: int,
     kept: Sequence[Amounts] = (),
 ) -> list[Amounts]:
-    """What each slot takes, {label: amount}; at most `most`. `kept` slots come first, if they fit and match the demand."""
+    """The amounts, {label: amount}, of each slot that fits, at most `most` slots.
+
+    `free`: {label: free amount}; `largest`: {label: maximum amount of one slot}. Slots of `kept` come first, if they
+    fit and match the demand.
+    """
     left = dict(free)
     found: list[Amounts] = []
     for slot in kept[:most]:
@@ -76,7 +80,7 @@ class _Slot:
     def _anywhere(
         self, wanted: list[tuple[str, int]], names: frozenset[str], taken: dict[str, int]
     ) -> Iterator[Amounts]:
-        """Each class of the group without suffix on some shelf, whose traits are the group's together."""
+        """Places each class of the unsuffixed group on any shelf. The chosen shelves together have its traits."""
         plain = self._demand.plain
         if not wanted:
             if plain is None or all(names & having for having in plain.having):
@@ -90,7 +94,7 @@ class _Slot:
                 yield from self._anywhere(rest, names | {shelf.name}, more)
 
     def _taken(self, shelf: Shelf, wanted: Amounts, taken: Mapping[str, int]) -> dict[str, int] | None:
-        """`taken` plus `wanted` on this shelf; None if it does not fit."""
+        """`taken` plus `wanted` on this shelf; None if it does not fit or the choices are used up."""
         self._choices -= 1
         if self._choices < 0:
             return None
@@ -105,7 +109,7 @@ class _Slot:
         return more
 
     def _is_near(self, chosen: Mapping[str, Shelf]) -> bool:
-        """Of the groups that must be in one subtree, one's provider is above all others, or is theirs."""
+        """True if, in each set of `same_subtree`, one group's provider equals or is an ancestor of all the others."""
         for suffixes in self._demand.same_subtree:
             together = [chosen[suffix] for suffix in suffixes]
             if not any(all(top.name == each.name or top.name in each.above for each in together) for top in together):

@@ -1,4 +1,7 @@
-"""What a lease asks to be done before it ends, and what of that the operator allows. No I/O: see `notification_steps`, `snapshot_steps`."""
+"""The actions before the end of a lease (webhook, email, snapshot), and the check that the operator allows them.
+
+No I/O: the steps that carry them out are in `moorage.reservation.steps`.
+"""
 
 import re
 from collections.abc import Collection
@@ -7,10 +10,10 @@ from enum import StrEnum
 
 from moorage.core.errors import Invalid
 
-#: Of one lease.
+#: Per lease.
 MAX_ACTIONS = 5
 
-#: Host and path are of characters that no two programs read differently; user names and fragments are left out.
+#: Accepts only characters that all URL parsers read alike in host and path; rejects user names and fragments.
 _URL = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(/[!$-\[\]-~]*)?", re.IGNORECASE)
 _ADDRESS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?)")
 _PORTS = {"http": 80, "https": 443}
@@ -25,19 +28,19 @@ class EndActionKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class EndAction:
     kind: EndActionKind
-    target: str = ""  #: a URL, an address; nothing for a snapshot, which is of all servers
+    target: str = ""  #: URL or mail address; empty for a snapshot, which covers all servers
 
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What the operator lets leases do. `origins` are as `split_url` has them."""
+    """The actions that the operator allows. `origins`: allowed webhook targets, in the form of `split_url`."""
 
     origins: Collection[str] = frozenset()
     mail: bool = False
     mail_domains: Collection[str] = frozenset()  #: in lower case; ``*`` is any
 
     def check(self, action: EndAction) -> None:
-        """Raises `Invalid`."""
+        """Raises `Invalid` if the operator does not allow the action or its target is malformed."""
         if action.kind is EndActionKind.WEBHOOK:
             self._check_url(action.target)
         elif action.kind is EndActionKind.EMAIL:
@@ -63,7 +66,7 @@ class Allowed:
 
 
 def split_url(url: str) -> tuple[str, str] | None:
-    """(origin, path and query), the origin in lower case and without a port that is the usual one; None: no such URL.
+    """(origin, path and query); the origin is in lower case and omits the scheme's default port. None: invalid URL.
 
     >>> split_url("https://Hooks.example.org:443/a?b=c")
     ('https://hooks.example.org', '/a?b=c')
@@ -79,6 +82,6 @@ def split_url(url: str) -> tuple[str, str] | None:
 
 
 def domain_of(address: str) -> str | None:
-    """In lower case; None where it is not one plain address."""
+    """The domain of a mail address, in lower case; None if `address` is not a single plain address."""
     found = _ADDRESS.fullmatch(address)
     return found[1].lower() if found and ".." not in address else None

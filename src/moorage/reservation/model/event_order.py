@@ -1,9 +1,9 @@
-"""Which events of leases run now, and in which order.
+"""Decides which events of leases run now, and in which order.
 
-Within a lease one thing happens at a time: start before before_end before end; creating, updating and deleting come
-before all of them, and a lease that is being deleted has no other event left. Between leases there is one dependency
-only, and only per host: a start waits for the end of an earlier lease on a host that both use, so that the servers of
-the first are gone before those of the second arrive. A slow end therefore delays its successors only.
+Events of one lease run one at a time: start, then before_end, then end. Creating, updating and deleting come before
+these, and a lease that is being deleted runs no other event. Leases depend on each other only per host: a start waits
+for the end of an earlier lease on a shared host, so that the servers of the earlier lease are gone before the new ones
+arrive. A slow end therefore delays only its successors on its hosts.
 """
 
 from collections import defaultdict
@@ -13,11 +13,11 @@ from datetime import datetime, timedelta
 
 from moorage.reservation.model.leases import MAX_AHEAD, RUNS_IN, EventType, LeaseStatus, is_claimed
 
-#: How long a start waits for the end of an earlier lease. After that it goes ahead: its capacity is its own, only
-#: its first servers may still find the host occupied.
+#: How long a start waits for the end of an earlier lease. Then it runs anyway: its capacity is reserved, but its first
+#: servers may still find the host occupied.
 PATIENCE = timedelta(minutes=10)
 
-#: The longest pause of a step. A later retry time was written before this clock was set back.
+#: The longest pause of a step. A retry time further ahead was written before the clock was set back, and is ignored.
 LONGEST_PAUSE = timedelta(seconds=60) + MAX_AHEAD
 
 _RANK = {
@@ -32,7 +32,7 @@ _RANK = {
 
 @dataclass(frozen=True, slots=True)
 class UnfinishedEvent:
-    """An event that is not DONE and not ERROR, and what its turn depends on."""
+    """An event that is neither DONE nor ERROR, with the fields that decide when it runs."""
 
     event_id: str
     lease_id: str
@@ -44,13 +44,13 @@ class UnfinishedEvent:
     lease_end: datetime
     hosts: frozenset[int] = field(default=frozenset())
     retry_at: datetime | None = None
-    claim_until: datetime | None = None  #: a worker has claimed it until then, or has died
+    claim_until: datetime | None = None  #: when the claim of a worker expires; None: not claimed
 
     def claimed(self, now: datetime) -> bool:
         return is_claimed(self.claim_until, now)
 
     def due(self, now: datetime) -> datetime:
-        """The first moment at which it could run, ignoring other events."""
+        """The first moment at which the event could run, ignoring other events."""
         moments = [self.time]
         if self.claim_until is not None and self.claimed(now):
             moments.append(self.claim_until)
@@ -61,7 +61,7 @@ class UnfinishedEvent:
 
 @dataclass(frozen=True, slots=True)
 class EventSchedule:
-    """`run` in this order; `wait` are due but must not run yet: {event id: reason}."""
+    """`run`: the events to run now, in order; `wait`: {id of an event that is due but must wait: reason}."""
 
     run: tuple[UnfinishedEvent, ...]
     wait: dict[str, str]
@@ -108,7 +108,7 @@ def _between_leases(event: UnfinishedEvent) -> tuple[datetime, bool, str]:
 
 
 def _predecessor(event: UnfinishedEvent, ends_on: Mapping[int, Sequence[UnfinishedEvent]], now: datetime) -> str | None:
-    """`ends_on`: {host: unfinished ends of leases there}"""
+    """Why a start must wait for an earlier lease; None if it need not. `ends_on`: {host: unfinished end events}."""
     if event.type is not EventType.START or now >= event.time + PATIENCE:
         return None
     for host in sorted(event.hosts & ends_on.keys()):

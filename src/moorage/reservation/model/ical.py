@@ -1,6 +1,6 @@
-"""Leases as an iCalendar feed. Values only.
+"""Formats leases as an iCalendar feed. No I/O.
 
-Source: RFC 5545: lines end with CR LF and have 75 octets at most (3.1), texts are escaped (3.3.11).
+Source: RFC 5545: lines end with CR LF and have at most 75 octets (3.1), texts are escaped (3.3.11).
 """
 
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ def _text(text: str) -> str:
 
 
 def _folded(line: str) -> str:
-    """No character is cut in two: what is folded is the text, what is counted its octets."""
+    """Folds a line to 75 octets. Counts octets but breaks between characters, so that none is split."""
     folded, octets = [], 0
     for each in line:
         size = len(each.encode())

@@ -1,7 +1,7 @@
 """Leases, reservations, events and hosts, and the tables of their states.
 
-A lease is a period, the reservations in it and the events that start and end it. Here are values only: no SQL,
-no wire. Times are aware UTC, periods half-open ``[start, end)``.
+A lease is a period with its reservations and the events that start and end it. Contains neither SQL nor the wire
+format. Times are timezone-aware UTC; periods are half-open, ``[start, end)``.
 """
 
 from collections.abc import Mapping
@@ -35,14 +35,16 @@ class ReservationStatus(StrEnum):
 
 
 class Generation(StrEnum):
-    """How a reservation is held in Nova and Placement (A1, R25, R33). Only what an older system made is not `PURE`.
+    """The resources in Nova and Placement that hold a reservation (A1, R25, R33).
+
+    New reservations are `PURE`; those imported from an older system may be of any generation.
 
     =========  ==========  ===========  ==============
     .          inventory   aggregate    server group
     =========  ==========  ===========  ==============
     pure       yes         no           no
-    hybrid     yes         yes          where it had a policy
-    aggregate  no          yes          where it had a policy
+    hybrid     yes         yes          if it had a policy
+    aggregate  no          yes          if it had a policy
     =========  ==========  ===========  ==============
     """
 
@@ -54,7 +56,7 @@ class Generation(StrEnum):
 def generation_of(aggregate_id: int | None, server_group_id: str | None, *, has_class: bool) -> Generation:
     """`has_class`: Placement has the reservation's resource class.
 
-    The two columns alone do not tell: since its release Stein the peer fills them *and* makes the class.
+    The two columns alone do not decide: since the Stein release, Blazar fills them *and* creates the class.
     """
     if aggregate_id is None and server_group_id is None:
         return Generation.PURE
@@ -69,7 +71,7 @@ class EventStatus(StrEnum):
 
 
 class EventType(StrEnum):
-    """The first three are the API's; the others are operations of ours that must survive a crash like them."""
+    """The API shows the first three. The others are internal operations that must survive a crash as well."""
 
     START = "start_lease"
     BEFORE_END = "before_end_lease"
@@ -84,8 +86,8 @@ WIRE_EVENTS = (EventType.START, EventType.BEFORE_END, EventType.END)
 #: The states in which no operation is in progress.
 STABLE = frozenset({LeaseStatus.PENDING, LeaseStatus.ACTIVE, LeaseStatus.TERMINATED, LeaseStatus.ERROR})
 
-# Delete is accepted in every state: it preempts whatever is under way (the peer refuses it while a lease is
-# STARTING, and a lease whose manager died there can never be deleted: D7).
+# Delete is accepted in every state and preempts any operation in progress. (Blazar refuses it while a lease is
+# STARTING, so a lease whose manager died in that state can never be deleted: D7.)
 LEASE_STATES: Transitions[LeaseStatus] = transition_table(
     "lease",
     {
@@ -118,17 +120,17 @@ RESERVATION_STATES: Transitions[ReservationStatus] = transition_table(
 EVENT_STATES: Transitions[EventStatus] = transition_table(
     "event",
     {
-        # Straight to DONE: what nobody will need any more when the lease has ended.
+        # Straight to DONE: events that are no longer needed because the lease has ended.
         EventStatus.UNDONE: [EventStatus.IN_PROGRESS, EventStatus.DONE],
-        # A before_end event is armed again when the end moves: while it runs, when it has fired, when it could not.
+        # When the end moves, a before_end event becomes UNDONE again: from IN_PROGRESS, DONE or ERROR.
         EventStatus.IN_PROGRESS: [EventStatus.DONE, EventStatus.ERROR, EventStatus.UNDONE],
         EventStatus.DONE: [EventStatus.UNDONE],
         EventStatus.ERROR: [EventStatus.UNDONE],
     },
 )
 
-#: {event type: (the lease states in which it may be taken up, the state the lease has while it runs)}.
-#: Both lists hold the running state itself: that is how an interrupted event is resumed.
+#: {event type: (lease states in which the event may begin, lease state while it runs; None: unchanged)}.
+#: The first set includes the running state, so that an interrupted event can be resumed.
 RUNS_IN: Mapping[EventType, tuple[frozenset[LeaseStatus], LeaseStatus | None]] = {
     EventType.CREATE: (frozenset({LeaseStatus.CREATING}), LeaseStatus.CREATING),
     EventType.START: (frozenset({LeaseStatus.PENDING, LeaseStatus.STARTING}), LeaseStatus.STARTING),
@@ -181,7 +183,7 @@ class Event:
     attempt: int = 0
     claimed_by: str | None = None
     claim_until: datetime | None = None
-    retry_at: datetime | None = None  #: not before this, after a step that waits or failed
+    retry_at: datetime | None = None  #: earliest next attempt, after a step that waits or failed
     last_error: str | None = None
 
     def claimed(self, now: datetime) -> bool:
@@ -210,8 +212,9 @@ class Lease:
 
     @property
     def before_end_occasion(self) -> str:
-        """The same for one time of the event before the end, however often it is tried: what is done at it carries
-        this. When the event is armed again, it is another one.
+        """A key of the before_end event at its present time. All attempts share it; moving the event changes it.
+
+        Snapshots and notifications carry it, so that a repeated attempt can recognise its earlier results.
         """
         event = self.event(EventType.BEFORE_END)
         return f"{self.id}.{(event.time if event else self.end_date):%Y%m%d%H%M}"
@@ -219,7 +222,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredHost:
-    """A registered compute host. `id` is a decimal number: stock clients take other texts for names."""
+    """A registered compute host. `id` is a decimal number, because stock clients treat any other text as a name."""
 
     id: int
     hypervisor_hostname: str
@@ -234,13 +237,13 @@ class RegisteredHost:
     status: str | None
     trust_id: str | None
     reservable: bool
-    ready: bool  #: registration is complete; other hosts are neither shown nor reserved
+    ready: bool  #: registration is complete; until then, the host is neither shown nor reserved
     created_at: datetime
     updated_at: datetime | None
     extra: Mapping[str, str] = field(default_factory=dict)
 
     def properties(self) -> dict[str, str]:
-        """What queries may name: the host's own columns and its extra capabilities."""
+        """{name: value} that queries can use: the host's own columns and its extra capabilities."""
         own = {
             "id": str(self.id),
             "hypervisor_hostname": self.hypervisor_hostname,
@@ -256,7 +259,7 @@ class RegisteredHost:
         return {**self.extra, **own}
 
 
-#: The properties that every host has, so that a query may name them before there is any host.
+#: Properties that every host has. A query may use them even before the first host is registered.
 HOST_PROPERTIES = frozenset(
     {
         "id",
@@ -275,7 +278,7 @@ HOST_PROPERTIES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """One slot of a reservation on a host; several of one reservation may share a host (R7)."""
+    """One slot of a reservation on a host. Several slots of one reservation may be on the same host (R7)."""
 
     id: str
     host_id: int
@@ -285,15 +288,15 @@ class Allocation:
     resources: Mapping[str, int]
 
 
-#: A claim expires this long after the last completed step; its holder then counts as dead. One that is merely slow (a client
-#: may repeat a request for minutes) is fenced, and its late effect is one that the next worker makes anyway.
+#: A claim expires this long after the last completed step; its holder then counts as dead. A holder that is only slow
+#: (a client may repeat a request for minutes) is fenced. Its late effect is harmless: the next worker makes it anyway.
 CLAIM = timedelta(seconds=60)
 
-#: How far ahead of ours another clock may be. What says that it was written later than that was written before this
-#: clock was set back: nobody waits for it.
+#: How far another host's clock may be ahead of ours. A time further ahead was written before this clock was set back;
+#: such claims and retry times are ignored.
 MAX_AHEAD = timedelta(seconds=60)
 
-#: When an event is due that is of no particular time: creating, updating and deleting, whatever clocks do meanwhile.
+#: The due time of events that run at once (create, update, delete). It is in the past for any clock.
 DUE_IMMEDIATELY = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -302,12 +305,12 @@ def is_claimed(claim_until: datetime | None, now: datetime) -> bool:
 
 
 def floor_minute(moment: datetime) -> datetime:
-    """The API uses whole minutes; ``now`` is the current one."""
+    """The start of the minute: the API uses whole minutes."""
     return moment.replace(second=0, microsecond=0)
 
 
 def before_end_time(start: datetime, end: datetime, minutes: int) -> datetime:
-    """When the ``before_end_lease`` event is due that nobody gave a time: `minutes` before `end`, not before `start`.
+    """The default time of the ``before_end_lease`` event: `minutes` before `end`, but not before `start`.
 
     >>> from datetime import UTC
     >>> before_end_time(datetime(2026, 1, 1, 9, tzinfo=UTC), datetime(2026, 1, 1, 9, 30, tzinfo=UTC), 60).hour
@@ -317,7 +320,7 @@ def before_end_time(start: datetime, end: datetime, minutes: int) -> datetime:
 
 
 def status_after_update(lease: Lease) -> LeaseStatus:
-    """The stable status of a lease, derived from how far its start and end events have come."""
+    """The stable status of a lease, derived from the statuses of its start and end events."""
     start, end = lease.event(EventType.START), lease.event(EventType.END)
     statuses = (start.status if start else EventStatus.DONE, end.status if end else EventStatus.DONE)
     if EventStatus.ERROR in statuses:

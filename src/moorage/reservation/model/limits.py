@@ -1,6 +1,6 @@
-"""How much a project may reserve: at any one time, and in hours over a period. Values only.
+"""Limits on the reservations of a project: units at any one time, and unit-hours in a sliding period. No I/O.
 
-A period slides: in no `period` of the calendar, wherever it begins, may there be more than so many hours of a class.
+The limit in hours applies to every window of length `period`, wherever it begins.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,16 +12,19 @@ import numpy.typing as npt
 
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, class_of
 
-#: What whole hosts count as.
+#: The name under which limits count whole hosts.
 HOSTS = "HOSTS"
 
-#: What addresses of floating IPs count as, of whatever network.
+#: The name under which limits count floating IP addresses, of all networks together.
 FLOATING_IPS = "FLOATING_IPS"
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectLimits:
-    """{resource class: units}, {resource class: units times hours in a period}; a class without a limit has none."""
+    """`now`: {resource class: units at any one time}; `hours`: {resource class: unit-hours in a period}.
+
+    A class without an entry is unlimited.
+    """
 
     now: Mapping[str, int] = field(default_factory=dict)
     hours: Mapping[str, int] = field(default_factory=dict)
@@ -29,7 +32,7 @@ class ProjectLimits:
 
 @dataclass(frozen=True, slots=True)
 class Reserved:
-    """What one reservation takes, or took."""
+    """The amounts of one present or past reservation over ``[start, end)``."""
 
     reservation_id: str
     start: datetime
@@ -38,7 +41,7 @@ class Reserved:
 
 
 def counted(slots: Iterable[Amounts]) -> dict[str, int]:
-    """What these slots count as: whole hosts by their number, a class wherever on a host it lies."""
+    """The amounts of these slots as limits count them: whole hosts as `HOSTS`, and each class over all providers."""
     total: dict[str, int] = {}
     for amounts in slots:
         for name, amount in amounts.items():
@@ -50,9 +53,9 @@ def counted(slots: Iterable[Amounts]) -> dict[str, int]:
 def refusal(
     limits: ProjectLimits, period: timedelta, reserved: Sequence[Reserved], start: datetime, end: datetime
 ) -> str | None:
-    """Why `reserved` is too much somewhere in ``[start, end)``; None where it is not.
+    """The reason if `reserved` exceeds a limit in ``[start, end)``; None if it does not.
 
-    `reserved` must hold all of the project from `period` before `start` to `period` after `end`.
+    `reserved` must include all reservations of the project from `period` before `start` to `period` after `end`.
     """
     for name, most in limits.now.items():
         if (peak := _peak(_of(reserved, name), start, end)) > most:
@@ -78,7 +81,10 @@ def _peak(periods: _Periods, start: datetime, end: datetime) -> int:
 
 
 def _most_hours(periods: _Periods, period: timedelta) -> float:
-    """The most in any period. It changes evenly in between, so it is most where one begins or ends with a change."""
+    """The maximum unit-hours in any window of length `period`.
+
+    The sum is linear between changes of usage, so a maximum is at a window that begins or ends at a change.
+    """
     times, use = _steps(periods)
     if not len(times):
         return 0.0
@@ -90,7 +96,7 @@ def _most_hours(periods: _Periods, period: timedelta) -> float:
 
 
 def _steps(periods: _Periods) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """(times, what is taken from each of them on)"""
+    """(times, ascending; the usage from each of them on)"""
     if not periods:
         return np.zeros(0), np.zeros(0, np.int64)
     starts, ends, amounts = (np.array(column) for column in zip(*periods, strict=True))

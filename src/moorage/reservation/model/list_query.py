@@ -1,4 +1,4 @@
-"""Which leases or hosts a list is about, in which order, and which page of it. Values only."""
+"""The filters, order and page of a list of leases or hosts."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,12 +6,12 @@ from enum import StrEnum
 
 from moorage.reservation.model.leases import LeaseStatus
 
-#: The longest page, and the page of who does not say.
+#: The maximum page length, and the default.
 MAX_LIMIT = 1000
 
 
 class SortKey(StrEnum):
-    """Every one has an index, also together with the project."""
+    """Each key has an index, and another one together with the project."""
 
     CREATED_AT = "created_at"
     START_DATE = "start_date"
@@ -20,12 +20,12 @@ class SortKey(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LeasePage:
-    """At most `limit` leases after the one named `marker`. None of a filter lets all through; all of them must hold."""
+    """At most `limit` leases after the lease with the id `marker`. All filters must match; None matches every lease."""
 
     project_id: str | None = None
     name: str | None = None
     status: LeaseStatus | None = None
-    ends_after: datetime | None = None  #: with the next one: leases whose period meets ``[ends_after, starts_before)``
+    ends_after: datetime | None = None  #: with `starts_before`: leases that overlap ``[ends_after, starts_before)``
     starts_before: datetime | None = None
     sort_key: SortKey = SortKey.CREATED_AT
     descending: bool = False
@@ -35,7 +35,7 @@ class LeasePage:
 
 @dataclass(frozen=True, slots=True)
 class HostPage:
-    """As `LeasePage`, by id. `properties` is a query in the language of `property_query`."""
+    """Like `LeasePage`, in the order of ids. `properties`: a query, see `property_query`."""
 
     hypervisor_hostname: str | None = None
     availability_zone: str | None = None

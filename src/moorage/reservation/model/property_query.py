@@ -1,12 +1,12 @@
-"""The query language of leases: which hosts do a reservation's properties admit?
+"""The query language of leases, which selects hosts by their properties.
 
     ["=", "$rack", "9"]        ["and", [">=", "$vcpus", "16"], ["or", ["=", "$gpu", "True"], ["<", "$rack", "10"]]]
 
     ["not", ["=", "$gpu", "True"]]            ["in", "$rack", ["9", "10"]]
 
-Operators ``= == != < > <= >= in``, ``and``, ``or``, ``not``. Two numbers are compared as numbers, all else as text (the
-peer compares everything as text: there "10" > "9" is false). A host without the property matches no comparison, and so
-matches ``not`` of one. ``in`` is short for ``or`` of ``=``.
+Operators ``= == != < > <= >= in``, ``and``, ``or``, ``not``. Two numbers are compared as numbers, and all other values
+as text. (Blazar compares everything as text: there "10" > "9" is false.) A host without the property matches no
+comparison, so it matches the ``not`` of one. ``in`` is short for an ``or`` of ``=``.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """`operator` is ``and``, ``or``, or ``not`` of its one part."""
+    """`operator` is ``and``, ``or`` or ``not``; ``not`` has exactly one part."""
 
     operator: str
     parts: "tuple[Query, ...]"
@@ -56,12 +56,12 @@ _EXPECTED = (
     '["and" or "or", query, ...]'
 )
 
-#: What an empty query means.
+#: The meaning of an empty query: matches every host.
 EVERYTHING = Combination("and", ())
 
 
 def parse(text: str) -> Query:
-    """The query in `text` (JSON; empty = every host). Raises `Invalid` that says where it is wrong."""
+    """Parses `text` (JSON; empty = every host). Raises `Invalid` that names the malformed part."""
     if not text.strip():
         return EVERYTHING
     if len(text) > MAX_TEXT:

@@ -1,4 +1,4 @@
-"""What a lease asks of each of its reservations, and what an update changes of that. One class per resource type."""
+"""The requests of reservations, one class per resource type, and the changes of an update."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,29 +10,29 @@ FLAVOR_INSTANCE = "flavor:instance"
 RESOURCE_ANY = "resource:any"
 VIRTUAL_FLOATING_IP = "virtual:floatingip"
 
-#: The class of what carries bitstreams, as hosts publish it.
+#: The resource class under which hosts publish FPGA regions, which can carry bitstreams.
 FPGA = "CUSTOM_ACCELERATOR_FPGA"
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """One instance slot."""
+    """The size of one instance slot."""
 
     vcpus: int
     memory_mb: int
     disk_gb: int
 
     def resources(self) -> dict[str, int]:
-        """The slot as a vector over resource classes; classes of which it needs nothing are left out."""
+        """{resource class: amount}, without classes whose amount is 0."""
         vector = {"VCPU": self.vcpus, "MEMORY_MB": self.memory_mb, "DISK_GB": self.disk_gb}
         return {name: amount for name, amount in vector.items() if amount}
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceRequest:
-    """Of ``virtual:instance``.
+    """A request for ``virtual:instance``.
 
-    `affinity`: None = spread at will, True = all on one host, False = each on another host (R14).
+    `affinity`: None = any hosts, True = all slots on one host, False = each slot on a different host (R14).
     """
 
     resource_type: ClassVar[str] = VIRTUAL_INSTANCE
@@ -40,12 +40,12 @@ class InstanceRequest:
     size: Size
     amount: int
     affinity: bool | None = None
-    resource_properties: str = ""  #: a query in the language of `property_query`; empty = any host
+    resource_properties: str = ""  #: a query, see `property_query`; empty = any host
 
 
 @dataclass(frozen=True, slots=True)
 class HostRequest:
-    """Of ``physical:host``: whole hosts, `least` of them and up to `most`. The two queries must both admit a host."""
+    """A request for ``physical:host``: `least` to `most` whole hosts. Each host must match both queries."""
 
     resource_type: ClassVar[str] = PHYSICAL_HOST
 
@@ -53,16 +53,16 @@ class HostRequest:
     most: int
     hypervisor_properties: str = ""
     resource_properties: str = ""
-    before_end: str = "default"  #: what is done before the end: `BEFORE_END`
+    before_end: str = "default"  #: the action before the end, one of `BEFORE_END`
 
 
-#: What can be done with the servers of lent hosts before the end; ``default`` is what the service is configured for.
+#: Actions for the servers of reserved hosts before the end; ``default`` is the configured action.
 BEFORE_END = ("", "snapshot", "default")
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorWish:
-    """Of ``flavor:instance``: the flavor is looked up as the caller sees it."""
+    """A new request for ``flavor:instance``, before the flavor is looked up with the caller's permissions."""
 
     resource_type: ClassVar[str] = FLAVOR_INSTANCE
 
@@ -74,7 +74,7 @@ class FlavorWish:
 
 @dataclass(frozen=True, slots=True)
 class SourceFlavor:
-    """A flavor as it was when it was reserved; what becomes of it later does not matter."""
+    """A copy of a flavor from the time of the reservation. Later changes of the flavor do not affect it."""
 
     id: str
     name: str
@@ -84,12 +84,12 @@ class SourceFlavor:
     ephemeral_gb: int = 0
     swap_mb: int = 0
     extra_specs: Mapping[str, str] = field(default_factory=dict)
-    profile_specs: Mapping[str, str] = field(default_factory=dict)  #: what its device profile adds for Placement
+    profile_specs: Mapping[str, str] = field(default_factory=dict)  #: extra specs added by its device profile
 
 
 @dataclass(frozen=True, slots=True)
 class FlavorRequest:
-    """Of ``flavor:instance``: room for `amount` servers of a flavor."""
+    """A request for ``flavor:instance``: room for `amount` servers of a flavor."""
 
     resource_type: ClassVar[str] = FLAVOR_INSTANCE
 
@@ -99,13 +99,13 @@ class FlavorRequest:
     resource_properties: str = ""
 
 
-#: The ways in which a bitstream is named; a reservation names one at most.
+#: The fields that can name a bitstream. A reservation sets at most one of them.
 BITSTREAM_NAMES = ("bitstream_id", "function_id", "function_name")
 
 
 @dataclass(frozen=True, slots=True)
 class AnyRequest:
-    """Of ``resource:any``: room for `amount` servers that take `resources`. The two queries must both admit a host."""
+    """A request for ``resource:any``: room for `amount` servers of `resources`. A host must match both queries."""
 
     resource_type: ClassVar[str] = RESOURCE_ANY
 
@@ -115,19 +115,19 @@ class AnyRequest:
     affinity: bool | None = None
     hypervisor_properties: str = ""
     resource_properties: str = ""
-    bitstream_id: str = ""  #: an image that its accelerators carry from the start to the end; so the next two
-    function_id: str = ""  #: one that has this function
+    bitstream_id: str = ""  #: image programmed into its accelerators from start to end
+    function_id: str = ""  #: instead of `bitstream_id`: an image with this function id, or `function_name`
     function_name: str = ""
 
     @property
     def programs(self) -> Mapping[str, str]:
-        """{way: name} of what its accelerators carry: nothing, or one of `BITSTREAM_NAMES`."""
+        """{field of `BITSTREAM_NAMES`: its value}: one entry, or none if no bitstream is requested."""
         return {way: name for way in BITSTREAM_NAMES if (name := getattr(self, way))}
 
 
 @dataclass(frozen=True, slots=True)
 class FloatingIpRequest:
-    """Of ``virtual:floatingip``: `amount` addresses of a network, those in `required` among them. Nothing of any host."""
+    """A request for ``virtual:floatingip``: `amount` addresses of a network, including all in `required`. No hosts."""
 
     resource_type: ClassVar[str] = VIRTUAL_FLOATING_IP
 
@@ -136,18 +136,18 @@ class FloatingIpRequest:
     required: tuple[str, ...] = ()
 
 
-#: What a reservation asks for. The class tells the type.
+#: The request of a reservation. The class determines the resource type.
 ReservationRequest: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
 
-#: What a new lease may ask for. Some types need to be looked up first, see `external_lookups`.
+#: A request in a new lease. `external_lookups` resolves it to a `ReservationRequest`.
 Wish: TypeAlias = InstanceRequest | FlavorWish | HostRequest | AnyRequest | FloatingIpRequest
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationChange:
-    """None leaves a value as it is; of affinity, which may be None itself, `affinity_given` tells.
+    """New values for a reservation; None leaves a value as it is. `affinity` may be set to None: see `affinity_given`.
 
-    An update names no type, so it has the values of all types; each type refuses those that it does not have.
+    An update need not name the type, so this class has the fields of all types. Each type refuses unknown fields.
     """
 
     id: str
@@ -173,7 +173,7 @@ class ReservationChange:
     required_floatingips: tuple[str, ...] | None = None
 
     def given(self) -> Mapping[str, object]:
-        """{name: new value} of what the update names."""
+        """{field: new value} of the fields that the update sets."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         affinity = {"affinity": self.affinity} if self.affinity_given else {}
         plain = values.keys() - {"id", "resource_type", "affinity", "affinity_given"}

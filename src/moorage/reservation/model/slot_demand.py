@@ -1,7 +1,7 @@
-"""What one slot of a reservation takes of a host: resources of any class, or the host as a whole.
+"""The demand of one slot of a reservation on a host: resources of any class, or the whole host.
 
-A host is a tree of resource providers, and several of them may have the same class: two NUMA nodes, four regions of
-FPGAs. Each such place has a label, ``CUSTOM_FPGA``, ``CUSTOM_FPGA#1`` ..., which is what calendars count.
+A host is a tree of resource providers, and several of them may have the same class: two NUMA nodes, four FPGA regions.
+Each inventory of a class has a label: ``CUSTOM_FPGA``, ``CUSTOM_FPGA#1`` ... Calendars count usage per label.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,18 +11,19 @@ from typing import TypeAlias
 
 from moorage.core.errors import Invalid
 
-#: {label: amount}, as calendars count it and as the rows of slots keep it.
+#: {label: amount}, in calendars and in the stored slots.
 Amounts: TypeAlias = Mapping[str, int]
 
-#: Whoever has a host as a whole takes 1 of this, and nobody else has any of that host then. No resource class has an @.
+#: The label for a whole host: such a slot takes 1 of it and excludes all other usage of the host. Resource classes
+#: cannot contain an @.
 WHOLE_HOST = "@host"
 
-#: (traits that all are required, traits that are forbidden) -> names of the providers that have and have not them.
+#: (required traits, forbidden traits) -> names of the providers that have all of the former and none of the latter.
 ProvidersWith: TypeAlias = Callable[[tuple[str, ...], tuple[str, ...]], frozenset[str]]
 
 
 def label(resource_class: str, place: int) -> str:
-    """Of the class's n-th place on a host.
+    """The label of the n-th inventory of a class on a host; `place` = n counts from 0.
 
     >>> label("VCPU", 0), label("VCPU", 1)
     ('VCPU', 'VCPU#1')
@@ -35,9 +36,9 @@ def class_of(label: str) -> str:
 
 
 def relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """{label in `after`: the label that it gets}; both are {label: its provider's name}.
+    """{label in `after`: its new label}. `before` and `after` are {label: name of its provider}.
 
-    A provider keeps the place that it has; others get the first that is free.
+    A provider keeps its label from `before`; new providers get the first free label.
 
     >>> relabelled({"VCPU": "node0", "VCPU#1": "node1"}, {"VCPU": "node1", "VCPU#1": "node2"})
     {'VCPU': 'VCPU#1', 'VCPU#1': 'VCPU'}
@@ -55,11 +56,11 @@ def relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class DemandGroup:
-    """With a suffix, all of its resources are of one provider; without, each class may be of another one of the tree.
+    """A request group. One provider supplies all resources of a suffixed group; the unsuffixed group may use several.
 
-    A required trait of the group without suffix must be that of some provider that it takes from; those of the others
-    are their one provider's. `having` is filled in by `Demand.known`: per required trait the providers that have it;
-    `allowed` are those with no forbidden one.
+    A required trait of the unsuffixed group must be on some provider that supplies it; in a suffixed group, all traits
+    must be on its one provider. `SlotDemand.known` fills in `having` (for each required trait, the names of the
+    providers that have it) and `allowed` (the providers without forbidden traits; None: all).
     """
 
     resources: Amounts
@@ -75,29 +76,29 @@ class DemandGroup:
 
 @dataclass(frozen=True, slots=True)
 class SlotDemand:
-    resources: Amounts = field(default_factory=dict)  #: of the group without suffix, whose traits are in `plain`
+    resources: Amounts = field(default_factory=dict)  #: of the unsuffixed group, whose traits are in `plain`
     whole_host: bool = False
-    plain: DemandGroup | None = None  #: only where it has traits
+    plain: DemandGroup | None = None  #: the unsuffixed group, if it has traits
     groups: Mapping[str, DemandGroup] = field(default_factory=dict)  #: {suffix: group}
-    isolate: bool = False  #: each of `server_group_steps` is of another provider
+    isolate: bool = False  #: each of `groups` uses a different provider
     same_subtree: tuple[tuple[str, ...], ...] = ()
     root_required: tuple[str, ...] = ()
     root_forbidden: tuple[str, ...] = ()
-    entire: frozenset[str] = frozenset()  #: classes of which a slot takes all that a place has, and nothing of others
+    entire: frozenset[str] = frozenset()  #: classes of which a slot takes the whole inventory of a provider
 
     def __post_init__(self) -> None:
-        # The peer loops for ever on such a request (D6): infinitely many instances of nothing fit anywhere.
+        # Blazar loops for ever on such a request (D6), because any number of empty slots fits.
         if not self.whole_host and not self.totals:
             raise Invalid("a reservation must ask for some amount of at least one resource; all are 0")
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Of the group without suffix."""
+        """{resource class: amount} of the unsuffixed group."""
         return {name: amount for name, amount in self.resources.items() if amount > 0}
 
     @property
     def totals(self) -> dict[str, int]:
-        """Of all groups."""
+        """{resource class: amount} of all groups together."""
         totals = self.wanted
         for group in self.groups.values():
             for name, amount in group.wanted.items():
@@ -106,11 +107,11 @@ class SlotDemand:
 
     @property
     def is_simple(self) -> bool:
-        """Classes do not depend on each other: how many fit is a matter of counting."""
+        """True if classes do not depend on each other, so that counting decides how many slots fit."""
         return not self.groups and self.plain is None
 
     def known(self, having: ProvidersWith) -> "SlotDemand":
-        """With the providers that have the traits, where it names any."""
+        """This demand with `having` and `allowed` of its groups filled in from `having`."""
         if self.is_simple:
             return self
 
@@ -123,7 +124,7 @@ class SlotDemand:
         return replace(self, plain=plain, groups={suffix: found(group) for suffix, group in self.groups.items()})
 
     def __str__(self) -> str:
-        """As refusals name it: ``2 VCPU, 512 MEMORY_MB``."""
+        """The form in refusals: ``2 VCPU, 512 MEMORY_MB``."""
         if self.whole_host:
             return "a whole host"
         parts = {name: " (all that a provider has)" if name in self.entire else "" for name in self.totals}
@@ -131,6 +132,6 @@ class SlotDemand:
 
 
 def _any_of(trait: str, having: ProvidersWith) -> frozenset[str]:
-    """``in:A,B`` is any of these."""
+    """The providers that have `trait`; ``in:A,B`` means any of these traits."""
     names = trait.removeprefix("in:").split(",")
     return frozenset[str]().union(*(having((name,), ()) for name in names))

@@ -1,4 +1,4 @@
-"""Steps: the effects of a lease's event in other services, as the journal keeps them. `step_registry` runs them."""
+"""Steps: the effects of a lease's event on other services, as stored in the journal. `step_registry` runs them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 from moorage.core.errors import MoorageError
 from moorage.core.names import reservation_class, reservation_trait
 
-#: Of one reservation: {hypervisor hostname: slots there}.
+#: Of one reservation: {hypervisor hostname: number of slots}.
 Slots: TypeAlias = Mapping[str, int]
 
-#: Of one reservation: the names of the providers of which it has something.
+#: Of one reservation: names of the resource providers of its FPGA regions.
 Regions: TypeAlias = Sequence[str]
 
-#: {hypervisor hostname: the name of its compute service}
+#: {hypervisor hostname: name of its compute service}
 Services: TypeAlias = Mapping[str, str]
 
 
@@ -39,7 +39,7 @@ class StepKind(StrEnum):
     SNAPSHOT_SERVER = "snapshot_server"
     SEND_WEBHOOK = "send_webhook"
     SEND_MAIL = "send_mail"
-    TELL_END = "tell_end"  # an operator's own service, of the lease that has the reservation
+    TELL_END = "tell_end"  # tells the operator's service that the lease of this reservation ends
     ENSURE_AGGREGATE = "ensure_aggregate"
     CLEAR_HOST = "clear_host"
     LEND_HOST = "lend_host"
@@ -59,7 +59,7 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PrivateFlavor:
-    """The flavor that a reservation's servers have, but for its name and the reservation's class."""
+    """The flavor of a reservation's servers, without its name and the reservation's resource class."""
 
     vcpus: int
     memory_mb: int
@@ -71,23 +71,23 @@ class PrivateFlavor:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One effect. Fields beyond the first two are set where the kind needs them; a notice is of no reservation."""
+    """One effect. Each kind sets the fields that it needs. Notifications have an empty `reservation_id`."""
 
     kind: StepKind
     reservation_id: str
-    host: str = ""  #: hypervisor hostname; where aggregates are meant, the name of its compute service
+    host: str = ""  #: hypervisor hostname; for steps on aggregates, the name of its compute service
     total: int = 0
     project_id: str = ""
     aggregate_id: int = 0
     group_id: str = ""
     flavor: PrivateFlavor | None = None
-    deployable: str = ""  #: of an accelerator: its name, which is its resource provider's
-    image_id: str = ""  #: what it is to carry, or had: an image, or one that has a function
+    deployable: str = ""  #: name of an accelerator and of its resource provider
+    image_id: str = ""  #: bitstream to program or to remove; or `function_id`, `function_name`
     function_id: str = ""
     function_name: str = ""
     policy: str = ""  #: of the server group
     lease_id: str = ""
-    target: str = ""  #: a URL, an address, a server's id
+    target: str = ""  #: a URL, a mail address or a server's id
 
     @property
     def resource_class(self) -> str:
@@ -98,7 +98,7 @@ class Step:
         return reservation_trait(self.reservation_id)
 
     def args(self) -> dict[str, Any]:
-        """As the journal keeps them."""
+        """The arguments in the form that the journal stores, without empty ones. `from_journal` reads them."""
         args: dict[str, Any] = {"reservation_id": self.reservation_id}
         for name in (
             "host",
@@ -157,23 +157,23 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The step was begun and needs time; retry it. Not an error."""
+    """The step has begun but needs more time. Not an error: run it again later."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """The step is done and found more steps, which run after all others."""
+    """The step is done and has produced more steps, which run after all others."""
 
     steps: tuple[Step, ...]
 
 
-#: Methods that run a step: None when it is done. They raise a `MoorageError` when it failed and may be retried.
+#: Methods that run a step. None: done. They raise a `MoorageError` if the step failed and may be retried.
 Actions: TypeAlias = Mapping[StepKind, Callable[[Step], Waiting | Further | None]]
 
-#: Runs some steps of many: (the positions of these steps, the error if they failed).
+#: Runs some of many steps; returns (positions of these steps, the error if they failed).
 Part: TypeAlias = Callable[[], tuple[Sequence[int], MoorageError | None]]
 
-#: Methods that run many steps of a kind together: parts that may run in any order and in parallel.
+#: Methods that split many steps of a kind into parts, which may run in any order and in parallel.
 JointActions: TypeAlias = Mapping[StepKind, Callable[[Sequence[Step]], Sequence[Part]]]
