@@ -66,7 +66,7 @@ class PreparedDatabase:
             session.end()
 
     def in_transaction(self, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
-        """As `moorage.db.transactions.in_transaction`."""
+        """Same as `moorage.db.transactions.in_transaction`."""
         began = time.monotonic()
         for attempt in range(1, attempts + 1):
             try:

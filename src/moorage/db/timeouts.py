@@ -31,7 +31,7 @@ HUNG_S = 0.5
 
 
 def connect_arguments(backend: str) -> dict[str, object]:
-    """For `create_engine`'s ``connect_args``."""
+    """The value of `create_engine`'s ``connect_args``."""
     if backend == "postgresql":
         return {"connect_timeout": CONNECT_TIMEOUT_S}
     return {
@@ -94,7 +94,7 @@ class _ConnectGate:
                 self._hung_until = time.monotonic() + RETRY_AFTER_S
 
     def shut(self) -> None:
-        """Record that a connection waited for an answer in vain."""
+        """Records that a connection waited for an answer and got none."""
         with self._lock:
             self._is_hung = True
             self._hung_until = time.monotonic() + RETRY_AFTER_S

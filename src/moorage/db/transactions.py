@@ -91,8 +91,8 @@ def write(engine: Engine) -> Iterator[Connection]:
 def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
     """Runs `work` in a write transaction; retries if the database aborts it, up to `attempts` times in total.
 
-    There is no pause between attempts, since the database already waited for the lock. After waiting in vain for the whole
-    lock timeout there is no retry, since the holder of the lock hangs.
+    There is no pause between attempts, since the database already waited for the lock. After a wait of the
+    whole lock timeout there is no retry, since the holder of the lock hangs.
     """
     began = time.monotonic()
     for attempt in range(1, attempts + 1):

@@ -54,7 +54,7 @@ class TaskRun:
 
 
 class TaskRuns:
-    """When each task began its last completed run, so that a caller can wait until all have run since a moment."""
+    """The start of each task's last completed run, so that a caller can wait until all tasks have run since some moment."""
 
     def __init__(self) -> None:
         self._ended = threading.Condition()

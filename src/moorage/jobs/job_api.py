@@ -57,7 +57,7 @@ class JobReport:
 
     @property
     def error(self) -> str | None:
-        """Why the job failed, in one sentence; None unless it failed."""
+        """The reason why the job failed, in one sentence; None if it did not fail."""
         if self.state != "failed":
             return None
         return str(self.result.get("error") or "the host gave no reason")

@@ -11,7 +11,7 @@ from datetime import datetime
 
 
 class PollerElection:
-    """`wake` wakes all workers of the queue; each then asks `may_poll` whether it is the one to ask for a job."""
+    """Elects the one worker of a queue that polls for jobs. `wake` wakes all workers; each then calls `may_poll`."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake

@@ -21,7 +21,7 @@ _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(order=True)
 class _DueTime:
-    """When a task is due; `number` keeps the order of tasks that are due at the same moment."""
+    """The moment at which a task is due; `number` orders tasks that are due at the same moment."""
 
     due: datetime
     number: int
@@ -67,7 +67,7 @@ class TaskPool:
             thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
-        """As `TaskThreads.stop`."""
+        """Same as `TaskThreads.stop`."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

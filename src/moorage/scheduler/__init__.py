@@ -1,4 +1,4 @@
-"""Which host may run a server: pure decisions between a flavor and a claim.
+"""The choice of a host for a server: pure decisions between a flavor and a claim.
 
     extra_specs        extra specs of a flavor (and of a device profile) -> parsed, or refused with key and remedy
     processors         hw:cpu_policy and related keys -> shared and dedicated processors

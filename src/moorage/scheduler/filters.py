@@ -27,7 +27,7 @@ class HostState:
 
 @dataclass(frozen=True)
 class ServerRequirements:
-    """What a server requires of its host, beyond what Placement checks."""
+    """The requirements of a server on its host that Placement does not check."""
 
     server_id: str
     zone: str | None = None

@@ -1,4 +1,4 @@
-"""Why no host was found: counted and without host names for users, with names for administrators.
+"""The reasons why no host was found: counts without host names for users, names for administrators.
 
     No valid host was found. 12 hosts considered; resources:CUSTOM_GOLD=1 left 3; 3 hosts: its compute service is down.
 
@@ -18,7 +18,7 @@ NO_VALID_HOST = "No valid host was found."
 
 @dataclass(frozen=True)
 class RejectionCount:
-    """How many hosts one condition left."""
+    """The number of hosts before and after one condition."""
 
     condition: str
     before: int

@@ -113,7 +113,7 @@ def _text_check(check: Callable[[str], bool]) -> Callable[[object], bool]:
 
 @dataclass(frozen=True)
 class VersionedSchema:
-    """Schemas by the microversion that introduced them. The newest one that is not newer than the request applies."""
+    """Schemas by the microversion that introduced them. The newest one up to the request's microversion applies."""
 
     rows: Sequence[tuple[Version, Schema | None]]
 

@@ -28,7 +28,7 @@ _MAX_PAGES = 1000
 
 
 class TokenSource(Protocol):
-    """Where a client's credentials come from (`moorage.identity.client`)."""
+    """The source of a client's credentials (`moorage.identity.client`)."""
 
     def headers(self, *, renew: bool = False) -> Mapping[str, str]:
         """Headers that authenticate a request; `renew` after the previous ones were rejected."""

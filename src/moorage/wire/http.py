@@ -162,7 +162,7 @@ class Authenticator(Protocol):
 
 
 class Policy(Protocol):
-    """A service's table of rules. A rule that is not in the table allows nobody."""
+    """A service's table of rules. A rule that is not in the table refuses all callers."""
 
     def allows(self, rule: str, caller: Caller) -> bool: ...
 

@@ -1,4 +1,4 @@
-"""How a client's request reaches a service: over a socket, or as a WSGI call in this process.
+"""Transports of a client's requests to a service: a socket, or a WSGI call in this process.
 
 Both transports take a method, path, headers and body, and return a status, headers and body; nothing else differs.
 """

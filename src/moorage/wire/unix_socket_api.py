@@ -30,7 +30,7 @@ def build_unix_socket_app(api: ServiceApi[S], service: S, ids: Ids, trail: Trail
 
 
 class _AllowEverything:
-    """Authenticates nobody and allows everything."""
+    """Allows every request without authentication."""
 
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         return ANONYMOUS

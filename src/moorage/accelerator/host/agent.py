@@ -193,7 +193,7 @@ class AcceleratorAgent:
         return handles_by_request(wanted, self.attach_state.attachments[request.instance_uuid])
 
     def unbind_instance(self, instance_uuid: str) -> dict[str, dict[str, str]]:
-        """As `unplug`; returns the handle states of each deployable that was involved."""
+        """Same as `unplug`; returns the handle states of each deployable involved."""
         self._check_started()
         attachment = self.attach_state.attachments.get(instance_uuid)
         with self._announcing_changes(is_job=True):

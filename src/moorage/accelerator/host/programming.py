@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class KeyedLocks:
-    """One lock per name; a lock exists only while somebody holds it or waits for it."""
+    """One lock per name; a lock exists only while a thread holds it or waits for it."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -1,4 +1,4 @@
-"""Which image to program: the searches, the choice among the images found, and signed manifests.
+"""The choice of the image to program: the searches, the choice among the images found, and signed manifests.
 
 Image properties read here (the names of the bitstream metadata spec, and Cyborg's own)::
 
@@ -79,7 +79,7 @@ _FIELDS = {"format", "key", "properties", HASH_ALGO}
 
 @dataclass(frozen=True, slots=True)
 class BitstreamTarget:
-    """What a bitstream must fit: the region's type, its card if known, and the project that wants to use it."""
+    """The target that a bitstream must fit: the region's type, its card if known, and the project that will use it."""
 
     region_type: str
     project_id: str
@@ -131,7 +131,7 @@ def choose_image(images: Sequence[ImageRecord], wanted: ProgramRequest, target: 
 
 
 def rejection_reason(image: ImageRecord, wanted: ProgramRequest, target: BitstreamTarget) -> str | None:
-    """Why `image` must not be programmed into `target`; None if it may be."""
+    """The reason why `image` must not be programmed into `target`; None if it may be."""
     if image.status != "active":
         return f"it is {image.status}"
     if why := _access_refusal(image, target):
@@ -185,7 +185,7 @@ def bitstream_not_found(
 
 
 def _access_refusal(image: ImageRecord, target: BitstreamTarget) -> str:
-    """Why the image's visibility forbids its use for `target`; empty if it does not."""
+    """The reason why the image's visibility forbids its use for `target`; empty if it does not."""
     if not _may_use(image, target):
         return (
             f"it is {image.visibility} and belongs to another project; only public images and the project's own images "
@@ -283,7 +283,7 @@ def decode_manifest(text: str) -> Manifest:
 
 
 def manifest_mismatch(manifest: Manifest, digest: str, properties: Mapping[str, str]) -> str:
-    """How an image with this sha512 and these properties differs from the manifest; empty if it does not."""
+    """The difference between the manifest and an image with this sha512 and these properties; empty if there is none."""
     if digest.lower() != manifest.sha512:
         return f"the data's {HASH_ALGO} is {digest[:16]}..., but its manifest says {manifest.sha512[:16]}..."
     for name in COVERED:

@@ -80,14 +80,14 @@ REGION_TRANSITIONS = transition_table(
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Has a UUID, a free name, or both; never neither."""
+    """A function of a device, with a UUID, a free name or both."""
 
     id: str = ""
     name: str = ""
 
 
 class Voucher(StrEnum):
-    """Who vouches for the description of a public bitstream's image."""
+    """The party that vouches for the description of a public bitstream's image."""
 
     OPERATOR = "operator"  #: published the image; sufficient unless all bitstreams must be signed
     SIGNATURE = "signature"  #: a verified signature of the image's manifest

@@ -84,15 +84,15 @@ def function_trait(vendor: str, function: Function) -> str:
 
 
 def function_traits(vendor: str, function: Function) -> frozenset[str]:
-    """In the spec's form and in today's Cyborg's."""
+    """The trait of a function in two forms: the spec's and present Cyborg's."""
     return frozenset(
         {function_trait(vendor, function), custom_name(f"FPGA_FUNCTION_ID_{vendor}_{function.id or function.name}")}
     )
 
 
 def traits_of(device: Device, deployable: Deployable, names: NameScheme = NameScheme.SPEC) -> frozenset[str]:
-    """The traits to publish for `deployable`. Functions of a private bitstream, or of one that nobody vouches for, are
-    left out.
+    """The traits to publish for `deployable`. Omits functions of a bitstream that is private or has no
+    voucher.
     """
     vendor, both = device.vendor, names is NameScheme.CYBORG
     traits = {OWNER_TRAIT, custom_name(f"{device.type}_{vendor}"), *device.traits}

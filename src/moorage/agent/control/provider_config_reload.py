@@ -85,7 +85,7 @@ class ProviderConfigReloader:
             return self.reload(is_held=True)
 
     def preview_files(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """What `reload` would do with `contents` in the directory. Raises the errors that it would raise."""
+        """The result that `reload` would have with `contents` in the directory. Writes nothing; raises the same errors."""
         report = check_contents(contents, self.files.directory)
         if report.faults:
             raise refusal_error(self.files.directory, report.faults)

@@ -96,7 +96,7 @@ class JobsTask:
         return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> bool:
-        """Do `job` and report it. Returns whether there may be another one."""
+        """Runs `job` and reports it. Returns True if another job may be waiting."""
         # The id of the request that caused the job goes into all logs and calls.
         context = request_context.set((f"agent {self._host}", str(job.payload.get("request_id", ""))))
         log.info("job claimed", extra={"job": job.id, "kind": job.kind, "key": job.key, "attempt": job.attempt})

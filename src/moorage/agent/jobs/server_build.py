@@ -50,7 +50,7 @@ class Acceleration(Protocol):
 
 
 class NoAcceleration:
-    """For a host without an accelerator agent."""
+    """The accelerators of a host without an accelerator agent: none."""
 
     def initialize(self) -> None:
         return

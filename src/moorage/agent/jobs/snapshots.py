@@ -21,7 +21,7 @@ class Snapshots(Protocol):
 
 
 class NoSnapshots:
-    """For a host without an image service."""
+    """The snapshots of a host without an image service: refused."""
 
     def upload_disk(self, job: SnapshotPayload) -> None:
         raise MoorageError("this host has no image service to put an image into", code="agent.no_images")

@@ -61,7 +61,7 @@ def is_already_done(before: DomainPowerState, action: PowerAction) -> bool:
 
 
 def why_impossible(before: DomainPowerState, action: PowerAction) -> str | None:
-    """Why `action` is not possible in this state; None if it is possible."""
+    """The reason why `action` is not possible in this state; None if it is possible."""
     try:
         POWER.check_transition(before, STATE_AFTER[action])
     except Conflict as conflict:

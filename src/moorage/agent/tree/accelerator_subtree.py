@@ -28,7 +28,7 @@ class AcceleratorProviderNode(Protocol):
 
 
 class AcceleratorProviders(Protocol):
-    """What the resource tracker needs of an accelerator agent."""
+    """The methods of an accelerator agent that the resource tracker uses."""
 
     def nodes(self) -> Sequence[AcceleratorProviderNode]:
         """Discover the devices again. Parents come before children; the same devices give the same nodes."""

@@ -84,5 +84,5 @@ def _pause_before_restore(mended: int) -> timedelta:
 
 
 def _calm_period(mended: int) -> timedelta:
-    """How long an item must be unchanged until its drift is forgotten."""
+    """The time without a change after which the drift of an item is forgotten."""
     return 2 * max(_pause_before_restore(mended), FIRST_PAUSE)

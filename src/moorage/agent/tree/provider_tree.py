@@ -77,7 +77,7 @@ class ProviderTree:
         return [node for node in self if node.parent is None]
 
     def with_node(self, node: ProviderNode) -> "ProviderTree":
-        """With `node` added, or in place of the node with its name."""
+        """A copy with `node` added, or in place of the node with the same name."""
         if node.name in self._nodes:
             return ProviderTree(node if old.name == node.name else old for old in self)
         return ProviderTree([*self, node])
@@ -95,7 +95,7 @@ class ProviderTree:
         return names
 
     def marked_native(self) -> "ProviderTree":
-        """With all present classes and traits marked as native."""
+        """A copy with all present classes and traits marked as native."""
         return ProviderTree(
             replace(node, native=frozenset(node.inventories), native_traits=node.traits) for node in self
         )

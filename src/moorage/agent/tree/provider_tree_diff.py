@@ -22,7 +22,7 @@ Usages = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class PublishedProvider:
-    """What this agent wrote to a provider in Placement and may remove again."""
+    """The entries of a provider in Placement that this agent wrote and may therefore remove."""
 
     name: str
     created: bool  #: this agent created the provider itself

@@ -146,7 +146,7 @@ class VirtDriver(Protocol):
         ...
 
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
-        """As `spawn`, with a new disk from the image of `spec` in place of the old one.
+        """Same as `spawn`, with a new disk from the image of `spec` in place of the old one.
 
         The devices stay attached: the guest is off before its disk is removed. A repetition with the same `key` does not
         make the disk again, and only corrects definition and power.

@@ -1,4 +1,4 @@
-"""How calls to libvirt are bounded in time, and how those about one guest wait for each other.
+"""Time limits for calls to libvirt, and the order of calls about the same guest.
 
 Imports nothing of libvirt, so that it can be tested where libvirt is not installed.
 """

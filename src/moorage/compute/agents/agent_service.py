@@ -1,4 +1,4 @@
-"""What host agents do: register, send heartbeats, claim jobs, and report on them.
+"""Use cases of host agents: register, send heartbeats, claim jobs, and report on them.
 
     report -> MigrationEngine.advance_move     for a step of a move
            -> lifecycle.after_report           for an operation: new state of the server, then release, retry or offload
@@ -114,7 +114,7 @@ class AgentService:
             )
 
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
-        """At most `limit` jobs for `host`, held until the lease ends or they are reported. Also counts as a heartbeat."""
+        """Claims at most `limit` jobs for `host`, until their lease ends or they are reported. Counts as a heartbeat, too."""
         check_not_queue_name(host)
         # A host first deletes the servers evacuated from it, before any other job and before it counts as up.
         is_left = self._awaits_cleanup(of_host=host)

@@ -1,4 +1,4 @@
-"""What host agents observe of their domains: guests that shut down, domains that vanished, console output.
+"""Reports of host agents on their domains: guests that shut down, domains that vanished, console output.
 
 An agent fetches the servers that it should have, inspects its domains, and reports. A server that changed in between
 is left unchanged, because the report is about its former state.

@@ -148,7 +148,7 @@ class DeadHostsTask:
         return []
 
     def _skip_outdated_job(self, connection: Connection, job: Job) -> list[str]:
-        """The job's move is at another step by now: revoke the job if another host's job waits behind it."""
+        """Revokes a job whose move is already at another step, if a job of another host waits behind it; returns the queues to wake."""
         waiting = [
             other.queue
             for other in server_store.HOST_JOBS.story(connection, job.key)

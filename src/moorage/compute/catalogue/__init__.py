@@ -1,4 +1,4 @@
-"""What users choose from when they create servers: flavors and key pairs.
+"""Flavors and key pairs, which users name when they create servers.
 
     flavor_service      flavors, their extra specs and access lists
     keypair_service     key pairs of users

@@ -172,7 +172,7 @@ def with_class(flavor: Flavor, resource_class: str) -> Flavor:
 
 
 def amounts_of(flavor: Flavor, inventories: Iterable[str]) -> dict[str, int]:
-    """What a server of `flavor` holds of a node that has these classes."""
+    """{class: units} that a server of `flavor` takes from a node with these resource classes."""
     offered = set(inventories)
     total: dict[str, int] = {}
     for group in request_for(flavor_fields(flavor)).groups.values():

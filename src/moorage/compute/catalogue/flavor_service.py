@@ -24,7 +24,10 @@ class FlavorService:
         self._ids = ids
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
-        """Flavors by id. True: those that the caller's project may use, as members always get; None: all; False: private ones."""
+        """Flavors, sorted by id. `is_public` True: flavors that the caller's project may use; None: all; False: private ones.
+
+        A caller without the right to see all flavors always gets the first kind.
+        """
         with self._database.read() as connection:
             if is_public or not _sees_all(caller):
                 return store.all_flavors(connection, visible_to=caller.project_id)
@@ -82,7 +85,10 @@ class FlavorService:
         self._database.in_transaction(work)
 
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
-        """Not checked, because clients remove several keys one by one; creating a server checks again."""
+        """Removes one key; raises `NotFound` if it does not exist.
+
+        Does not check the remaining keys, because clients remove several keys one by one; creating a server checks them.
+        """
 
         def work(connection: Connection) -> None:
             left = dict(_locked(connection, flavor_id).extra_specs)

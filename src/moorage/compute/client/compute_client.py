@@ -99,9 +99,9 @@ class ComputeClient(HostJobsClient):
         swap_mb: int = 0,
         public: bool = False,
     ) -> None:
-        """Succeeds if a flavor with this id exists: it was created before a crash, or by a request whose answer got lost.
+        """Creates a flavor; does nothing if one with this id exists.
 
-        So the request may be repeated; one that takes effect after it was given up creates nothing unwanted.
+        So the call may be repeated after a crash or a lost answer, and a request that takes effect late does no harm.
         """
         flavor = {
             "id": flavor_id,
@@ -152,14 +152,14 @@ class ComputeClient(HostJobsClient):
     # --------------------------------------------------------------------------------------- servers
 
     def servers_of_flavor(self, flavor_id: str) -> list[Server]:
-        """Of all projects."""
+        """The servers of all projects that have this flavor."""
         wanted = {"flavor": flavor_id, "all_tenants": "true"}
         return [
             server_of(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)
         ]
 
     def servers_of_host(self, host: str) -> list[Server]:
-        """Of all projects, on the compute service of this name."""
+        """The servers of all projects on the compute service of this name."""
         wanted = {"host": host, "all_tenants": "true"}
         return [
             server_of(row) for row in self._rows("/v2.1/servers/detail", "servers", wanted, version=_WITH_FLAVOR_ID)
@@ -176,7 +176,7 @@ class ComputeClient(HostJobsClient):
         return None if row is None else server_of(row)
 
     def server_state(self, server_id: str) -> ServerState | None:
-        """As in `server_states`; None also if there is no such server."""
+        """The state as `server_states` returns it; None also if there is no such server."""
         row = self._server_row(server_id)
         return None if row is None else server_state_of(row)
 
@@ -268,7 +268,7 @@ class ComputeClient(HostJobsClient):
         self._delete(f"/v2.1/os-aggregates/{aggregate_id}")
 
     def server_groups(self) -> list[ServerGroup]:
-        """Of this client's own project."""
+        """The server groups of this client's own project."""
         found: list[ServerGroup] = []
         while True:
             params = {"limit": _PAGE, "offset": len(found)}

@@ -120,7 +120,7 @@ class HostService:
         disabled_reason: str | None = None,
         forced_down: bool | None = None,
     ) -> HostDetails:
-        """As `set_service`, by host name.
+        """Same as `set_service`, by host name. Raises `NotFound` for an unknown host.
 
         Raises `Invalid` if the request ends forced-down while the host has not yet deleted the servers evacuated from it.
         """

@@ -24,7 +24,10 @@ JOB_PUBLISH_AGGREGATES = "publish-aggregates"  #: publish the aggregates of a ho
 
 
 def enqueue_aggregates(connection: Connection, clock: Clock, ids: Ids, host: str) -> None:
-    """In the transaction that changes an aggregate; the caller wakes the builder's queue."""
+    """Enqueues a job that publishes the aggregates of `host`; call in the transaction that changes an aggregate.
+
+    The caller must wake the builder's queue after the commit.
+    """
     job = NewJob(ids.uuid(), BUILD_QUEUE, JOB_PUBLISH_AGGREGATES, f"host:{host}", {"host": host})
     server_store.BUILD_JOBS.enqueue(connection, job, clock.now())
 

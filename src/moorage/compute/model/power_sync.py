@@ -1,4 +1,4 @@
-"""What an observed power state means for a server: guests shut themselves down, and domains vanish.
+"""The change of a server that follows from its observed power state: guests shut themselves down, and domains vanish.
 
 Only a server without an operation in progress is judged; otherwise the operation's report decides.
 """

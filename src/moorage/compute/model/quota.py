@@ -58,7 +58,7 @@ def is_class(name: str) -> bool:
 
 
 def resource_amounts(resources: Mapping[str, int], *, servers: int = 1) -> dict[str, int]:
-    """What `servers` servers count that each request `resources` ({resource class: units})."""
+    """{name of the limit: amount} of `servers` equal servers. `resources`: {resource class: units} of each."""
     amounts = {f"{CLASS_PREFIX}{name}": units for name, units in resources.items()}
     amounts["instances"] = 1
     amounts["cores"] = resources.get("VCPU", 0) + resources.get("PCPU", 0)
@@ -81,17 +81,20 @@ def replace_amounts(total: Amounts, before: Amounts, after: Amounts) -> dict[str
 
 
 def larger_amounts(one: Amounts, other: Amounts) -> dict[str, int]:
-    """The larger amount for each name: what a server counts that may become either."""
+    """The larger amount for each name, for a server that may end with either."""
     return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 def added_amounts(before: Amounts, after: Amounts) -> dict[str, int]:
-    """What `after` counts beyond `before`."""
+    """{name: increase from `before` to `after`}, for amounts that increase."""
     return {name: units - before.get(name, 0) for name, units in after.items() if units > before.get(name, 0)}
 
 
 def exceeded_limits(limits: Amounts, used: Amounts, asked: Amounts) -> list[ExceededLimit]:
-    """By name. A request cannot exceed a limit to which it adds nothing, however much is used."""
+    """The limits that `used` plus `asked` exceed, sorted by name.
+
+    A request never exceeds a limit to which it adds nothing, even if the usage is already over it.
+    """
     return [
         ExceededLimit(name, used.get(name, 0), asked[name], limits[name])
         for name in sorted(asked)
@@ -100,7 +103,7 @@ def exceeded_limits(limits: Amounts, used: Amounts, asked: Amounts) -> list[Exce
 
 
 def servers_that_fit(limits: Amounts, used: Amounts, one: Amounts, most: int) -> int:
-    """How many servers fit that each count `one`; at most `most`."""
+    """The number of servers that fit within `limits`, each with the amounts `one`; at most `most`."""
     count = most
     for name, units in one.items():
         if units > 0 and limits.get(name, UNLIMITED) >= 0:

@@ -106,7 +106,7 @@ class Flavor:
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a server is in ERROR. `details` are for administrators, because they name hosts."""
+    """The reason why a server is in ERROR. `details` are for administrators, because they name hosts."""
 
     code: int
     message: str
@@ -116,7 +116,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Placed:
-    """What a server holds: the claimed candidate.
+    """The allocations of a server: the claimed candidate.
 
     `mappings`: {group suffix or "": (provider uuid, ...)}; `allocations`: {provider uuid: {class: amount}}.
     """
@@ -174,7 +174,7 @@ class Server:
 
 @dataclass(frozen=True)
 class HostReport:
-    """What an agent reports about its host."""
+    """An agent's report about its host."""
 
     name: str
     provider_uuid: str

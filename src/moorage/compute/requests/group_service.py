@@ -103,7 +103,7 @@ class GroupService:
         return self._quotas.limits(project_id)["server_group_members"]
 
     def add_members(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
-        """In the transaction that has locked `group`. `most`: the result of `member_limit` before that transaction."""
+        """Adds members; call in the transaction that has locked `group`. `most`: the result of `member_limit` before it."""
         if 0 <= most < len(group.members) + len(server_ids):
             raise OverQuota("Quota exceeded, too many servers in group")
         for server_id in server_ids:

@@ -121,7 +121,7 @@ class QuotaService:
         return sum_amounts(parts)
 
     def lock_limits(self, connection: Connection, project_id: str) -> dict[str, int]:
-        """Returns the limits and locks the project until the caller's transaction ends, so that nobody else adds to its usage."""
+        """Returns the limits. Locks the project until the transaction ends, so that no other request adds to its usage."""
         quota_store.lock_project(connection, project_id)
         return self._limits(connection, project_id)
 
@@ -171,7 +171,7 @@ class QuotaService:
 
 
 def flavor_amounts(flavor: Flavor) -> dict[str, int]:
-    """What one server of this flavor counts. An old flavor that would be refused today counts its own fields."""
+    """The amounts of one server of this flavor. For an old flavor that would be refused today, those of its own fields."""
     try:
         groups = request_for(flavor_fields(flavor)).groups.values()
     except Invalid:
@@ -180,7 +180,7 @@ def flavor_amounts(flavor: Flavor) -> dict[str, int]:
 
 
 def server_amounts(server: Uncounted) -> dict[str, int]:
-    """What a server counts now; during a resize, class by class, the larger amount of both flavors."""
+    """The current amounts of a server; during a resize, for each class the larger amount of both flavors."""
     if server.is_deleted:
         return {}
     base = {"instances": 1} if server.is_offloaded else flavor_amounts(server.flavor)

@@ -258,5 +258,5 @@ def _no_host(error: MoorageError) -> NoHost:
 
 
 def last_paragraph(error: RemoteError) -> str:
-    """Placement's own sentence, without the one that its web framework puts before it."""
+    """Placement's own sentence in the error, without the sentence that its web framework puts before it."""
     return str(error.fields.get("detail") or error.message).rpartition("\n\n")[2].strip()

@@ -94,7 +94,7 @@ class OperateService:
         self._migrations = MigrationEngine(clock, ids)
 
     def new_password(self) -> str:
-        """For the administrator of the guest, if the request has none."""
+        """A random password of 12 characters for the guest's administrator, for a request without one."""
         return self._ids.uuid().replace("-", "")[:12]
 
     def operate(
@@ -241,7 +241,7 @@ class OperateService:
         self._hints.send(in_transaction(self._engine, work))
 
     def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
-        """For administrators: no task and `state`, at once. Moves in progress are abandoned."""
+        """Sets the server to `state` without a task, at once, for administrators. Abandons its moves in progress."""
 
         def work(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
@@ -275,7 +275,7 @@ def image_properties(server: Server, wanted: NewImage) -> dict[str, str]:
 def image_objection(
     flavor: Flavor, before: Mapping[str, str], after: Mapping[str, str], host: HostState, traits: frozenset[str]
 ) -> str | None:
-    """Why a server cannot stay on its host with another image, or None.
+    """The reason why a server cannot stay on its host with another image; None if it can.
 
     `before`, `after`: properties of the images; `traits`: of the host and of all providers with allocations of the server.
     Raises `Invalid` if `after` and the flavor contradict each other.

@@ -66,7 +66,7 @@ def _values(action: Action) -> dict[str, Any]:
 
 
 def begin_event(connection: Connection, action_id: str, name: str, host: str | None, now: datetime) -> None:
-    """Does nothing if the event exists: a job that runs again begins it twice."""
+    """Begins an event of an action. Does nothing if it exists, because a job that runs again begins it twice."""
     if connection.execute(_EVENT, {"of_action": action_id, "of_name": name}).one_or_none() is None:
         connection.execute(_EVENT_INSERT, {"action_id": action_id, "name": name, "host": host, "started_at": now})
 
@@ -86,9 +86,9 @@ def finish_event(connection: Connection, action_id: str, name: str, now: datetim
 
 
 def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
-    """For several actions, {action id: host}: event `ended` has succeeded, and event `begun` begins on that host.
+    """Ends event `ended` of several actions with success, and begins event `begun` on their hosts. `hosts`: {action id: host}.
 
-    As `finish_event` and `begin_event` for each action, in a few statements for all.
+    Equal to `finish_event` and `begin_event` for each action, in a few statements for all.
     """
     every = {"of_actions": list(hosts)}
     there = {(row.action_id, row.name) for row in connection.execute(_AMONG, every | {"names": [ended, begun]})}

@@ -57,7 +57,7 @@ def flavor_by_name(connection: Connection, name: str) -> Flavor | None:
 
 
 def all_flavors(connection: Connection, *, visible_to: str | None = None) -> list[Flavor]:
-    """By id; `visible_to` as in `flavor`."""
+    """All flavors, sorted by id. `visible_to`: see `flavor`."""
     rows = connection.execute(_ALL) if visible_to is None else connection.execute(_VISIBLE, {"of_project": visible_to})
     return [_flavor(row) for row in rows]
 

@@ -84,7 +84,7 @@ def insert_group(connection: Connection, group: ServerGroup) -> None:
 
 
 def group(connection: Connection, group_id: str, *, lock: bool = False) -> ServerGroup | None:
-    """With its members; with `lock`, locked until the transaction ends."""
+    """The group with its members, or None. `lock`: lock its row until the transaction ends."""
     statement = _BY_ID.with_for_update() if lock else _BY_ID
     row = connection.execute(statement, {"of_id": group_id}).one_or_none()
     return None if row is None else _with_members(connection, [row])[0]

@@ -17,7 +17,7 @@ _DELETE = delete(keypairs).where(keypairs.c.user_id == bindparam("of_user"), key
 
 
 def keypairs_of(connection: Connection, user_id: str) -> list[Keypair]:
-    """By name."""
+    """The key pairs of the user, sorted by name."""
     return [Keypair(**row._mapping) for row in connection.execute(_OF_USER, {"of_user": user_id})]
 
 

@@ -68,7 +68,7 @@ def lock_project(connection: Connection, project_id: str) -> dict[str, int]:
 
 
 def used(connection: Connection, project_id: str) -> dict[str, int]:
-    """As `lock_project`, without the lock."""
+    """Same as `lock_project`, without the lock."""
     return dict(connection.execute(_USED, {"of_project": project_id}).scalar_one_or_none() or {})
 
 
@@ -91,12 +91,12 @@ def set_counted(connection: Connection, counted: Mapping[str, Mapping[str, int]]
 
 
 def uncount(connection: Connection, server_id: str) -> None:
-    """A move of the server begins."""
+    """Clears the server's mark `is_counted`, because a move begins."""
     connection.execute(_UNCOUNT, {"of_id": server_id})
 
 
 def uncount_moved(connection: Connection, move_id: str) -> None:
-    """The move ends; clears the mark of its server."""
+    """Clears the mark `is_counted` of the move's server, because the move ends."""
     connection.execute(_UNCOUNT_MOVED, {"of_move": move_id})
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler reads from the compute database: full state of a few hosts, or exceptions among all of them."""
+"""The scheduler's reads from the compute database: the full state of a few hosts, or the exceptions among all hosts."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -130,7 +130,7 @@ def unusual_hosts(connection: Connection, weighers: Collection[str] = WEIGHERS) 
 
 
 def _multipliers(connection: Connection, weighers: Collection[str]) -> dict[str, dict[str, float]]:
-    """For a host in several such aggregates the smallest number applies, as in Nova."""
+    """{root: {weigher: multiplier}} from aggregates. If a host is in several, the smallest number applies, as in Nova."""
     rows = connection.execute(_AGGREGATES)
     special = {row.id: found for row in rows if (found := multipliers_in(row.metadata, weighers))}
     if not special:

@@ -141,7 +141,7 @@ def lock_server(connection: Connection, server_id: str) -> Server | None:
 
 
 def lock_servers(connection: Connection, ids: Collection[str]) -> dict[str, Server]:
-    """As `lock_server`, {id: server}; always locked in the same order."""
+    """Same as `lock_server` for several servers, as {id: server}. Locks them always in the same order."""
     return {row.id: _server(row) for row in connection.execute(_LOCK_ALL, {"ids": list(ids)})}
 
 
@@ -247,7 +247,7 @@ def placed_from_document(document: Mapping[str, Any] | None) -> Placed | None:
 
 
 def _document(value: Fault | Placed) -> Mapping[str, Any]:
-    """Not by `asdict`, which copies recursively."""
+    """The dataclass as a dict. `asdict` would copy recursively."""
     document = dict(vars(value))
     if isinstance(value, Fault):
         document["created_at"] = value.created_at.isoformat()

@@ -1,4 +1,4 @@
-"""Why there is no candidate: the constraints of the search, one after the other, on all hosts at once.
+"""Explains why there is no candidate: applies the constraints of the search one after the other, to all hosts at once.
 
 After each constraint it counts the hosts (trees) where the group, with its constraints so far, could still be served,
 and names some that drop out, with the reason. The last step checks all groups together. If no host is left,
@@ -106,7 +106,7 @@ def _served(forest: Forest, request: CandidateRequest, some: HostSubset) -> Iter
 
 
 def _together(forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: SearchBudget) -> Mask:
-    """By anchor: do all groups fit there at once?"""
+    """By anchor: True if all groups fit there together."""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
         return found

@@ -48,7 +48,7 @@ class RequestFingerprint:
     aggregates: tuple[frozenset[str], ...]  #: is it in one of these?
 
     def bits(self, forest: Forest, slots: Slots) -> Bits:
-        """By place in `slots`."""
+        """By index in `slots`: one bit per condition that the provider meets: units, traits, aggregates."""
         count = len(self.units) + len(self.traits) + len(self.aggregates)
         found: Bits = np.zeros(len(slots), dtype=np.min_scalar_type((1 << count) - 1))
         for number, mask in enumerate(self._masks(forest, slots)):
@@ -56,7 +56,7 @@ class RequestFingerprint:
         return found
 
     def is_short(self, forest: Forest, slots: Slots, bits: Bits) -> Mask:
-        """By place in `slots`, with their `bits`: does it have some of a class, but not enough? The amount is not in the bits."""
+        """By index in `slots`, with their `bits`: True if the provider has a class, but too little. The bits have no amounts."""
         found = np.zeros(len(slots), dtype=np.bool_)
         for number, (name, _) in enumerate(self.units):
             if (column := forest.columns.get(name)) is not None:

@@ -58,7 +58,7 @@ class CloseHost:
 def smallest_relaxation(
     forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: SearchBudget
 ) -> Relaxation | None:
-    """For the first of these hosts where a change helps; None if no change helps, or if it takes too long."""
+    """The smallest change for the first host of `closest` where one helps; None if none helps, or the search takes too long."""
     try:
         changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
         return next((change for change in changes if change is not None), None)

@@ -54,7 +54,7 @@ def provider_document(provider: Provider, parent_uuid: str | None, root_uuid: st
 
 
 def usages_document(provider: Provider) -> ChangeDocument:
-    """For a provider of which a claim or release has changed nothing but usage and generation."""
+    """The document of a claim or release, which changes only the usage and generation of the provider."""
     document = {"generation": provider.generation, "usages": provider.used}
     return ChangeDocument(SubjectKind.USAGES, provider.id, provider.uuid, _json(document))
 

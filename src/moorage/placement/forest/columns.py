@@ -42,7 +42,7 @@ class Column:
         return self.slots[fits]
 
     def fits_at(self, rows: Rows, amount: int) -> NDArray[np.bool_]:
-        """By place in `rows`: could a new consumer take `amount` there?"""
+        """By index in `rows`: True if a new consumer could take `amount` there."""
         fits: NDArray[np.bool_] = self.used[rows] <= self.capacity[rows] - amount
         fits &= self.min_unit[rows] <= amount
         fits &= self.max_unit[rows] >= amount
@@ -50,14 +50,14 @@ class Column:
         return fits
 
     def room_at(self, rows: Rows, most: int) -> Units:
-        """By place in `rows`: units that one consumer could take there, `most` at most, 0 at least."""
+        """By index in `rows`: units that one consumer could take there, in 0 ... `most`."""
         room: Units = np.minimum(self.capacity[rows] - self.used[rows], self.max_unit[rows])
         return room.clip(0, most)
 
     def attainable_at(self, rows: Rows, wanted: int) -> Units:
-        """By place in `rows`: the amount nearest to `wanted` that a new consumer could take there; smaller amounts first.
+        """By index in `rows`: the amount nearest to `wanted` that a new consumer could take there; 0 if it could take nothing.
 
-        0 where it could take nothing.
+        An amount of at most `wanted` comes before a larger one.
         """
         most = np.minimum(self.max_unit[rows], self.capacity[rows] - self.used[rows])
         least, fewer = np.maximum(self.min_unit[rows], 1), np.minimum(wanted, most)
@@ -76,7 +76,7 @@ class Column:
 
 
 def columns_of(providers: Sequence[Provider]) -> dict[str, Column]:
-    """`providers` by slot."""
+    """{resource class: its column}. `providers`: by slot."""
     #: Ten thousand hosts have a few kinds of inventories, mostly the same object. {id: (inventories, slots)}
     kinds: dict[int, tuple[Mapping[str, Inventory], list[int]]] = {}
     for slot, provider in enumerate(providers):

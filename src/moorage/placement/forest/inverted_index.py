@@ -124,7 +124,7 @@ def _aggregates_of(provider: Provider | None) -> frozenset[str]:
 
 
 def _with_trait(providers: Sequence[Provider]) -> dict[str, Slots]:
-    """By slot. Most providers share a few sets of traits as objects, so each set is looked at once."""
+    """{trait: slots, ascending}. Most providers share a few trait sets as objects, so each set is examined once."""
     sets: dict[int, tuple[frozenset[str], list[int]]] = {}
     for slot, provider in enumerate(providers):
         sets.setdefault(id(provider.traits), (provider.traits, []))[1].append(slot)

@@ -30,7 +30,7 @@ class ForestMemo:
         self._entries: dict[Hashable, _Entry] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
-        """The result of `make`, which may depend on nothing but `key` and `sources`; nobody may change the sources in place."""
+        """The result of `make`, which must depend only on `key` and `sources`. The sources must never be changed in place."""
         entry = self._entries.pop(key, None)
         if entry is None or not _same(entry[0], sources):
             entry = self._made(sources, make(), entry)

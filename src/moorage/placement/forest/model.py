@@ -31,7 +31,7 @@ class Inventory(inventories.Inventory):
         return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
 
     def allows(self, amount: int) -> bool:
-        """May one consumer hold exactly `amount`, regardless of usage?"""
+        """Whether one consumer may hold exactly `amount`, regardless of usage."""
         return self.min_unit <= amount <= self.max_unit and amount % self.step_size == 0
 
 
@@ -65,7 +65,7 @@ class Provider:
         return SHARING_TRAIT in self.traits
 
     def fits(self, resource_class: str, amount: int) -> bool:
-        """Could a new consumer take `amount` here now?"""
+        """Whether a new consumer could take `amount` here now."""
         inventory = self.inventories.get(resource_class)
         return (
             inventory is not None

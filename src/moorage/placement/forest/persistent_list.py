@@ -55,7 +55,7 @@ class PersistentList(Generic[T]):
         return [chunks[index >> CHUNK_BITS][index & CHUNK_MASK] for index in indexes]
 
     def stamps(self) -> list[Stamps]:
-        """By chunk, a number for each item, which changes when the item changes. An unchanged chunk keeps the same array.
+        """One array per chunk, with a number for each item that changes when the item changes. An unchanged chunk keeps its array.
 
         Keeping stamps does not keep the items alive.
         """

@@ -17,7 +17,7 @@ _LEAST = 64
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
-    """Two layers: a large one that many versions share, and a small one with the changes since."""
+    """An immutable map of two layers: a large one that many versions share, and a small one with the later changes."""
 
     __slots__ = ("_length", "_lower", "_upper")
 
@@ -58,7 +58,7 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         return _Values(self)
 
     def each_value(self) -> Iterator[V]:
-        """In the order of the keys, without looking each of them up."""
+        """Yields the values in the order of the keys, without a lookup per key."""
         yield from (value for key, value in self._lower.items() if key not in self._upper)
         yield from (value for value in self._upper.values() if value is not _GONE)
 

@@ -1,6 +1,6 @@
-"""Do the requested allocations fit? Decided for several consumers at once.
+"""Checks whether the requested allocations of several consumers fit together.
 
-Their previous allocations are given back first. Then the inventory must allow each amount, and the sum must fit. A
+The check first releases their previous allocations. Then the inventory must allow each amount, and the sum must fit. A
 provider that is over its capacity (an operator shrank it) may stay over it, but not by more.
 """
 
@@ -13,7 +13,7 @@ from moorage.placement.forest.model import Holdings, Provider
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why the allocations do not fit."""
+    """The reason why the allocations do not fit."""
 
     message: str
 

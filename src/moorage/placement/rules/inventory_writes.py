@@ -65,7 +65,7 @@ def remove_inventory(write_set: WriteSet, provider: Provider, name: str) -> Prov
 
 
 def add_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
-    """In a reshape, the new inventories are first added beside the old ones."""
+    """Adds the new inventories of a reshape beside the old ones. Raises `Invalid` for an unknown resource class."""
     for name in wanted:
         if name not in write_set.forest.names.classes:
             raise Invalid(f"malformed reshaper data: {_no_class(name)}")

@@ -84,7 +84,7 @@ class WriteSet:
         return found
 
     def has_name(self, name: str, *, but: int = 0) -> bool:
-        """Does another provider than `but` have this name?"""
+        """Whether a provider other than `but` has this name."""
         slot = self.forest.slot_of_name.get(name)
         owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
         return owner != but

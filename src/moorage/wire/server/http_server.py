@@ -144,7 +144,7 @@ class HttpServer:
                 pass
 
     def _end_late(self, most: int) -> int:
-        """End connections past their deadline, at most `most`; returns the number ended."""
+        """Closes up to `most` connections past their deadline; returns the number closed."""
         now = time.monotonic()
         late = [one for one in list(self._connections.values()) if one.deadline < now][:most]
         for connection in late:
@@ -229,7 +229,7 @@ class HttpServer:
             self._epoll.modify(self._listener.fileno(), _READABLE)
 
     def _turn(self, connection: HttpConnection) -> None:
-        """Do everything that is possible for the connection now, then arm it for its next event."""
+        """Does all work that is possible for the connection now, then arms it for its next event."""
         try:
             if connection.has_unsent:
                 connection.send_more()

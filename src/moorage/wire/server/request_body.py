@@ -24,7 +24,7 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 @dataclass(frozen=True, slots=True)
 class BodyIntake:
-    """How the server reads the body of a request; decided from its head."""
+    """The way in which the server reads the body of a request, decided from its head."""
 
     #: Bound of a body that is collected before the application is called.
     most_bytes: int = 0

@@ -87,7 +87,7 @@ class ThreadSlots:
         return self._uploads.total() < self._most_uploads and self._uploads[intake.owner] < self._most_of_owner
 
     def _next(self) -> list[HttpConnection]:
-        """The connection that has waited longest among those that may proceed now; or none."""
+        """The connection that has waited longest and may proceed now; None if there is none."""
         for index, (connection, intake) in enumerate(self._waiting):
             if self._is_free(intake):
                 del self._waiting[index]

@@ -58,7 +58,7 @@ class AdditionalInventory:
     allocation_ratio: float | None = None
 
     def inventory(self) -> Inventory:
-        """With Placement's defaults, as Placement returns it once it is published."""
+        """The inventory with Placement's defaults filled in, equal to Placement's answer after publication."""
         return Inventory(
             total=self.total,
             reserved=0 if self.reserved is None else self.reserved,

@@ -58,7 +58,7 @@ def _view(request: ComputeRequest, action: Action) -> dict[str, Any]:
 
 
 def _event(request: ComputeRequest, action: Action, event: ActionEvent) -> dict[str, Any]:
-    """`details` name no host, so everybody sees them here; Nova shows them to administrators only."""
+    """`details` name no host, so all users see them here; Nova shows them only to administrators."""
     view: dict[str, Any] = {
         "event": event.name,
         "start_time": format_microseconds(event.started_at),

@@ -98,7 +98,7 @@ def parse_whole_number(text: str, refusal: str) -> int:
 
 
 def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> int:
-    """A number or a text of digits, at most `most`: a schema bounds numbers only."""
+    """Parses a number or a string of digits; checks the bound `most` here, because a schema checks it only for numbers."""
     try:
         number = int(value)
     except (ValueError, OverflowError) as error_of_format:
