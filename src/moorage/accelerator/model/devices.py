@@ -126,6 +126,9 @@ class Deployable:
         return bool(self.region_type)
 
 
+# The host's checkpoint holds devices (`attach_state.AttachState.devices`), so a new field of `Device`, `Deployable`,
+# `Bitstream` or `Function` needs a default: otherwise the agent cannot read the checkpoint of the previous release, and
+# does not start.
 @dataclass(frozen=True, slots=True)
 class Device:
     pci_id: str
@@ -141,7 +144,8 @@ class Device:
     health: Health = Health.OK
     driver: str = ""  #: the name of the driver that found it
     traits: frozenset[str] = frozenset()  #: in addition to those of its type, vendor and regions
-    details: tuple[tuple[str, str], ...] = ()  #: further (name, value) pairs from the driver, for display
+    #: Further (name, value) pairs from the driver, for display: the Accelerator API shows them in ``vendor_board_info``.
+    details: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
