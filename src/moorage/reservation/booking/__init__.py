@@ -1,9 +1,9 @@
-"""Admission: turns a wish into allocations in the database, without overbooking by any number of processes.
+"""Turns requests into allocations in the database. Any number of processes may do so without overbooking.
 
     external_lookups -> capacity_requests -> admission ------> commit in the caller's transaction
     (flavors, traits)   (slots, hosts)       (plan, lock,        |-> enforcement (limits of the project)
                                               verify)            |-> address_booking (floating IPs)
 
-`previews` holds what a create or an update would do. Placement decisions themselves are pure and live in `capacity`;
-what happens in Placement and Nova afterwards is in `events` and `steps`. Callers: `leases` and `hosts`.
+`previews` has the values that describe a create or an update before it is written. The selection of hosts is pure and
+in `capacity`; the later effects on Placement and Nova are in `events` and `steps`. Callers: `leases` and `hosts`.
 """

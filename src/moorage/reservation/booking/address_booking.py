@@ -20,13 +20,13 @@ from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.leases import Lease, LeaseStatus
 from moorage.reservation.store import address_store
 
-#: Whether there are addresses for all until then, and when others begin, which may end that.
+#: (test whether addresses suffice until a given end, starts of other allocations, at which they may cease to suffice)
 Prolonging: TypeAlias = tuple[Callable[[datetime], bool], Sequence[datetime]]
 
 
 class NotEnoughFloatingIps(Invalid):
-    """`fields`: reservation_id, free (addresses that could be had), later (when there are enough; None: not within
-    `HORIZON`). 400, as the peer's.
+    """`fields`: reservation_id, free (number of available addresses), later (when enough are free; None: not within
+    `HORIZON`). Status 400, as in Blazar.
     """
 
     code = "reservation.not_enough_floating_ips"
@@ -39,20 +39,20 @@ class AddressBooking:
         self._ids = ids
 
     def take(self, connection: Connection, leases: Sequence[Lease]) -> None:
-        """For new leases that are being written: all of them or none. Raises `NotEnoughFloatingIps`."""
+        """Allocates addresses for all of these new leases or for none. Raises `NotEnoughFloatingIps`."""
         wants = {lease.id: wants_of(lease.reservations) for lease in leases}
         networks = _networks([want for each in wants.values() for want in each])
         if not networks:
             return
         address_store.of_networks(connection, networks, lock=True)
-        for lease in leases:  # each on the addresses that the ones before it leave
+        for lease in leases:  # in order: each gets addresses that the earlier ones leave
             if wants[lease.id]:
                 book = self._book(connection, wants[lease.id])
                 chosen = _chosen(book, wants[lease.id], lease.start_date, lease.end_date, is_new=True)
                 self._write(connection, chosen, {}, lease.start_date, lease.end_date)
 
     def retake(self, connection: Connection, change: UpdatePreview) -> None:
-        """For a lease that is being changed. Raises `NotEnoughFloatingIps`."""
+        """Allocates addresses again for a lease that is being updated. Raises `NotEnoughFloatingIps`."""
         decision, own = change.decision, wants_of(change.lease.reservations)
         if not own:
             return
@@ -66,7 +66,7 @@ class AddressBooking:
             self._write(connection, _chosen(self._book(connection, wants), wants, start, end), held, start, end)
 
     def rehearse_create(self, leases: Sequence[Lease]) -> Addresses:
-        """What `take` would choose now. Raises `NotEnoughFloatingIps`."""
+        """The addresses that `take` would choose now. Raises `NotEnoughFloatingIps`."""
         wants = [(lease, wants_of(lease.reservations)) for lease in leases]
         with read(self._engine) as connection:
             book = self._book(connection, [want for _, mine in wants for want in mine])
@@ -86,7 +86,7 @@ class AddressBooking:
     def first_fit(
         self, lease: Lease, earliest: datetime, latest: datetime, length: timedelta
     ) -> tuple[datetime | None, Shortage | None]:
-        """(when there are addresses for `length`, why there are not at `earliest`)"""
+        """(first start with addresses for `length`, or None; the `Shortage` at `earliest`, or None)"""
         wants = wants_of(lease.reservations)
         if not wants:
             return earliest, None
@@ -96,7 +96,7 @@ class AddressBooking:
         return book.first_fit(wants, earliest, latest, length), found if isinstance(found, Shortage) else None
 
     def prolonging(self, change: UpdatePreview) -> Prolonging:
-        """`change` is the lease until as late as it could be."""
+        """How far a lease can be prolonged. `change`: the update of the lease to the latest end that is considered."""
         with read(self._engine) as connection:
             wants, _ = self._wants(connection, change)
             book = self._book(connection, wants)
@@ -108,7 +108,7 @@ class AddressBooking:
         return fits, [each.start for each in book.taken]
 
     def _book(self, connection: Connection, wants: Sequence[Want]) -> Book:
-        """The networks' addresses and their allocations, without those of the wants."""
+        """The addresses of the wants' networks, and their allocations to other reservations."""
         networks = _networks(wants)
         if not networks:
             return Book((), ())

@@ -1,8 +1,8 @@
-"""Admission: decide on the calendar in memory, verify under lock, commit. No overbooking by any number of processes.
+"""Admission: plan on the calendar in memory, verify under lock, commit. Prevents overbooking by concurrent processes.
 
-The calendar may be out of date, which is harmless: a plan is verified in SQL with its hosts locked before it is
-committed, and a request is refused only on a calendar that was just refreshed. A request that keeps losing against
-concurrent ones is decided with all hosts locked, so it can only be refused for lack of room.
+A stale calendar is harmless: a plan is verified in SQL with its hosts locked before it is committed, and a request is
+refused only on a calendar that was just refreshed. A request that keeps losing against concurrent ones is planned with
+all hosts locked, so it can only be refused for lack of room.
 
 A refresh reads only changed hosts: every write of allocations raises the `revision` of its hosts.
 """
@@ -33,7 +33,7 @@ HORIZON = timedelta(days=90)
 
 
 class NotEnoughHostsAvailable(Conflict):
-    """`fields`: reservation_id, free (slots that could be had), later (when all would fit; None: not within `HORIZON`)."""
+    """`fields`: reservation_id, free (available slots), later (first start at which all fit; None: none in `HORIZON`)."""
 
     code = "reservation.not_enough_hosts"
 
@@ -59,7 +59,7 @@ class Excluding:
 
 
 class _PlanInvalidated(Exception):
-    """Hosts of the plan were changed since it was made."""
+    """The hosts of a plan have changed since it was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class _CalendarSnapshot:
     """The calendar without holds, and the revision of each host that it includes."""
 
     calendar: Calendar
-    revised: Mapping[int, tuple[int, int, int]]  #: as `host_store.revised` tells
+    revised: Mapping[int, tuple[int, int, int]]  #: the result of `host_store.revised`
     revisions: Mapping[int, Mapping[int, int]]
 
 
@@ -79,7 +79,7 @@ class _Refused:
 
 
 class Admission:
-    """One per process. `admit` and `admit_all` are the only ways to new host allocations."""
+    """One per process. Only `admit` and `admit_all` create allocations of hosts."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -132,11 +132,11 @@ class Admission:
         excluding: Excluding = Excluding(),
         only_held: bool = False,
     ) -> T:
-        """Plan the bookings, lock the chosen hosts, verify, and run `commit` in the same transaction: all or nothing.
+        """Plans the bookings, locks the chosen hosts, verifies, and runs `commit` in the same transaction.
 
-        `before` runs first in that transaction (it locks the lease: leases before hosts); what it raises is passed
-        on. Both callables may run several times. `only_held`: what `commit` writes is a hold. Raises
-        `NotEnoughHostsAvailable`.
+        Admits all bookings or none. `before` runs first in that transaction (it locks the lease: leases are locked
+        before hosts); its errors are passed on. Both callables may run several times. `only_held`: `commit` writes a
+        hold, not a lease. Raises `NotEnoughHostsAvailable`.
         """
         fresh = False
         for _ in range(ATTEMPTS):
@@ -170,7 +170,7 @@ class Admission:
         commit: Callable[[Connection, Sequence[host_selection.Plan]], T],
         excluding: Excluding,
     ) -> T:
-        """Plans with all hosts locked, so that no other request can change them."""
+        """Plans with all hosts locked, so that no concurrent request can invalidate the plan."""
         before(connection)
         host_store.lock_hosts(connection, [each.host for each in host_store.capacities(connection)])
         calendar = self._locked(connection, None, bookings, excluding)
@@ -205,7 +205,7 @@ class Admission:
     def _locked(
         self, connection: Connection, hosts: Collection[int] | None, bookings: Sequence[Booking], excluding: Excluding
     ) -> Calendar:
-        """The calendar of these hosts (None: all) as it is in this transaction, for the time of the bookings."""
+        """The calendar of these hosts (None: all), read in this transaction for the period of the bookings."""
         capacities = host_store.capacities(connection, hosts)
         ids = [each.host for each in capacities]
         start, end = min(each.start for each in bookings), max(each.end for each in bookings)
@@ -214,7 +214,10 @@ class Admission:
         return Calendar(capacities, [*used, *held])
 
     def _calendar(self, excluding: Excluding, *, fresh: bool) -> tuple[Calendar, _CalendarSnapshot]:
-        """(what is free, what it was made of). Without `fresh` as it was last seen, and without the holds."""
+        """(the calendar with holds but without the usage `excluding`, the snapshot that it is based on).
+
+        Unless `fresh`, it may be the last snapshot, without a refresh and without holds.
+        """
         with self._lock:
             snapshot, is_old = self._snapshot, self._is_old
             self._is_old = False
@@ -232,9 +235,9 @@ class Admission:
     def _add_to_snapshot(
         self, seen: _CalendarSnapshot, bookings: Sequence[Booking], plans: Sequence[host_selection.Plan]
     ) -> None:
-        """Adds our commit to the snapshot it was planned on, so that the next request need not read it.
+        """Adds our commit to the snapshot that it was planned on, so that the next request need not read it.
 
-        If another thread has refreshed the snapshot meanwhile, it contains the commit already.
+        Does nothing if another thread has refreshed the snapshot: it then contains the commit.
         """
         calendar = seen.calendar
         for booking, plan in zip(bookings, plans, strict=True):
@@ -245,7 +248,10 @@ class Admission:
 
 
 def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, now: datetime) -> _CalendarSnapshot:
-    """Reads changed hosts. Revisions are read first, so later writes are read again next time, but count once."""
+    """The snapshot after reading the changed hosts.
+
+    Reads revisions before allocations. A write in between is read now and again next time, but is counted once.
+    """
     revised = host_store.revised(connection)
     if seen is not None and seen.revised == revised:
         return seen
@@ -256,7 +262,7 @@ def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, 
         changed = [host for part in parts for host, n in read[part].items() if seen.revisions[part][host] != n]
         capacities = host_store.capacities(connection, changed)
         usages = host_store.live_usages(connection, now, changed)
-        # A host that is no longer reservable has no capacity to replace: read everything.
+        # A host that is no longer reservable has no capacity that could be replaced; then everything is read.
         if len(capacities) == len(changed) and seen.calendar.knows(capacities, usages):
             return _CalendarSnapshot(seen.calendar.replaced(capacities, usages), revised, {**seen.revisions, **read})
     calendar = Calendar(host_store.capacities(connection), host_store.live_usages(connection, now))
@@ -264,7 +270,7 @@ def _refreshed_snapshot(connection: Connection, seen: _CalendarSnapshot | None, 
 
 
 def _planned(calendar: Calendar, bookings: Sequence[Booking]) -> list[host_selection.Plan] | _Refused:
-    """Plans each booking on the capacity that the ones before it leave."""
+    """Plans the bookings in order, each on the capacity that the earlier ones leave."""
     plans = []
     for booking in bookings:
         plan = host_selection.plan(calendar, booking.asks, booking.start, booking.end)
@@ -282,7 +288,7 @@ def _with(calendar: Calendar, booking: Booking, plan: host_selection.Plan) -> Ca
 
 
 def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> NotEnoughHostsAvailable:
-    """The error for a shortage; for new reservations, with the next time at which all would fit."""
+    """The error for a shortage. For new reservations it includes the next start at which all fit."""
     shortage, booking = refused.shortage, refused.booking
     later = None
     words = name_lease_in_batch(refused.of, booking.start, f"Not enough hosts available: {shortage.reason}")
@@ -295,5 +301,5 @@ def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> 
 
 
 def name_lease_in_batch(number: int, start: datetime, words: str) -> str:
-    """Prefixes a refusal with the lease that it concerns, if several are made together."""
+    """Adds the lease's number and period to a refusal, if several leases are created together."""
     return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"

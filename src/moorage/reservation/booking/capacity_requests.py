@@ -1,4 +1,4 @@
-"""Builds capacity requests from reservations: amounts per resource class, and the eligible hosts."""
+"""Builds capacity requests from reservations: the demand of a slot, the number of slots and the eligible hosts."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -23,7 +23,10 @@ class CapacityRequests:
     def build(
         self, reservations: Iterable[Reservation], held: Mapping[str, host_selection.Placing], *, keep: bool
     ) -> list[host_selection.CapacityRequest]:
-        """Capacity requests of the reservations that need hosts. `held`: {reservation id: its present slots}"""
+        """The capacity requests of all reservations that need hosts.
+
+        `held`: {reservation id: its present slots}; `keep`: none of them may be given up.
+        """
         asks = []
         for reservation in reservations:
             wanted = type_named(reservation.resource_type).wanted(reservation.request)
@@ -31,7 +34,7 @@ class CapacityRequests:
                 continue
             demand, roots = self._lookups.resolve_demand(wanted.demand)
             has = held.get(reservation.id, {})
-            # The slots that are kept may exceed the minimum.
+            # The present slots, all of which are kept, may exceed the minimum.
             least = max(wanted.amount, sum(map(len, has.values()))) if keep and wanted.most else wanted.amount
             asks.append(
                 host_selection.CapacityRequest(
@@ -66,7 +69,7 @@ class CapacityRequests:
 
 
 def held_of(allocations: Iterable[Allocation]) -> dict[str, dict[int, list[Amounts]]]:
-    """{reservation id: {host id: what each slot takes}}"""
+    """{reservation id: {host id: [amounts of each slot]}}"""
     held: dict[str, dict[int, list[Amounts]]] = {}
     for each in allocations:
         held.setdefault(each.reservation_id, {}).setdefault(each.host_id, []).append(each.resources)

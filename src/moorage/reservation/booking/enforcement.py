@@ -1,7 +1,7 @@
 """Limits on reservations: maximum lease duration, limits of projects, and an operator's enforcement service.
 
-The duration and the operator's service are checked before capacity is searched. Limits are checked in the transaction
-that writes the lease, with the project locked, so that two requests cannot use the same remainder.
+The duration is checked, and the operator's service called, before a booking is admitted. Limits are checked in the
+transaction that writes the lease, with the project locked, so that two requests cannot use the same remainder.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -26,7 +26,7 @@ from moorage.reservation.store import host_store, lease_store, limit_store
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """`max_duration_s`: -1 means unlimited; `exempt` projects may exceed it. `limits`: default for projects."""
+    """`max_duration_s`: seconds, -1 = unlimited; `exempt` projects may exceed it. `limits`: default of a project."""
 
     max_duration_s: int = -1
     exempt: Collection[str] = ()
@@ -41,7 +41,10 @@ class Enforcement:
         self._external = external
 
     def before_create(self, lease: Lease, plan: Callable[[], host_selection.Plan]) -> None:
-        """`plan` is called only if the operator's service is asked. Raises `Invalid`, `Unavailable`."""
+        """Checks a new lease before it is admitted. Raises `Invalid` or `Unavailable`.
+
+        `plan` is called only if the operator's service is called.
+        """
         self._check_duration(lease.project_id, lease.start_date, lease.end_date)
         if self._external is not None:
             self._external.check_create(lease, plan(), self._hosts())
@@ -56,7 +59,10 @@ class Enforcement:
         limit_store.ensure(self._engine, lease.project_id)
 
     def record_creation(self, connection: Connection, lease: Lease, plan: host_selection.Plan, *, of: int = 1) -> None:
-        """Records the lease, one of `of` in a series, within its transaction. Raises `OverQuota`."""
+        """Checks limits and records the lease, in the transaction that writes it. Raises `OverQuota`.
+
+        `of`: number of leases in the series that the lease belongs to.
+        """
         limit_store.lock(connection, lease.project_id)
         limit_store.drop_before(connection, lease.project_id, lease.created_at - 2 * self._rules.period)
         limit_store.write(connection, lease.project_id, lease.id, _reserved(lease, plan))
@@ -74,9 +80,9 @@ class Enforcement:
             self._check_limits(connection, lease.project_id, decision.start_date, decision.end_date)
 
     def rehearse_create(self, leases: Sequence[Lease], plans: Sequence[host_selection.Plan]) -> None:
-        """Checks as `before_create` and `record_creation` do, without writing.
+        """Makes the checks of `before_create` and `record_creation`, without writing.
 
-        Does not ask the operator's service, because it may count requests.
+        Does not call the operator's service, because it may count requests.
         """
         reserved: list[Reserved] = []
         with read(self._engine) as connection:

@@ -30,7 +30,7 @@ TIMEOUT_S = 10.0
 
 
 class ExternalService:
-    """An empty endpoint defaults to its name below `base`; without a base it is not called."""
+    """An empty endpoint defaults to its name below `base`. If `base` is empty too, the endpoint is not called."""
 
     def __init__(
         self, base: str, *, check_create: str, check_update: str, on_end: str, token: str, region: str, auth_url: str
@@ -118,12 +118,12 @@ def _document(lease: Lease, plan: host_selection.Plan, hosts: Mapping[int, Regis
 
 
 def _date(moment: datetime | None) -> str | None:
-    """As the peer's: UTC, without a zone."""
+    """The format of Blazar: UTC, without a zone."""
     return None if moment is None else moment.replace(tzinfo=None).isoformat()
 
 
 def _on(placing: host_selection.Placing) -> Iterable[int]:
-    """A host for each slot."""
+    """The host of each slot: a host with n slots appears n times."""
     return (host for host, slots in placing.items() for _ in slots)
 
 
@@ -132,6 +132,6 @@ def _host(host: RegisteredHost) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The size of an instance lies flat beside the rest, and names are the API's."""
+    """The request with the names of the API, and with the fields of `size` at the top level."""
     flat = {name: value for name, value in values.items() if name != "size"} | values.get("size", {})
     return {{"least": "min", "most": "max"}.get(name, name): value for name, value in flat.items()}

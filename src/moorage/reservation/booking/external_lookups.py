@@ -1,4 +1,4 @@
-"""Looks up in other services what reservations refer to: flavors, device profiles, traits and bitstreams."""
+"""Looks up flavors, device profiles, traits and bitstreams of reservations in other services."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -48,8 +48,9 @@ class ExternalLookups:
         *,
         has_network: bool = False,
     ) -> None:
-        """`accelerators`: None in a cloud without, where no flavor can name a profile. `has_network`: there is a
-        network service, without which nobody can reserve floating IPs.
+        """`accelerators`: None if the cloud has no accelerator service; then no flavor may name a device profile.
+
+        `has_network`: False if there is no network service; then floating IPs cannot be reserved.
         """
         self._placement = placement
         self._compute = compute
@@ -57,8 +58,10 @@ class ExternalLookups:
         self._has_network = has_network
 
     def resolve_request(self, caller: Caller, wish: Wish) -> ReservationRequest:
-        """Raises `NotFound` for a flavor that the caller does not see, `Invalid` for one that cannot be reserved,
-        `NotBuilt` for floating IPs without a network service; for bitstreams as `check`.
+        """The complete request, with the flavor that it refers to.
+
+        Raises `NotFound` for a flavor that the caller may not see, `Invalid` for one that cannot be reserved,
+        `NotBuilt` for floating IPs without a network service, and the errors of `check_bitstream`.
         """
         if isinstance(wish, FloatingIpRequest) and not self._has_network:
             raise NotBuilt(f"{VIRTUAL_FLOATING_IP} cannot be reserved: {NO_NETWORK_SERVICE}")
@@ -72,7 +75,7 @@ class ExternalLookups:
         return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
 
     def check_bitstream(self, request: ReservationRequest, project_id: str) -> None:
-        """Raises `NotFound` for a bitstream that `project_id` has none of, `Invalid` for one that is in several images."""
+        """Raises `NotFound` if the project has no such bitstream, `Invalid` if several images match."""
         if not isinstance(request, AnyRequest) or not request.programs:
             return
         type_named(request.resource_type).wanted(request)  # refuse invalid requests first
@@ -84,21 +87,24 @@ class ExternalLookups:
         try:
             missing = self._accelerators.find_bitstream(wanted, project_id, traits)
         except NotFound as error:
-            if way != "bitstream_id":  # the peer's service loads what is named by its id
+            if way != "bitstream_id":  # Cyborg itself loads a bitstream by its image id
                 raise Invalid(f"{way}: this cloud's accelerator service finds no image; name a bitstream_id") from error
             return
         if missing is not None:
             raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
 
     def resolve_demand(self, demand: SlotDemand) -> tuple[SlotDemand, frozenset[str] | None]:
-        """(the demand with the providers that have the traits that it names, the hosts that its root traits admit)"""
+        """(the demand with the providers that have its traits, names of the hosts that match its root traits).
+
+        The second is None if the demand has no root traits: then all hosts match.
+        """
         roots: frozenset[str] | None = None
         if demand.root_required or demand.root_forbidden:
             roots = self._having(demand.root_required, demand.root_forbidden)
         return demand.known(self._having), roots
 
     def _having(self, required: tuple[str, ...], forbidden: tuple[str, ...]) -> frozenset[str]:
-        """Names of matching providers. A trait unknown to Placement is one that no provider has."""
+        """Names of providers with all `required` and no `forbidden` traits. A trait unknown to Placement is on none."""
         unknown = [name for name in (*required, *forbidden) if not self._placement.has_trait(name)]
         if set(unknown) & set(required):
             return frozenset()

@@ -1,4 +1,4 @@
-"""Previews: a create or update that is decided but not written, with the capacity that it requests."""
+"""Previews: a create or update that is decided but not yet written, with the capacity that it requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +47,7 @@ class UpdatePreview:
 
 @dataclass(frozen=True, slots=True)
 class HoldConversion:
-    """A hold that becomes a lease; releases the hold and allocates its slots in one transaction."""
+    """A hold that becomes a lease. One transaction deletes the hold and allocates its slots."""
 
     hold_id: str
     placings: Mapping[int, host_selection.Placing]  #: {position of a reservation: where}
@@ -58,7 +58,7 @@ class HoldConversion:
         return Excluding(hold=self.hold_id)
 
     def kept(self, booking: Booking) -> Booking:
-        """The booking with the held hosts preferred."""
+        """The booking with the hosts of the hold preferred."""
         asks = [replace(ask, held=self.placings.get(at, {})) for at, ask in enumerate(booking.asks)]
         return replace(booking, asks=asks)
 

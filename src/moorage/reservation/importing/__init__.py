@@ -1,7 +1,7 @@
-"""Takes over an existing Blazar database in one transaction, or nothing of it.
+"""Imports an existing Blazar database in one transaction: all of it or nothing.
 
-    blazar_db (SELECTs on Blazar's tables) -> rules (what becomes of each row, pure) -> importer (writes, counts)
+    blazar_db (SELECTs on Blazar's tables) -> rules (converts each row, pure) -> importer (writes, counts)
 
-The command ``moorage reservation import`` calls `importer`. Nova, Placement and Neutron are not asked here:
-reservations of an older system are examined when their events run.
+The command ``moorage reservation import`` calls `importer`. The import does not call Nova, Placement or Neutron: the
+resources of an imported reservation are examined when its events run.
 """

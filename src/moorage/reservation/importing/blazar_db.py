@@ -1,6 +1,7 @@
-"""An existing Blazar database, read: the tables of Blazar 18.0.0 and nothing but SELECT.
+"""Reads an existing Blazar database: the tables of Blazar 18.0.0, with SELECT only.
 
-What its schema lets be absent may be None here. Page by page: memory is that of the hosts and of one page of leases.
+Columns that are nullable in its schema may be None here. Leases are read in pages, so memory is limited to all hosts
+and one page of leases.
 """
 
 from collections import defaultdict
@@ -15,7 +16,7 @@ from moorage.db import importing
 from moorage.db.importing import PeerSchema
 from moorage.reservation.importing.rules.leases import PeerLease, PeerReservation
 
-#: The peer's schema revisions, oldest first; the last one is that of Blazar 18.0.0.
+#: Blazar's schema revisions, oldest first; the last one is that of Blazar 18.0.0.
 REVISIONS = (
     "0_1",
     "10e34bba18e8",
@@ -38,7 +39,7 @@ REVISIONS = (
     "553383923ca0",
 )
 
-#: Leases per page; everything of theirs comes with them.
+#: Leases per page, which includes their reservations, events and allocations.
 PAGE = 500
 
 _metadata = MetaData()
@@ -168,7 +169,7 @@ def reading(url: str, now: datetime) -> AbstractContextManager["BlazarDatabase"]
 
 
 class BlazarDatabase(importing.PeerDatabase):
-    """Times in its rows are UTC without a zone."""
+    """The rows of a Blazar database. Their times are UTC without a zone."""
 
     def hosts(self) -> list[Row[Any]]:
         return self._all_rows(_hosts)
@@ -189,7 +190,7 @@ class BlazarDatabase(importing.PeerDatabase):
         return self._all_rows(_floating_ips)
 
     def leases(self) -> Iterator[list[PeerLease]]:
-        """Page by page, with what belongs to them; oldest first within a page."""
+        """All leases in pages, ordered by id, with their reservations and events (oldest first)."""
         after = ""
         page = select(_leases).order_by(_leases.c.id).limit(PAGE)
         while rows := self._connection.execute(page.where(_leases.c.id > after)).all():
@@ -200,7 +201,7 @@ class BlazarDatabase(importing.PeerDatabase):
             after = ids[-1]
 
     def without_lease(self) -> Iterator[tuple[str, str]]:
-        """(table, id) of rows whose lease or reservation is not there."""
+        """(table, id) of rows that refer to a missing lease or reservation."""
         for table, reference, other in (
             (_reservations, _reservations.c.lease_id, _leases),
             (_events, _events.c.lease_id, _leases),
@@ -242,10 +243,10 @@ class BlazarDatabase(importing.PeerDatabase):
         return found
 
     def _by(self, table: Table, key: Column[Any], ids: Collection[str]) -> defaultdict[str, list[Row[Any]]]:
-        """{key: its rows}"""
+        """{value of `key`: its rows, oldest first}"""
         found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
         if ids:
-            # Oldest first: the peer reads them in the order of its pages, which nobody can know.
+            # Oldest first. Blazar reads them in the order of database pages, which cannot be reproduced.
             statement = select(table).where(key.in_(ids)).order_by(table.c.created_at, table.c.id)
             for row in self._connection.execute(statement):
                 found[getattr(row, key.name)].append(row)

@@ -1,7 +1,7 @@
-"""Takes over an existing Blazar database: everything in one transaction, or nothing.
+"""Imports an existing Blazar database: everything in one transaction, or nothing.
 
-Ids, names and times are kept. `hosts`, `addresses` and `leases` decide what becomes of each
-row, `blazar_db` reads. What an older reservation has in Nova and Placement is neither touched nor asked for here; it is when its lease is worked on.
+Keeps ids, names and times. `blazar_db` reads, and `rules` decide how each row is converted. The import neither reads
+nor changes the resources of a reservation in Nova and Placement; that happens when an event of its lease runs.
 """
 
 from collections import defaultdict
@@ -30,12 +30,12 @@ from moorage.reservation.model.reservation_requests import FloatingIpRequest, Ho
 from moorage.reservation.store import address_store, host_store, lease_store, property_store
 from moorage.reservation.store.tables import computehosts, floatingips, leases
 
-#: Leases that are named where an import is refused because of them.
+#: Maximum number of leases named in the refusal of an import.
 NAMED = 3
 
 
 def check_empty(connection: Connection) -> None:
-    """Raises `Conflict` where somebody keeps something there already."""
+    """Raises `Conflict` if the database already has hosts, leases or floating IPs."""
     found = {
         table.name: int(connection.execute(select(func.count()).select_from(table)).scalar_one())
         for table in (computehosts, leases, floatingips)
@@ -61,10 +61,10 @@ def import_into(
     noted: FindingCallback,
     progress: ProgressCallback,
 ) -> ImportReceipt:
-    """Everything of `peer`; the tables are there already.
+    """Imports all of `peer` into `target`, whose tables must exist.
 
-    `has_network`: a network service is known to those that carry on. `noted` is called with each finding. Raises
-    `Conflict` where `target` is not empty, and where a reservation that is not over cannot be carried on here.
+    `has_network`: True if the service is configured with a network service. `noted` is called with each finding.
+    Raises `Conflict` if `target` is not empty, or if this service cannot continue a reservation that has not ended.
     """
     with write(target) as connection:
         check_empty(connection)
@@ -83,13 +83,13 @@ def rehearse(
     noted: FindingCallback,
     progress: ProgressCallback,
 ) -> ImportReceipt:
-    """What `import_into` would do and tell; nothing is written."""
+    """Makes the same checks and findings as `import_into`, without writing."""
     cleaning_time = timedelta(seconds=cleaning_time_s)
     return _Run(peer, None, now, ids, cleaning_time, noted, progress, has_network=has_network).receipt()
 
 
 class _Run:
-    """Nothing is written where there is no connection."""
+    """One import. Without a connection it is a dry run, which writes nothing."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Run:
         self._addresses: list[AddressSlot] = []
 
     def receipt(self) -> ImportReceipt:
-        """Take everything."""
+        """Imports everything; returns the counts."""
         self._take_hosts()
         self._take_properties()
         self._take_floating_ips()
@@ -141,7 +141,7 @@ class _Run:
                 self._note(one)
             else:
                 taken.append(one)
-        # Those that keep their number first: a new one is none of theirs.
+        # Hosts that keep their id come first, so that a new id cannot equal one of theirs.
         for host in sorted(taken, key=lambda one: (one.host.id == 0, one.host.id)):
             self._take_host(host)
             self._count("computehosts")

@@ -1,6 +1,6 @@
-"""Use cases of availability: the next free slot, holds, dry runs, and how far a lease can be prolonged.
+"""The use cases of availability: the next free slot, holds, dry runs, and the latest possible end of a lease.
 
-A hold occupies capacity until it expires. It becomes a lease in the transaction that deletes it.
+A hold occupies capacity until it expires. One transaction turns it into a lease and deletes it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +30,16 @@ from moorage.reservation.model.reservation_requests import VIRTUAL_FLOATING_IP, 
 from moorage.reservation.store import hold_store, host_store
 from moorage.reservation.store.hold_store import Hold
 
-#: The longest period that a search covers.
+#: Maximum distance from the earliest to the latest start of a search.
 FARTHEST = timedelta(days=366)
 
-#: Attempts to hold a slot when other requests take it first.
+#: Maximum number of attempts to hold a slot if other requests take it first.
 ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityRequest:
-    """`new` has the reservations; its dates are ignored."""
+    """`new`: the reservations to fit; its dates are ignored."""
 
     new: NewLease
     duration: timedelta
@@ -50,7 +50,7 @@ class AvailabilityRequest:
 
 @dataclass(frozen=True, slots=True)
 class AvailabilityResult:
-    """`slots` are (start, end) of each offer; `shortage` says why the first is not at the earliest start."""
+    """`slots`: (start, end) of each offer. `shortage`: the reason if the first is not at the earliest start."""
 
     slots: Sequence[tuple[datetime, datetime]]
     shortage: host_selection.Shortage | None
@@ -58,7 +58,7 @@ class AvailabilityResult:
 
 @dataclass(frozen=True, slots=True)
 class Prolongation:
-    """If nothing limits the lease, `limited` is false and `latest_end` is the end of the search."""
+    """`latest_end`: the latest end that fits. If `limited` is false, it is only the end of the search."""
 
     end_date: datetime
     latest_end: datetime
@@ -92,7 +92,7 @@ class AvailabilityService:
         self._max_holds = max_holds
 
     def find(self, caller: Caller, wanted: AvailabilityRequest) -> AvailabilityResult:
-        """The next slots, none of which overlaps another. Nothing is taken."""
+        """The next slots, which do not overlap. Takes no capacity."""
         draft, latest = self._drafted(caller, wanted)
         calendar, booking = self._admission.calendar(), draft.booking
         slots: list[tuple[datetime, datetime]] = []
@@ -114,7 +114,7 @@ class AvailabilityService:
     def _first_fit(
         self, calendar: Calendar, draft: LeasePreview, start: datetime, latest: datetime, duration: timedelta
     ) -> datetime | None:
-        """The first start at which there is room on the hosts, and there are addresses."""
+        """The first start from `start` to `latest` with room on hosts and enough free addresses; None if none."""
         length = draft.booking.end - draft.booking.start
         while True:
             on_hosts = first_fit(calendar, draft.booking.asks, start, latest, length)
@@ -124,7 +124,7 @@ class AvailabilityService:
             start = found
 
     def hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Any]]) -> Hold:
-        """Take the next slot until the hold expires. `reservation_requests` are the reservations as they were asked for."""
+        """Takes the next slot until the hold expires. `requests`: the reservations as in the request's body."""
         if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
             raise Invalid(f"{VIRTUAL_FLOATING_IP}: a hold keeps room on hosts only; make the lease at once")
         for _ in range(ATTEMPTS):
@@ -163,7 +163,7 @@ class AvailabilityService:
         in_transaction(self._engine, work)
 
     def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
-        """(the hold as a lease could begin now, what `LeaseService.create` needs to turn it into one)"""
+        """(the hold, its start not before now; the argument `taking` of `LeaseService.create`)"""
         now = self._clock.now()
         with read(self._engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
@@ -173,7 +173,7 @@ class AvailabilityService:
     def rehearse_create(
         self, caller: Caller, news: Sequence[NewLease]
     ) -> list[tuple[LeasePreview, host_selection.Plan]]:
-        """What `LeaseService.create`, of several `LeaseService.create_series`, would do, or the refusal. Nothing is written."""
+        """The result of `LeaseService.create` (or `create_series`, for several), without writing. Raises its errors."""
         drafts = [self._leases.draft(caller, new) for new in news]
         plans = self._admission.plan_all([draft.booking for draft in drafts])
         addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
@@ -183,7 +183,7 @@ class AvailabilityService:
     def rehearse_update(
         self, caller: Caller, lease_id: str, change: LeaseChange
     ) -> tuple[UpdatePreview, host_selection.Plan]:
-        """What `LeaseService.update` would do, or its refusal. Nothing is written."""
+        """The result of `LeaseService.update`, without writing. Raises its errors."""
         found = self._leases.change(caller, lease_id, change)
         plan = self._admission.plan_all([found.booking], found.excluding)[0]
         addresses = self._addresses.rehearse_update(found)
@@ -191,7 +191,7 @@ class AvailabilityService:
         return replace(found, addresses=addresses), plan
 
     def prolongation(self, caller: Caller, lease_id: str) -> Prolongation:
-        """Until when the lease could last, its hosts kept where servers may run on them."""
+        """The latest end to which the lease can be prolonged, keeping the hosts on which servers may run."""
         lease = self._leases.show(caller, lease_id)
         if lease.status not in (LeaseStatus.PENDING, LeaseStatus.ACTIVE):
             raise Conflict(f"lease {lease_id} is {lease.status}; only one that is pending or active can be prolonged")
@@ -208,7 +208,7 @@ class AvailabilityService:
 
         if fits(farthest):
             return Prolongation(lease.end_date, farthest, limited=False)
-        low, high = -1, len(ends) - 1  # ends[high] does not fit; the present end does, whatever the calendar says
+        low, high = -1, len(ends) - 1  # ends[high] does not fit; -1 stands for the present end, which always fits
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(ends[middle]) else (low, middle)
@@ -265,7 +265,7 @@ class AvailabilityService:
         return hold
 
     def _ends(self, calendar: Calendar, after: datetime, until: datetime) -> list[datetime]:
-        """Ends after which less may fit, ascending: the starts of other usages."""
+        """Ends of the lease after which less may fit, ascending: starts of other usages minus the cleaning time."""
         starts = np.unique(calendar.segments().start)
         offset = self._cleaning_time.total_seconds()
         minutes = np.unique(np.floor((starts - offset) / 60)) * 60

@@ -1,4 +1,4 @@
-"""The use cases of the calendar: a project's own leases by name, all others as busy time."""
+"""The use cases of the calendar. A project sees its own leases by name, and all other leases as utilisation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ from moorage.reservation.model.leases import Lease, floor_minute
 from moorage.reservation.model.list_query import LeasePage, SortKey
 from moorage.reservation.store import lease_store
 
-#: So many steps has a calendar at most.
+#: Maximum number of steps of a calendar.
 MAX_STEPS = 2000
 
-#: The feed has what ended so long ago, and all that is to come.
+#: The feed includes leases that ended at most this long ago, and all later ones.
 _PAST = timedelta(days=30)
 
 
@@ -42,7 +42,10 @@ class CalendarService:
         self._capacity_requests = capacity_requests
 
     def view(self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = "") -> View:
-        """Of the hosts that answer the query `properties`. Raises `Invalid`. Without an end, a week."""
+        """The utilisation of the hosts that match the query `properties`, per `step`. Raises `Invalid`.
+
+        `end` defaults to 7 days after `start`.
+        """
         begin = floor_minute(self._clock.now()) if start == "now" else start
         try:
             finish = begin + timedelta(days=7) if end is None else end
@@ -62,7 +65,7 @@ class CalendarService:
         )
 
     def feed(self, caller: Caller) -> list[Lease]:
-        """What the project has and had of late: a page of it at most."""
+        """The project's current, future and recently ended leases; at most one page."""
         wanted = LeasePage(
             project_id=caller.project_id, ends_after=self._clock.now() - _PAST, sort_key=SortKey.END_DATE
         )

@@ -1,7 +1,7 @@
 """The use cases of ``/leases``: decide, commit, then run the event that the commit created.
 
-Every change of Placement or Nova is an event, which the request claims as it writes it and then runs. Usually the
-answer already shows the result. If a step has to wait, or this process dies, a runner takes over.
+Every change of Placement or Nova is part of an event. The request writes the event with a claim on it, then runs it, so
+the response usually shows the result. If a step has to wait, or this process dies, a runner takes over.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,12 +53,12 @@ from moorage.reservation.model.steps import Step
 from moorage.reservation.steps.plan_builder import regions_to_load, services_of, slots_of
 from moorage.reservation.store import batch_event_store, event_store, host_store, lease_store, request_store
 
-#: Attempts of an update when the lease changes concurrently.
+#: Maximum number of attempts of an update if the lease changes concurrently.
 ATTEMPTS = 3
 
 
 class LeaseChanged(Exception):
-    """The lease is not the one that was decided on."""
+    """The lease has changed since the update was decided."""
 
 
 class LeaseService:
@@ -98,7 +98,7 @@ class LeaseService:
             return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
 
     def show(self, caller: Caller, lease_id: str, *, rule: str = "blazar:leases:get") -> Lease:
-        """Refuses another project's lease by policy (403) instead of 404, like Blazar."""
+        """The lease. Another project's lease is refused by policy (403, not 404), as in Blazar."""
         with read(self._engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         if lease is None:
@@ -119,14 +119,14 @@ class LeaseService:
         )
 
     def create(self, caller: Caller, new: NewLease, taking: HoldConversion | None = None) -> Lease:
-        """Searches hosts, writes allocations, creates class and flavor (R6-R13); a failure leaves none of them."""
+        """Selects hosts, writes allocations, creates class and flavor (R6-R13). A failure leaves nothing behind."""
         draft = self.draft(caller, new)
         if taking is not None:
             draft = replace(draft, booking=taking.kept(draft.booking))
         return self._create([draft], taking)[0]
 
     def create_series(self, caller: Caller, news: Sequence[NewLease]) -> list[Lease]:
-        """Creates all leases or none; a refusal names the first without room."""
+        """Creates all leases or none. A refusal names the first lease that does not fit."""
         return self._create([self.draft(caller, new) for new in news])
 
     def _create(self, drafts: Sequence[LeasePreview], taking: HoldConversion | None = None) -> list[Lease]:
@@ -192,7 +192,7 @@ class LeaseService:
         raise Conflict(f"lease {lease_id} keeps changing; repeat the request")
 
     def delete(self, caller: Caller, lease_id: str) -> None:
-        """Accepted in every state. Steps that take time (deleting servers) continue after the answer."""
+        """Deletes the lease, in any state. Slow steps (deleting servers) continue after the response."""
         self.show(caller, lease_id, rule="blazar:leases:delete")
         self._delete(lease_id)
         self._on_change()
@@ -269,7 +269,7 @@ class LeaseService:
         )
 
     def _undo_creation(self, lease_id: str) -> None:
-        """Runs the deletion that a failed creation has become, unless another worker has claimed it."""
+        """Runs the deletion that follows a failed creation, unless another worker has claimed it."""
         with read(self._engine) as connection:
             pending = event_store.unfinished_of(connection, lease_id, self._clock.now())
         for event in pending:
@@ -325,7 +325,7 @@ class LeaseService:
         return self._admission.admit(change.booking, before=before, commit=commit, excluding=change.excluding)
 
     def _write(self, connection: Connection, lease: Lease, decision: UpdateDecision) -> None:
-        """Writes the lease's columns, its events, and the period of slots that stay on their hosts."""
+        """Writes the lease's columns, its events, and the new period of slots that stay on their hosts."""
         now = self._clock.now()
         start, end = decision.start_date, decision.end_date
         lease_store.change(connection, lease.id, now, name=decision.name, start_date=start, end_date=end)
@@ -350,7 +350,7 @@ class LeaseService:
         placing: host_selection.Placing,
         decision: UpdateDecision,
     ) -> None:
-        """Adds missing rows and deletes surplus ones; a new size replaces rows (R18)."""
+        """Inserts missing slots and deletes surplus ones. A new size replaces all slots (R18)."""
         rows = host_store.allocations_of(connection, [reservation.id])
         surplus, missing = host_selection.difference([(row.host_id, row.resources) for row in rows], placing)
         host_store.delete_allocations(connection, [rows[position].id for position in surplus])
@@ -359,7 +359,7 @@ class LeaseService:
     def _begin_steps(
         self, connection: Connection, lease: Lease, decision: UpdateDecision, slots_before: SlotsOfAll
     ) -> EventClaim | None:
-        """Writes an update event with the steps in Placement and Nova; None if there are none."""
+        """Writes an update event with the steps in Placement and Nova; returns its claim, or None without steps."""
         steps: list[Step] = []
         slots = slots_of(connection, lease)
         services = services_of(connection, slots_before, slots)

@@ -1,4 +1,4 @@
-"""Use cases of lists in pages, timelines, and the results of before_end actions."""
+"""The use cases of paged lists, timelines and the results of before_end actions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ _BATCH = 1000
 class BeforeEndResult:
     """The result of a before_end action; `status` is planned, trying, done or failed.
 
-    `error` names services and hosts and is for administrators; `told` is the text for the lease's project.
+    `error` may name services and hosts: for administrators only. `told` is the text for the lease's project.
     """
 
     action: EndAction
@@ -43,7 +43,7 @@ class ListService:
         self._engine = engine
 
     def leases(self, caller: Caller, wanted: LeasePage) -> tuple[list[Lease], bool]:
-        """(a page, whether more follow) of the caller's leases; administrators see all projects."""
+        """(a page of leases, True if more follow): the caller's leases, or for administrators those of all projects."""
         if not caller.is_admin:
             if wanted.project_id not in (None, caller.project_id):
                 raise Forbidden("Only an administrator may ask for the leases of another project")
@@ -72,7 +72,7 @@ class ListService:
         return [(event, steps.get(event.id, [])) for event in ordered]
 
     def hosts(self, wanted: HostPage) -> tuple[list[RegisteredHost], bool]:
-        """(a page, whether more follow)"""
+        """(a page of hosts, True if more follow)"""
         asked = property_query.parse(wanted.properties)
         everything = asked == property_query.EVERYTHING
         size = wanted.limit + 1 if everything else _BATCH
@@ -87,7 +87,7 @@ class ListService:
         return found[: wanted.limit], len(found) > wanted.limit
 
     def allocations(self, wanted: HostPage) -> tuple[list[tuple[RegisteredHost, list[tuple[str, Allocation]]]], bool]:
-        """(a page of hosts with their slots as (lease id, slot), whether more follow)"""
+        """(a page of hosts, each with its slots as (lease id, slot); True if more follow)"""
         hosts, more = self.hosts(wanted)
         with read(self._engine) as connection:
             slots = host_store.allocations_by_lease(connection, [host.id for host in hosts])

@@ -1,4 +1,4 @@
-"""Maintenance windows: an administrator's lease of whole hosts, and the leases that it would affect."""
+"""Maintenance windows: an administrator's ``physical:host`` lease, and the leases that it would affect."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from moorage.reservation.leases.lease_service import LeaseService
 from moorage.reservation.model.leases import Lease
 from moorage.reservation.store import host_store, lease_store
 
-#: Leases named in a refusal; `affected_leases` returns all.
+#: Maximum number of leases named in a refusal; `affected_leases` returns all.
 _NAMED = 5
 
 
@@ -35,13 +35,13 @@ class Maintenance:
             return lease_store.find_leases(connection, host_store.leases_on(connection, ids, start, end))
 
     def create(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
-        """Raises `Conflict` that names the leases in the way."""
+        """Creates the lease. Raises `Conflict`, naming affected leases, if a host is in use."""
         found = self.affected_leases(new, names)
         if not found:
             try:
                 return self._leases.create(caller, new)
             except NotEnoughHostsAvailable:
-                found = self.affected_leases(new, names)  # made meanwhile; or the hosts have holds only
+                found = self.affected_leases(new, names)  # leases made meanwhile; none if only holds conflict
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         raise Conflict(f"The hosts are not free then: {words or 'room on them is held'}{more}")

@@ -1,4 +1,4 @@
-"""Pure rules of the import: what each row of a Blazar database becomes here, and which findings are reported.
+"""Pure rules of the import: they convert the rows of a Blazar database and report findings.
 
-`leases` has leases, events and slots, `requests` what a reservation asks for, `hosts` hosts and floating IPs.
+`leases` converts leases, events and slots, `requests` the requests of reservations, `hosts` hosts and floating IPs.
 """

@@ -1,4 +1,4 @@
-"""What becomes of a Blazar's hosts here, and what is odd about what is given out of them."""
+"""Converts the hosts and floating IPs of a Blazar database, and finds those that are overbooked."""
 
 import math
 from collections import defaultdict
@@ -23,14 +23,14 @@ MAX_HOST_ID = 2**31 - 1
 @dataclass(frozen=True, slots=True)
 class TakenHost:
     peer_id: str
-    host: RegisteredHost  #: `id` 0 where the target gives one
+    host: RegisteredHost  #: its `id` is 0 if the target must assign one
     capacity: HostCapacity
 
 
 def hosts(
     rows: Iterable[Any], inventories: Mapping[str, Sequence[Any]], created_at: Callable[[Any], datetime]
 ) -> Iterator[TakenHost | ImportFinding]:
-    """`rows` of computehosts, `inventories` by their id."""
+    """Converts hosts. `rows`: of ``computehosts``; `inventories`: {id of such a row: rows of its inventories}."""
     names: set[str] = set()
     for row in rows:
         name = row.hypervisor_hostname or ""
@@ -79,7 +79,7 @@ def _capacity(host: RegisteredHost, inventories: Sequence[Any]) -> HostCapacity:
 def overbooked(
     capacities: Sequence[HostCapacity], names: Mapping[int, str], usages: Sequence[HostUsage]
 ) -> Iterator[ImportFinding]:
-    """Hosts of which at some moment more is given out than there is (the peer does so: D1 to D3)."""
+    """Findings for hosts whose usage exceeds their capacity at some time. Blazar permits this (D1 to D3)."""
     if not usages:
         return
     calendar = Calendar(capacities, usages)
@@ -97,7 +97,7 @@ def overbooked(
 def floating_ips(
     rows: Iterable[Any], times: Callable[[Any], tuple[datetime, datetime | None]]
 ) -> Iterator[RegisteredAddress | ImportFinding]:
-    """`rows` of floatingips; what Neutron says of them is asked when a lease needs them."""
+    """Converts `rows` of ``floatingips``. Neutron is asked about an address only when a lease needs it."""
     known: set[tuple[str, str]] = set()
     for row in rows:
         try:
@@ -122,7 +122,7 @@ def floating_ips(
 
 
 def overbooked_addresses(slots: Iterable[AddressSlot]) -> Iterator[ImportFinding]:
-    """Addresses that two reservations have at a time."""
+    """Findings for addresses that two reservations have at the same time."""
     of_address: dict[str, list[AddressSlot]] = defaultdict(list)
     for slot in slots:
         of_address[slot.floating_ip.id].append(slot)

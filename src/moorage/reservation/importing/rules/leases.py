@@ -1,8 +1,8 @@
-"""What becomes of a Blazar's leases here, one by one, and what of its database is worth telling.
+"""Converts the leases of a Blazar database one by one, and reports findings about its rows.
 
-A manager of the peer that died leaves leases behind in which nothing happens any more, and its schema lets rows refer to
-what is not there. Each such row is left out, mended or kept as it is, and reported: nothing is dropped in silence. What
-is under way is taken up: a start or an end goes on, a creation or a deletion is brought to its end by a deletion.
+A Blazar manager that died leaves leases stuck in a transient state, and Blazar's schema permits rows that refer to
+missing rows. Each such row is omitted, repaired or kept as it is, and always reported. Operations in progress are
+continued: a start or an end goes on; an unfinished creation or deletion becomes a deletion.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -91,15 +91,15 @@ class ImportFindingKind(FindingKind):
 
 @dataclass(frozen=True, slots=True)
 class PeerReservation:
-    """Columns of the peer's tables: the reservation, its row there, and its slots."""
+    """Rows of Blazar's tables: the reservation, its type-specific rows, and its allocations."""
 
     row: Any
     instances: tuple[Any, ...]
     hosts: tuple[Any, ...]
     slots: tuple[Any, ...]
-    networks: tuple[Any, ...] = ()  #: its rows there, of floating IPs
-    required: tuple[str, ...] = ()  #: addresses
-    addresses: tuple[Any, ...] = ()  #: its allocations of them
+    networks: tuple[Any, ...] = ()  #: its rows of ``floatingip_reservations``
+    required: tuple[str, ...] = ()  #: required IP addresses
+    addresses: tuple[Any, ...] = ()  #: its rows of ``floatingip_allocations``
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class PeerLease:
 
 @dataclass(frozen=True, slots=True)
 class AddressSlot:
-    """A floating IP over ``[start, end)``."""
+    """The allocation of a floating IP over ``[start, end)``."""
 
     id: str
     reservation_id: str
@@ -129,19 +129,19 @@ class TakenLease:
     lease: Lease
     slots: tuple[Allocation, ...]
     addresses: tuple[AddressSlot, ...]
-    events: int  #: rows of the peer
+    events: int  #: number of Blazar's rows
     reservations: int
 
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """A reservation that is not over and that this service cannot carry on: the import is refused."""
+    """A reservation that has not ended and that this service cannot continue. It makes the import fail."""
 
     lease_id: str
     reason: str
 
 
-#: What events and reservations of a lease look like in the states in which nothing is under way.
+#: {state without an operation in progress: statuses of the lease's start, end and reservations}
 _STABLE = {
     LeaseStatus.PENDING: (EventStatus.UNDONE, EventStatus.UNDONE, ReservationStatus.PENDING),
     LeaseStatus.ACTIVE: (EventStatus.DONE, EventStatus.UNDONE, ReservationStatus.ACTIVE),
@@ -150,9 +150,9 @@ _STABLE = {
 
 
 class ImportedLeases:
-    """`host_ids`: {id of a host in the peer's database: its id here}; `times`: created and updated, of a row.
+    """`host_ids`: {id of a host in Blazar's database: its id here}; `times`: row -> (created, updated).
 
-    `has_network`: without a network service living reservations of floating IPs could not be carried on.
+    `has_network`: if False, floating IP reservations that have not ended yield `NotTaken`.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class ImportedLeases:
         self._cleaning_time = cleaning_time
 
     def take(self, peer: PeerLease) -> Iterator[TakenLease | NotTaken | ImportFinding]:
-        """At most one `TakenLease`, last."""
+        """The results for one lease. The last one may be a `TakenLease`; there is at most one."""
         row = peer.row
         if row.end_date <= row.start_date:
             yield ImportFinding(
@@ -239,7 +239,7 @@ class ImportedLeases:
             yield Event(row.id, lease.id, kind, row.time.replace(tzinfo=UTC), status, created_at, updated_at)
 
     def _mended(self, lease: Lease) -> tuple[Lease, list[ImportFinding]]:
-        """The lease with events that agree with its status, in a state from which it goes on here."""
+        """The lease in a state from which this service can continue, with events that agree with it; findings."""
         found: list[ImportFinding] = []
         status = lease.status
         if status is LeaseStatus.UPDATING:
@@ -276,14 +276,14 @@ class ImportedLeases:
         return replace(lease, status=status, events=tuple(events.values())), found
 
     def _event_statuses(self, status: LeaseStatus, events: Mapping[EventType, Event]) -> dict[EventType, EventStatus]:
-        """What the status of a lease says of its start and its end."""
+        """The statuses of the start and end events that the status of a lease implies."""
         if status in _STABLE:
             start, end, _ = _STABLE[status]
         elif status is LeaseStatus.STARTING:
             start, end = EventStatus.IN_PROGRESS, EventStatus.UNDONE
         elif status is LeaseStatus.TERMINATING:
             start, end = EventStatus.DONE, EventStatus.IN_PROGRESS
-        else:  # ERROR and DELETING: what was under way was not done
+        else:  # ERROR and DELETING: events in progress were not completed
             settled = {EventStatus.IN_PROGRESS: EventStatus.ERROR}
             return {
                 kind: settled.get(events[kind].status, events[kind].status) if kind in events else EventStatus.ERROR
@@ -333,7 +333,7 @@ class ImportedLeases:
             resources_changed=bool(row.resources_changed),
             request=request,
             flavor_id=None,
-            aggregate_id=None,  # that of hosts is found by its name, which is the reservation's id here and there
+            aggregate_id=None,  # a host aggregate is found by its name, the reservation's id
             server_group_id=None,
             created_at=created_at,
             updated_at=updated_at,
@@ -346,7 +346,7 @@ class ImportedLeases:
             flavor_id=details.flavor_id,
             aggregate_id=details.aggregate_id,
             server_group_id=details.server_group_id,
-            generation=None if is_older else Generation.PURE,  # told apart when it is worked on (A1)
+            generation=None if is_older else Generation.PURE,  # None: determined when an event runs (A1)
         )
 
     def _status(self, row: Any, lease: Lease) -> ReservationStatus:

@@ -1,4 +1,4 @@
-"""What a row of the peer's asks for, in the words of `reservation_requests`. None where it does not say."""
+"""Converts Blazar's rows to the requests of `reservation_requests`; None if a row is incomplete or malformed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from moorage.reservation.model.reservation_requests import (
 )
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts
 
-#: Of the types that are taken over.
+#: Requests of the resource types that are imported.
 PeerRequest = InstanceRequest | FlavorRequest | HostRequest | FloatingIpRequest
 
-#: Types whose rows are the peer's `instance_reservations`.
+#: Resource types that Blazar stores in ``instance_reservations``.
 WITH_SLOTS = (VIRTUAL_INSTANCE, FLAVOR_INSTANCE)
 
 
 def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -> PeerRequest | None:
-    """`required`: addresses."""
+    """The request in the type-specific row `details`. `required`: the required IP addresses of a floating IP request."""
     if resource_type == PHYSICAL_HOST:
         return _hosts(details)
     if resource_type == VIRTUAL_FLOATING_IP:
@@ -42,7 +42,7 @@ def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -
 
 
 def amounts_of(request: InstanceRequest | FlavorRequest | HostRequest) -> Amounts:
-    """What each slot takes."""
+    """The amounts that each slot takes, {label: amount}."""
     if isinstance(request, HostRequest):
         return {WHOLE_HOST: 1}
     return demand_of(request.source).totals if isinstance(request, FlavorRequest) else request.size.resources()
@@ -73,7 +73,7 @@ def _floating_ips(details: Any, required: Sequence[str]) -> FloatingIpRequest | 
 
 
 def _flavor(details: Any) -> FlavorRequest | None:
-    """The peer keeps the flavor that was reserved where it has the query of other types, as Nova showed it."""
+    """Blazar stores the reserved flavor, as JSON from Nova's API, in the column for the query of other types."""
     try:
         shown = json.loads(details.resource_properties or "")
         source = SourceFlavor(
@@ -83,7 +83,7 @@ def _flavor(details: Any) -> FlavorRequest | None:
             memory_mb=int(shown["ram"]),
             disk_gb=int(shown["disk"]),
             ephemeral_gb=int(shown.get("OS-FLV-EXT-DATA:ephemeral") or 0),
-            swap_mb=0,  # the flavor that the peer made of it for the servers has none
+            swap_mb=0,  # the private flavor that Blazar creates has none
             extra_specs=_texts(shown.get("extra_specs") or {}),
         )
         demand_of(source)
@@ -97,7 +97,7 @@ def _texts(specs: Mapping[str, object]) -> dict[str, str]:
 
 
 def _properties(text: str | None) -> str:
-    """The peer's forms of "any host" are ours: the empty text."""
+    """The query, with all of Blazar's forms of "any host" (such as ``[]``) converted to the empty string."""
     stripped = (text or "").strip()
     try:
         return "" if stripped and not json.loads(stripped) else stripped
