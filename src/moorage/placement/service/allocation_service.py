@@ -69,11 +69,11 @@ class AllocationService:
         about = [*consumers, *inventories]
         self._submit(WriteRequest(lambda write_set: reshape(write_set, inventories, writes), about, consumers))
 
-    def _submit(self, order: WriteRequest[None]) -> None:
+    def _submit(self, request: WriteRequest[None]) -> None:
         """Write it, and count the outcome."""
         outcome = _FAILED
         try:
-            self._committer.submit(order)
+            self._committer.submit(request)
             outcome = _COMMITTED
         except MoorageError as error:
             outcome = next((name for kind, name in _REFUSED.items() if isinstance(error, kind)), outcome)

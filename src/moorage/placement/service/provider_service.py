@@ -97,8 +97,8 @@ class ProviderService:
         about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
         return self._written(WriteRequest(decide, about, names=(name,)))
 
-    def _written(self, order: WriteRequest[Provider]) -> ProviderView:
-        provider = self._committer.submit(order)
+    def _written(self, request: WriteRequest[Provider]) -> ProviderView:
+        provider = self._committer.submit(request)
         return provider_view(self._snapshot.cached(), provider)
 
     def delete(self, uuid: str) -> None:

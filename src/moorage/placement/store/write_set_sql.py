@@ -27,7 +27,9 @@ TAKE = Statement(
     },
     returns_rows=True,
 )
-#: The number, if it is the one behind `last` and no other process has the lease: else `FoundOtherwise`.
+#: The number, if it is the one behind `last` and no other process has the lease; otherwise `PreconditionFailed`.
+#: PostgreSQL: `SELECT 1 / (count)` divides by zero on purpose, which aborts the transaction. SQLite needs no statement:
+#: `Committer` never guesses there (`StatementPipeline.is_far`).
 _TAKE_NEXT = Statement(
     {
         "postgresql": "WITH taken AS (UPDATE change_sequence SET last = v.last + 1 FROM {rows} "

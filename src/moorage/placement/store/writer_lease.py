@@ -33,10 +33,10 @@ class LeaseRow(NamedTuple):
     """The lease as all processes see it. Each change of `holder` or `visitor`, and each renewal, increases `version`."""
 
     last: int  #: number of the last change
-    holder: str | None  #: whose lease it is, as `Lease.name`
+    holder: str | None  #: whose lease it is, as `WriterLease.name`
     length_s: float
     version: int
-    visitor: str | None  #: the process that changed the row last, as the first part of `Lease.name`
+    visitor: str | None  #: the process that changed the row last, as the first part of `WriterLease.name`
 
 
 @dataclass(frozen=True, slots=True)

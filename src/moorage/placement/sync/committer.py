@@ -1,12 +1,16 @@
 """Every write goes through here: the transaction, its number in the change log, and the update of the snapshot.
 
-A transaction first takes the next change number: from then until its commit no other process writes. So the forest
-that it decides on is exact, nothing else is locked or verified, and writers cannot deadlock. The decision is a
-difference between states, sent together with the commit in the second round trip.
+A transaction first takes the next change number, which locks the one row of `change_sequence`: from then until its
+commit no other process writes. So the forest that it decides on is exact, nothing else is locked or verified, and
+writers cannot deadlock. The decision is a difference between states, sent together with the commit in the second round
+trip.
 
 Concurrent writes of one process share a transaction (`sync.group_commit`). While one group is with the database, the
 next is decided on the state that the first will leave behind (*optimistically*), and sent once that state is reached.
-Such a group takes its number only if nothing else was written in between, and is decided again otherwise.
+The first statement of an optimistic group (`write_set_sql.take_next`) takes the number only if `last` in the database
+is still the number of the forest that the group was decided on. Otherwise the transaction fails with
+`PreconditionFailed`, nothing is written, and the group is decided again after taking its number. The same row lock
+holds until the commit, so an optimistic group that commits was decided on the exact forest, too.
 """
 
 import threading
@@ -292,7 +296,7 @@ class Committer:
         forest = self._snapshot.cached()
         if forest.sequence == last:
             return forest
-        self._meters.old_pictures.inc()
+        self._meters.stale_forests.inc()
         # A forest that is ahead means that the database was restored from a backup: read its present state.
         return self._snapshot.catch_up(last if forest.sequence < last else None)
 

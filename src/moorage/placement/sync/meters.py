@@ -32,7 +32,7 @@ class PlacementMeters:
         self.early_groups = counter("groups_early", "Groups decided, and written so, while the one before was written.")
         self.commits = histogram("commit_duration_seconds", "Transactions that wrote, begin to commit.", _SHORT_S)
         self.repeats = counter("transactions_repeated", "Transactions that the database gave up, and were repeated.")
-        self.old_pictures = counter(
+        self.stale_forests = counter(
             "pictures_old", "Writes that found the picture of this process behind the database."
         )
         reads = counter("reads", "Reads of the picture, by who said that it is exact.", "exact_by")

@@ -228,10 +228,10 @@ class BatchExecutor:
         held = batch.held()
 
         def work(connection: Connection) -> batch_event_store.Held:
-            moment = self._clock.now()
-            mine = batch_event_store.hold(connection, held, moment + CLAIM)
+            now = self._clock.now()
+            mine = batch_event_store.hold(connection, held, now + CLAIM)
             if done is not None:
-                batch_event_store.steps_done(connection, mine, moment, done)
+                batch_event_store.steps_done(connection, mine, now, done)
             return mine
 
         mine = in_transaction(self._engine, work)
@@ -245,11 +245,11 @@ class BatchExecutor:
         held, leases = batch.held(), [start.claim.lease_id for start in batch.starts.values()]
 
         def work(connection: Connection) -> None:
-            moment = self._clock.now()
+            now = self._clock.now()
             lease_store.lock_rows(connection, leases)
-            batch_event_store.finish(connection, held, moment)
-            lease_store.move_all(connection, leases, LeaseStatus.STARTING, LeaseStatus.ACTIVE, moment)
-            lease_store.move_reservations(connection, leases, ReservationStatus.ACTIVE, moment)
+            batch_event_store.finish(connection, held, now)
+            lease_store.move_all(connection, leases, LeaseStatus.STARTING, LeaseStatus.ACTIVE, now)
+            lease_store.move_reservations(connection, leases, ReservationStatus.ACTIVE, now)
 
         try:
             in_transaction(self._engine, work)
@@ -262,19 +262,19 @@ class BatchExecutor:
 
 
 def _as_seen(
-    connection: Connection, events: Sequence[UnfinishedEvent], batch: datetime
+    connection: Connection, events: Sequence[UnfinishedEvent], now: datetime
 ) -> tuple[dict[str, tuple[UnfinishedEvent, Lease]], frozenset[str]]:
     """({event id: (event, its lease, locked)}, ids of events that changed since they were read)"""
     found = lease_store.lock_all(connection, [event.lease_id for event in events])
     there = {
         event.event_id: (event, lease)
         for event in events
-        if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, batch)
+        if (lease := found.get(event.lease_id)) is not None and _is_as_seen(event, lease, now)
     }
     return there, frozenset(event.event_id for event in events) - there.keys()
 
 
-def _is_as_seen(seen: UnfinishedEvent, lease: Lease, batch: datetime) -> bool:
+def _is_as_seen(seen: UnfinishedEvent, lease: Lease, now: datetime) -> bool:
     """True if no event of the lease is claimed and this one is unchanged since it was read."""
     event = _event(seen, lease)
     return (
@@ -282,7 +282,7 @@ def _is_as_seen(seen: UnfinishedEvent, lease: Lease, batch: datetime) -> bool:
         and (event.type, event.epoch) == (seen.type, seen.epoch)
         and event.status in OPEN
         and lease.status is seen.lease_status
-        and not any(each.claimed(batch) for each in lease.events)
+        and not any(each.claimed(now) for each in lease.events)
     )
 
 
