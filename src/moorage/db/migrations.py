@@ -37,7 +37,7 @@ from moorage.db.timeouts import without_timeouts
 from moorage.db.transactions import translate_error, translating_errors
 from moorage.db.types import new_metadata
 
-#: How long a process waits for another one that is migrating the same database.
+#: Seconds that a process waits for another one that is migrating the same database.
 LOCK_TIMEOUT_S = 120
 
 _EXPANDS = re.compile(r'^phase = "expand"$', re.MULTILINE)

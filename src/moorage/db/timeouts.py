@@ -20,7 +20,7 @@ from moorage.core.errors import Unavailable
 CONNECT_TIMEOUT_S = 5
 #: A connection without an answer for this long during a statement is closed.
 ANSWER_TIMEOUT_S = 15
-#: Timeout for a row that another transaction has locked; also how long SQLite's writers wait for each other.
+#: Timeout for a row that another transaction has locked; also the time that SQLite's writers wait for each other.
 LOCK_TIMEOUT_S = 10
 #: The server ends a transaction whose client is idle for this long, since the client hangs or is cut off.
 IDLE_TRANSACTION_TIMEOUT_S = 60

@@ -49,7 +49,7 @@ processes; the request can be repeated"""
 #: For a refused connection psycopg has only the text, which is English if the server is configured so.
 _NO_SLOT = re.compile("too many clients|connection slots are reserved|too many connections")
 
-#: What psycopg puts before the server's words. Tenants and callers of /healthcheck read the words, not the address.
+#: Psycopg's prefix of the server's message. Tenants and callers of /healthcheck may read the message, not the address.
 _ADDRESS = re.compile(r"^.*connection to server .*? failed: ")
 
 #: (SQLSTATEs of PostgreSQL and error numbers of MariaDB, message)

@@ -165,7 +165,7 @@ _MASK = r"\^?\d+(-\d+)?(,\^?\d+(-\d+)?)*"
 _BOOLEAN = r"(?i:1|0|t|true|on|y|yes|f|false|off|n|no)"
 _FROM_0, _FROM_1 = r"\s*\d+\s*", r"\s*0*[1-9]\d*\s*"
 
-#: {key: (expression for its value, what that means)}; ``#`` in a key stands for a number.
+#: {key: (regular expression for its value, meaning of the value)}; ``#`` in a key stands for a number.
 _KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
     **dict.fromkeys(("hw:boot_menu", "hw:cpu_realtime", "hw:ephemeral_encryption", "hw:hide_hypervisor_id", "hw:locked_memory", "hw:mem_encryption", "hw:pmu", "hw:vif_multiqueue_enabled", "hw:virtio_packed_ring"), (_BOOLEAN, "true or false")),
     **dict.fromkeys(("hw:cpu_cores", "hw:cpu_max_cores", "hw:cpu_max_sockets", "hw:cpu_max_threads", "hw:cpu_sockets", "hw:cpu_threads", "hw:numa_mem.#", "hw:numa_nodes"), (_FROM_1, "a whole number from 1")),
@@ -193,7 +193,7 @@ _KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
     "hw:redirected_usb_ports": (r"\d|1[0-5]", "a whole number from 0 to 15"),
     "hw:serial_port_count": (_FROM_0, "a whole number"),
     "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
-    # What a region is to carry: the accelerators' own (docs/evidence/specs/accelerator-attach.md, A2); Nova has them in profiles.
+    # The function that a region shall carry: the accelerators' own keys (docs/evidence/specs/accelerator-attach.md, A2); Nova has them in profiles.
     **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
     "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
 }  # fmt: skip

@@ -163,7 +163,7 @@ class _RequestMiddleware(Generic[S]):
         context.headers = headers = Headers(req.env)
         context.request_id = app_context.ids.request_id()
         request_context.set((self._api.name, context.request_id))
-        # The client's id never replaces ours: two requests with the same id could not be told apart in the log, and a
+        # The client's id never replaces ours: requests with equal ids could not be distinguished in the log, and a
         # client could make its requests look like another client's.
         given = headers.get("x-openstack-request-id")
         global_request.set(given if given and _REQUEST_ID.match(given) else "")

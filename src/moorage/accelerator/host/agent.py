@@ -39,7 +39,7 @@ from moorage.images.base import ImageSource
 from moorage.images.cache import DigestCache
 from moorage.telemetry import tracing
 
-#: How often everything is reported to the central service, changed or not.
+#: Pause between full reports to the central service, even without changes.
 REPORT_INTERVAL = timedelta(seconds=30)
 MAX_RECORDS_PER_REPORT = 200
 

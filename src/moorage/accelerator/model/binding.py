@@ -58,7 +58,7 @@ ON_HOST = frozenset({RequestState.BIND_STARTED, RequestState.BOUND, RequestState
 #: States in which the handle counts as taken. A request that is being deleted is about to give its handle back.
 HOLDING = frozenset({RequestState.BIND_STARTED, RequestState.BOUND})
 
-#: How long Nova waits for a request to be resolved (its ``arq_binding_timeout``). Nova does not check the state of a
+#: Time that Nova waits until a request is resolved (its ``arq_binding_timeout``). Nova does not check the state of a
 #: resolved request: if a failure were shown too early, the server would start without its accelerator.
 NOVA_BIND_TIMEOUT = timedelta(seconds=300)
 
@@ -99,7 +99,7 @@ class ProgramOrder:
 
     deployable: str
     image_id: str
-    project_id: str  #: its images may be used besides public ones
+    project_id: str  #: the request may use its images and public ones
     user_id: str = ""
     function_id: str = ""
     function_name: str = ""

@@ -22,7 +22,7 @@ class DeviceEvent(StrEnum):
     DETACH = "detach"  #: the instance released it; it is dirty
     CLEAN = "clean"  #: it was cleaned and is free
     QUARANTINE = "quarantine"  #: it could not be cleaned
-    RELEASE = "release"  #: an operator lets it be cleaned again, after quarantine
+    RELEASE = "release"  #: an operator ends the quarantine, so that it is cleaned again
     GAP = "gap"  #: records were dropped here, because the service was away too long
 
 

@@ -38,7 +38,7 @@ from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 
-#: How long a call waits for programming, and how often it polls the job.
+#: Seconds that a call waits for programming, and seconds between polls of the job.
 PROGRAM_TIMEOUT_S = 60.0
 
 

@@ -265,7 +265,7 @@ class RequestService:
             self._jobs.enqueue(connection, host, UNBIND, f"{host}/{instance}", {"instance_uuid": instance})
         return {host for host, _ in places}
 
-    # ------------------------------------------------------------------------- what follows on the host
+    # ------------------------------------------------------------------------- jobs that follow on the host
 
     def _after_unbind(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         rows = accelerator_store.requests(connection, hostname=job.queue, instance_uuid=job.payload["instance_uuid"])

@@ -101,7 +101,7 @@ def outcome_document(control: HostControl, done: UpdateResult) -> Document:
 
 
 def _provider_document(control: HostControl, row: ProviderChange) -> Document:
-    # Users are needed, and asked for, only where a class loses capacity.
+    # Read the users of a provider only if one of its classes loses capacity.
     asked = any(change.needs_users for change in row.classes) and not row.is_created
     holders = control.tracker.holders(row.uuid) if asked else {}
 

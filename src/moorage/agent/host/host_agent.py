@@ -34,9 +34,9 @@ class AgentSettings:
     heartbeat_period_s: float = 10.0
     update_period_s: float = 60.0
     poll_period_s: float = 2.0
-    #: How often a running job is reported; well under the lease of a job.
+    #: Seconds between reports of a running job; well below the lease of a job.
     keep_alive_period_s: float = 10.0
-    #: How long the start waits for Placement and for the compute service.
+    #: Seconds that the start waits for Placement and for the compute service.
     start_patience_s: float = 60.0
     #: Whether stopping a server releases its accelerators (see `JobRunner`).
     releases_on_stop: bool = False

@@ -25,7 +25,7 @@ FIRST_PAUSE = timedelta(seconds=1)
 LONGEST_PAUSE = timedelta(seconds=30)
 
 
-#: Called after each job with its kind, its outcome (``done``, ``failed`` or ``lost``), and how many seconds it took.
+#: Called after each job with its kind, its outcome (``done``, ``failed`` or ``lost``), and its duration in seconds.
 JobEnded = Callable[[str, str, float], object]
 
 

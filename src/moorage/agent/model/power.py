@@ -16,7 +16,7 @@ class DomainPowerState(StrEnum):
 class PowerAction(StrEnum):
     START = "start"
     STOP = "stop"
-    REBOOT = "reboot"  #: the guest is asked first
+    REBOOT = "reboot"  #: requests a shutdown from the guest first
     REBOOT_HARD = "reboot-hard"  #: pulls the plug; saved memory is dropped
     PAUSE = "pause"
     UNPAUSE = "unpause"

@@ -184,7 +184,7 @@ class _Plan:
             name=node.name,
             created=node.ours,
             classes=frozenset(node.inventories) | kept.keys(),
-            # Do not claim a file's trait that was there before: traits have no value that would show who wrote it. The
+            # Do not claim a file's trait that existed before: a trait has no value that would show its writer. The
             # driver's traits are always this agent's.
             traits=(before.traits & node.traits) | (node.traits - seen.traits) | node.native_traits,
         )

@@ -88,7 +88,7 @@ class DomainSpec:
     project_id: str | None = None
     flavor: str | None = None  #: its name
     #: Files of the config drive, {``openstack/latest/meta_data.json``: content}; None: an existing drive stays. The
-    #: driver writes it when it makes the domain, or makes it anew while it is off; it is no part of the definition.
+    #: driver writes it when it creates the domain, or recreates it while it is off; the definition does not contain it.
     config_drive: Mapping[str, bytes] | None = field(default=None, compare=False)
 
 

@@ -38,7 +38,7 @@ _FOR_MEMBERS = (
     "os-server-password:clear", "server-metadata:update", "server-metadata:update_all", "server-metadata:delete", "os-keypairs:create",
     "os-keypairs:delete", "os-server-groups:create", "os-server-groups:delete",
 )  # fmt: skip
-#: For the reservation and accelerator services, besides administrators.
+#: For administrators and for the reservation and accelerator services.
 _FOR_SERVICES = (
     "os-server-external-events:create", "servers:index:get_all_tenants", "servers:detail:get_all_tenants", "os-extended-server-attributes",
     "servers:show:host_status", "os-flavor-manage:create", "os-flavor-manage:update", "os-flavor-manage:delete",

@@ -76,7 +76,7 @@ class StepName:
     LIVE = "hand-over"  #: source: migrate the running guest
     POST_LIVE = "take-over"  #: destination: the guest is here now
     REBUILD = "build-again"  #: destination: build the guest of an evacuation or unshelve
-    KEEP_ALLOCATIONS = "keep"  #: the move takes over what the server holds on a host that is down
+    KEEP_ALLOCATIONS = "keep"  #: transfer the server's allocations on a host that is down to the move
 
 
 @dataclass(frozen=True)
@@ -411,7 +411,7 @@ def may_be_elsewhere(move: Move, server_host: str | None) -> bool:
     """Whether something of the server may be on a host other than its own during this undecided move."""
     if is_in_place(move) or move.dest_host is None:
         return move.status == "finished"
-    # Also if a step failed from which no step leads on: its leftovers have not been deleted.
+    # Also if a step failed that has no step after a failure, because its leftovers have not been deleted.
     return bool({move.dest_host, move.source_host} - {server_host, None, ""})
 
 

@@ -15,7 +15,7 @@ from moorage.core.ids import Ids, is_uuid
 from moorage.db.transactions import in_transaction, read
 from moorage.scheduler.server_groups import GroupPolicy, group_rejection
 
-#: How often a server is placed again after `PlacementRejected`, before its job is postponed.
+#: Maximum number of new placements of a server after `PlacementRejected`; then its job is postponed.
 MAX_RECHECKS = 8
 
 

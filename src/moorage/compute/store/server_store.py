@@ -44,7 +44,7 @@ SORT_COLUMNS = {
     "instance_type_id": servers.c.flavor_id,
 }
 
-#: What counts against limits is not part of a `Server`: see `quota_store`.
+#: The amounts counted against limits are not part of a `Server`; see `quota_store`.
 _SERVER = [column for column in servers.c if column.name not in ("counted", "is_counted")]
 
 _INSERT = insert(servers)

@@ -96,7 +96,7 @@ servers = Table(
     Column("disk_config", String(16)),
     Column("image_properties", Json),  # of servers made since they are kept
     Column("key_data", Text),
-    Column("counted", Json),  # {limit: units}: what of its project's `used` is this server's
+    Column("counted", Json),  # {limit: units}: this server's part of its project's `used`
     # Whether `counted` is current: see `quota_store`.
     Column("is_counted", Boolean, nullable=False, server_default=false()),
     Index(None, "project_id", "vm_state"),
@@ -236,7 +236,7 @@ quota_locks = Table(
     "quota_locks",
     metadata,
     Column("project_id", _NAME, primary_key=True),
-    Column("used", Json),  # {limit: units}: what `counted` of its servers comes to; NULL: nothing yet
+    Column("used", Json),  # {limit: units}: the sum of `counted` of its servers; NULL: nothing counted yet
     **TABLE_OPTIONS,
 )
 

@@ -41,7 +41,7 @@ class ClosestHost:
 @dataclass(frozen=True, slots=True)
 class ClosestHosts:
     closest: tuple[ClosestHost, ...] = ()  #: hosts that lack least, the best first, at most `MAX_CLOSEST`
-    change: Relaxation | None = None  #: what would make one of them serve the request
+    change: Relaxation | None = None  #: the change after which one of them could serve the request
 
 
 def closest_hosts_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> ClosestHosts:

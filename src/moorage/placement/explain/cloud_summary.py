@@ -16,7 +16,7 @@ from moorage.placement.forest.columns import Column, Slots
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import Provider
 
-#: Classes listed, most frequent first; each reservation has a class of its own, so there may be very many.
+#: Number of classes listed, most frequent first; each reservation has its own class, so there may be very many.
 MAX_CLASSES = 100
 #: Classes listed per aggregate, unless the request names others.
 CLASSES_OF_AGGREGATES = 8

@@ -49,7 +49,9 @@ class Explanation:
     candidates: int
     steps: tuple[FunnelStep, ...]
     closest: tuple[ClosestHost, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
-    change: Relaxation | None = None  #: where there is no candidate: what would make the closest host serve the request
+    change: Relaxation | None = (
+        None  #: without candidates: the change after which the closest host could serve the request
+    )
 
 
 #: Hosts named per step, with the reason.

@@ -43,9 +43,9 @@ MAX_FINGERPRINT_BITS = 64
 class RequestFingerprint:
     """The conditions on a provider that the answer to a request depends on, apart from the tree structure."""
 
-    units: tuple[tuple[str, int], ...]  #: (class, amount): does it fit?
-    traits: tuple[frozenset[str], ...]  #: has it one of these?
-    aggregates: tuple[frozenset[str], ...]  #: is it in one of these?
+    units: tuple[tuple[str, int], ...]  #: (class, amount): the amount fits
+    traits: tuple[frozenset[str], ...]  #: the provider has one of these
+    aggregates: tuple[frozenset[str], ...]  #: the provider is in one of these
 
     def bits(self, forest: Forest, slots: Slots) -> Bits:
         """By index in `slots`: one bit per condition that the provider meets: units, traits, aggregates."""
@@ -73,7 +73,9 @@ class RequestFingerprint:
 
 
 def fingerprint_of(request: CandidateRequest) -> RequestFingerprint | None:
-    """None if bits are not enough: several groups compete for a provider's units, or there are too many conditions."""
+    """The fingerprint of `request`; None if bits are not enough, because several groups compete for a provider's units, or
+    because there are too many conditions.
+    """
     if "noticed" not in request.memo:
         request.memo["noticed"] = None if requirements_of(request).contested else _compiled_fingerprint(request)
     found = request.memo["noticed"]

@@ -63,7 +63,7 @@ def smallest_relaxation(
         changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
         return next((change for change in changes if change is not None), None)
     except Invalid:
-        return None  # why there is no candidate is known all the same
+        return None  # the reasons for no candidate are known without it
 
 
 @dataclass(frozen=True, slots=True)

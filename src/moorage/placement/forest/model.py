@@ -99,7 +99,7 @@ class Consumer:
     consumer_type: str | None
 
 
-#: What consumers hold: {provider id: {class: units}}
+#: The allocations of a consumer: {provider id: {class: units}}
 Holdings = Mapping[int, Mapping[str, int]]
 
 

@@ -86,7 +86,7 @@ class Committer:
         self._meters = meters
         self._batches = StatementPipeline(engine)
         self._wary = 0
-        #: Held from before the number is taken until the snapshot has it: own writes come into it in their order.
+        #: Held from before the number is taken until the snapshot has the write, so that own writes enter it in order.
         self._turn = threading.Lock()
         self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda request: request.about)
 

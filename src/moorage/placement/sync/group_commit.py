@@ -133,7 +133,7 @@ class GroupCommit(Generic[T, R]):
             if mine in self._waiting and not mine.leads:
                 self._waiting.remove(mine)
                 raise Unavailable("the database has not finished earlier requests; repeat the request")
-        mine.call.acquire()  # it is being written: only the outcome can tell whether it was
+        mine.call.acquire()  # it is being written, so the caller must wait for its outcome
 
     def _close(self) -> tuple[list[_Waiter[T]], NextGroup[T] | None]:
         """Returns the prepared group; nothing is prepared after this."""

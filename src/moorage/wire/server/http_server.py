@@ -37,7 +37,7 @@ from moorage.wire.server.wsgi_response import run_application
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024
-#: How often the server checks for connections past their deadline.
+#: Seconds between checks for connections past their deadline.
 LOOK_S = 1.0
 #: Connections that one check ends at most, since each becomes an event that the leader must handle among others.
 _ENDED_AT_ONCE = 64

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from moorage.core import blocking_hook
 
-#: How often the deputy checks the leader. It replaces a leader that is in the same turn as at the previous check.
+#: Seconds between the deputy's checks of the leader. It replaces a leader that is in the same turn as at the previous check.
 CHECK_PERIOD_S = 0.005
 #: After this many checks without activity, the deputy sleeps until the next turn.
 IDLE_CHECKS = 20
