@@ -85,7 +85,7 @@ class Calendar:
         self.largest = self._matrix([host.largest for host in ordered], default=UNBOUNDED)
         self._block = StepBlock(len(self.hosts), self._rows(usages))
         self._changes: Rows = self._rows(())
-        self._anew = np.zeros(0, np.int64)  # hosts (by row) that ignore the block: only `_changes` has their usage
+        self._anew = np.zeros(0, np.int64)  # rows of hosts whose usage is only in `_changes`, not in the block
         self._changed: tuple[Ints, StepBlock] | None = None
 
     def with_usage(self, usages: Iterable[HostUsage]) -> "Calendar":

@@ -24,7 +24,7 @@ def plan_group(reservation: Reservation, request: ReservationRequest) -> list[St
     """The step that creates the server group that Blazar would create, or deletes one that is no longer needed."""
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
-    is_older = reservation.generation is not Generation.PURE  # it keeps the group of that system
+    is_older = reservation.generation is not Generation.PURE  # it keeps its present group, if any
     if is_older or (affinity is None and reservation.server_group_id is None):
         return []
     policy = "" if affinity is None else "affinity" if affinity else "anti-affinity"

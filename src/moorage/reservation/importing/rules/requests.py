@@ -30,7 +30,7 @@ WITH_SLOTS = (VIRTUAL_INSTANCE, FLAVOR_INSTANCE)
 
 
 def request_of(resource_type: str, details: Any, required: Sequence[str] = ()) -> PeerRequest | None:
-    """The request in the type-specific row `details`. `required`: the required IP addresses of a floating IP request."""
+    """The request in the type-specific row `details`. `required`: required addresses of a floating IP request."""
     if resource_type == PHYSICAL_HOST:
         return _hosts(details)
     if resource_type == VIRTUAL_FLOATING_IP:
