@@ -2,9 +2,9 @@
 
 Spec: docs/evidence/specs/instance-reservation.md (R1-R5, R34)
 
-Registering goes row -> provider ``blazar_<host>`` below the host's own -> freepool aggregate and the trait that keeps
-other servers off; a failure undoes what was done before it, and repeating the request after a crash goes on where
-it stopped, because the row is marked `ready` only at the end.
+Registering writes the row, then the provider ``blazar_<host>`` below the host's own, then the freepool aggregate
+and the trait that keeps other servers off. A failure undoes the earlier effects. The row is marked `ready` only at
+the end, so repeating the request after a crash continues where it stopped.
 """
 
 import logging
@@ -53,7 +53,9 @@ class ReservedHosts:
         return found
 
     def capacity(self, host_id: int, hypervisor_hostname: str) -> HostCapacity:
-        """What may be given out: ``(total - reserved) * allocation_ratio`` of all providers of the host's tree (A14)."""
+        """Capacity that may be allocated: ``(total - reserved) * allocation_ratio`` of all providers of the host's
+        tree (A14).
+        """
         root = self._placement.provider_by_name(hypervisor_hostname)
         if root is None:
             raise NotFound(f"Placement has no resource provider named {hypervisor_hostname}")
@@ -76,7 +78,7 @@ class ReservedHosts:
         return HostCapacity(host_id, capacity, largest, providers, above)
 
     def reserve(self, host: RegisteredHost) -> None:
-        """Provider, freepool, trait; on failure what this call has done is undone (R5)."""
+        """Sets provider, freepool and trait; on failure undoes the changes of this call (R5)."""
         undo: list[Callable[[], None]] = []
         try:
             undo.append(lambda: self._drop_provider(host))
@@ -92,13 +94,13 @@ class ReservedHosts:
             raise
 
     def release(self, host: RegisteredHost) -> None:
-        """R34: provider, freepool (and its trait); what is absent is fine."""
+        """R34: removes provider, freepool and its trait; absent ones are no error."""
         self._drop_provider(host)
         self._leave_freepool(host)
         self._set_trait(host, wanted=False)
 
     def _drop_provider(self, host: RegisteredHost) -> None:
-        """One of that name elsewhere is not ours: see `ensure_reservation_provider`."""
+        """Leaves a provider of that name in another place alone: see `ensure_reservation_provider`."""
         root = self._placement.provider_by_name(host.hypervisor_hostname)
         provider = self._placement.provider_by_name(reservation_provider(host.hypervisor_hostname))
         if root is not None and provider is not None and provider.parent_uuid == root.uuid:

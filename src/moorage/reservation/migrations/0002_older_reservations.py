@@ -1,4 +1,4 @@
-"""Reservations of an older system get a table of their own; `affinity` may be null whatever made the column."""
+"""Add a table for reservations of an older system, and make `affinity` nullable in every database."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Room that is kept for a while, and a number of each host that tells whether what is allocated there has changed."""
+"""Add holds, and a revision of each host that changes with its allocations."""
 
 import sqlalchemy as sa
 from alembic import op

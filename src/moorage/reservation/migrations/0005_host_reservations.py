@@ -1,4 +1,4 @@
-"""Reservations of whole hosts, and of what a flavor or a list of resources says."""
+"""Add reservations of whole hosts, and of a flavor's or a list's resources."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Limits of projects, and what they have reserved. Leases of before count from their next change on."""
+"""Add limits of projects and their usage. Existing leases count from their next change on."""
 
 import sqlalchemy as sa
 from alembic import op

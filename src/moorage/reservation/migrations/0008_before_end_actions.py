@@ -1,4 +1,4 @@
-"""What leases ask to be done before their end."""
+"""Add the actions that leases request before their end."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -1,4 +1,4 @@
-"""Registered addresses, reservations of floating IPs, and which address is whose when."""
+"""Add registered addresses, reservations of floating IPs, and the allocations of addresses by period."""
 
 import sqlalchemy as sa
 from alembic import op

@@ -23,7 +23,8 @@ _LIVING = """
 """
 
 
-#: What each ordinary migration left, of those that a database may have run that was told of this one alone.
+#: {ordinary migration: (table, column) that it added}. Shows which ones ran in a database that records only this
+#: migration.
 _TRACES = {
     "0007": ("computehost_resources", "provider"),
     "0006": ("project_limits", "project_id"),
@@ -33,7 +34,7 @@ _TRACES = {
 
 
 def stood_at(connection: sa.Connection) -> str:
-    """The last ordinary migration that was run here, of those of the time when this one was recorded in its place."""
+    """The last ordinary migration that ran here, among those that existed when this one was recorded in its place."""
     there = sa.inspect(connection)
     tables = set(there.get_table_names())
     for ordinary, (table, column) in _TRACES.items():

@@ -4,6 +4,6 @@
     step_registry (StepKind -> the method that runs it) -> *_steps modules, one per service or resource type
 
 A step returns None when it is done, `Waiting` when it needs time, `Further` when it found more steps, and raises a
-`MoorageError` when it failed and may be retried. A step may run twice, so it looks first what is already there.
-When to run, retry or give up is decided in `events`.
+`MoorageError` when it failed and may be retried. A step may run twice, so it first looks for existing objects.
+`events` decides when to run, retry or give up.
 """

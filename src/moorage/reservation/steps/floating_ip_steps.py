@@ -1,8 +1,10 @@
-"""The steps of floating IP reservations in Neutron. Each may be repeated, and looks first what is there.
+"""The steps of floating IP reservations in Neutron. Each may be repeated, and first looks for existing floating
+IPs.
 
-A floating IP is known to be a reservation's by its tags, as the peer writes them, and by its description, which it has
-from the first moment on: tags are a request of their own, and a crash may lie before it. The project may take away
-both; then the address still tells, once the lease has begun: nobody else may have it.
+A floating IP of a reservation is recognised by its tags, in the peer's format, and by its description. The
+description exists from creation on; tags need a second request, and a crash may come before it. The project may
+remove both. Once the lease has begun, the address alone identifies the floating IP, because no one else may have
+it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,19 +26,19 @@ NO_NETWORK_SERVICE = (
     "and start it again"
 )
 
-#: The tag that all have.
+#: The tag of all reserved floating IPs.
 TAG = "blazar"
 
-#: How the tag of each reservation, and the description, begin.
+#: Prefix of each reservation's tag, and of the description.
 _MARK = "reservation:"
 
-#: So many are made before the claim on the event is renewed.
+#: Floating IPs to create before the claim on the event is renewed.
 MAX_CREATED_PER_RUN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A reservation, what it shall have, and what tells that something is its own."""
+    """A reservation, the addresses that it must have, and the marks of its floating IPs."""
 
     lease: Lease
     addresses: tuple[RegisteredAddress, ...]
@@ -51,7 +53,7 @@ class _Due:
         return self.mark in there.tags or there.description == self.mark
 
     def owns(self, there: NetworkFloatingIp) -> bool:
-        """Also one whose marks the project has taken away."""
+        """True also for a floating IP whose marks the project has removed."""
         if self.is_marked(there):
             return True
         others = any(each.startswith(_MARK) for each in (*there.tags, there.description))
@@ -59,7 +61,7 @@ class _Due:
 
 
 class FloatingIpSteps:
-    """`actions` are what it can do."""
+    """`actions` maps each kind of step to its method."""
 
     def __init__(self, engine: Engine, network: NetworkClient | None) -> None:
         self._engine = engine
@@ -102,7 +104,7 @@ class FloatingIpSteps:
 
     def _delete(self, step: Step) -> None:
         due = self._due(step)
-        if due is None or not due.has_begun:  # nothing was ever made
+        if due is None or not due.has_begun:  # nothing was created
             return
         there = {each.id: each for each in self._at(due.addresses) if due.owns(each)}
         there |= {each.id: each for each in self._network.floating_ips_tagged(due.mark)}
@@ -112,7 +114,7 @@ class FloatingIpSteps:
             self._network.delete_floating_ip(found.id)
 
     def _due(self, step: Step) -> _Due | None:
-        """None where the lease is gone."""
+        """None if the lease is gone."""
         with read(self._engine) as connection:
             lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
             held = address_store.of_reservations(connection, [step.reservation_id])
@@ -121,7 +123,7 @@ class FloatingIpSteps:
         return _Due(lease, tuple(held.get(step.reservation_id, ())), f"{_MARK}{step.reservation_id}")
 
     def _at(self, addresses: Iterable[RegisteredAddress]) -> Iterator[NetworkFloatingIp]:
-        """Whatever has one of these addresses."""
+        """All floating IPs with one of these addresses."""
         of_network: dict[str, list[str]] = {}
         for each in addresses:
             of_network.setdefault(each.floating_network_id, []).append(each.floating_ip_address)

@@ -1,12 +1,13 @@
 """The steps of FPGA reservations: program their regions and reserve them for their servers. Each may be repeated.
 
-    load    the region's provider gets the trait of all such regions; the accelerator service has the host program the region;
-            then the provider gets the reservation's own trait
-    empty   both traits go; then the region carries nothing, where it still carries what was loaded
+    load    the region's provider gets the trait of all such regions; the accelerator service has the host program the
+            region; then the provider gets the reservation's own trait
+    empty   removes both traits, then empties the region if it still carries the reservation's image
 
-The flavor of the reservation's servers requires the reservation's trait: they come to no region before it is loaded, and to
-no other of its kind. The other trait keeps servers of other reservations off (`scheduler.candidate_query`). The host verifies a bitstream's digest, and its signature, before it loads it, and loads nothing that is there
-already: a step that is done again programs nothing again.
+The flavor of the reservation's servers requires the reservation's trait: they use no region before it is loaded,
+and no other region of the same kind. The other trait keeps servers of other reservations off
+(`scheduler.candidate_query`). The host verifies a bitstream's digest and signature before it loads it. It does not
+load an image that is already loaded, so a repeated step programs nothing again.
 """
 
 import logging
@@ -70,7 +71,7 @@ class FpgaSteps:
         self._placement.put_trait(provider.uuid, step.trait, wanted=False)
         _, traits = self._placement.traits(provider.uuid)
         others = [trait for trait in traits if is_reservation_class(trait) and trait != RESERVED_REGION_TRAIT]
-        if not others:  # nobody else has it by now
+        if not others:  # no other reservation has the region by now
             self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=False)
 
     def _delete_trait(self, step: Step) -> Waiting | None:
@@ -81,8 +82,9 @@ class FpgaSteps:
         return None
 
     def _empty(self, step: Step) -> None:
-        """Only of what the reservation had put there. A host that is away, or a card that cannot be emptied, must not keep a
-        lease from its end: it is ordered, and done before whatever is ordered for the region next.
+        """Empties the region only if it carries the reservation's image. A host that is down, or a card that cannot
+        be emptied, must not delay the end of a lease: the order is stored, and runs before any later order for the
+        region.
         """
         self._close(step)
         accelerators, part = self._found(step)

@@ -18,7 +18,7 @@ _ALLOCATED = floatingip_allocations.c
 
 
 def insert_floating_ip(connection: Connection, floating_ip: RegisteredAddress) -> None:
-    """Raises `IntegrityError` where the subnet has this address already."""
+    """Raises `IntegrityError` if the subnet already has this address."""
     values = {name: getattr(floating_ip, name) for name in RegisteredAddress.__dataclass_fields__}
     connection.execute(insert(floatingips), values)
 
@@ -40,12 +40,14 @@ def is_allocated(connection: Connection, floating_ip_id: str) -> bool:
 
 
 def delete_floating_ip(connection: Connection, floating_ip_id: str) -> None:
-    """It must not be allocated."""
+    """The address must not be allocated."""
     connection.execute(delete(floatingips).where(floatingips.c.id == floating_ip_id))
 
 
 def of_networks(connection: Connection, network_ids: Collection[str], *, lock: bool = False) -> list[RegisteredAddress]:
-    """Registered addresses of these networks by id; with `lock` nobody else gives any of them out meanwhile."""
+    """Registered addresses of these networks, by id. `lock`: no other transaction can allocate any of them
+    meanwhile.
+    """
     statement = select(floatingips).where(floatingips.c.floating_network_id.in_(network_ids)).order_by(floatingips.c.id)
     return _read(connection, statement.with_for_update() if lock else statement)
 
@@ -53,7 +55,7 @@ def of_networks(connection: Connection, network_ids: Collection[str], *, lock: b
 def taken(
     connection: Connection, network_ids: Collection[str], after: datetime, without: Collection[str] = ()
 ) -> list[Taken]:
-    """What is taken of these networks' addresses at any time behind `after`; not by the reservations `without`."""
+    """Allocations of these networks' addresses that end after `after`, except those of the reservations `without`."""
     statement = (
         select(_ALLOCATED.floatingip_id, _ALLOCATED.start_date, _ALLOCATED.end_date)
         .join(floatingips, floatingips.c.id == _ALLOCATED.floatingip_id)
@@ -65,7 +67,7 @@ def taken(
 
 
 def of_reservations(connection: Connection, reservation_ids: Collection[str]) -> Mapping[str, list[RegisteredAddress]]:
-    """{reservation id: its addresses}; none for those that have none."""
+    """{reservation id: its addresses}; reservations without addresses have no entry."""
     found: dict[str, list[RegisteredAddress]] = defaultdict(list)
     if reservation_ids:
         statement = (
@@ -117,7 +119,7 @@ def release(connection: Connection, reservation_id: str, floating_ip_ids: Collec
 def move(
     connection: Connection, reservation_ids: Collection[str], start: datetime, end: datetime, now: datetime
 ) -> None:
-    """Give all addresses of these reservations another period."""
+    """Moves all addresses of these reservations to another period."""
     connection.execute(
         update(floatingip_allocations)
         .where(_ALLOCATED.reservation_id.in_(reservation_ids))

@@ -1,4 +1,4 @@
-"""SQL of registered hosts, what they have, and what is allocated on them. Their properties are in `property_store`."""
+"""SQL of registered hosts, their capacity and their allocations. Their properties are in `property_store`."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -106,7 +106,9 @@ def insert_host(connection: Connection, host: RegisteredHost, *, host_id: int | 
 
 
 def after_given_ids(connection: Connection) -> None:
-    """The next host gets an id above all that are there: PostgreSQL counts only those that it gave itself."""
+    """Makes the next host get an id above all existing ones: PostgreSQL counts only the ids that it assigned
+    itself.
+    """
     if connection.dialect.name == "postgresql":
         sequence = func.pg_get_serial_sequence(computehosts.name, "id")
         highest = select(func.coalesce(func.max(computehosts.c.id), 0) + 1).scalar_subquery()
@@ -165,7 +167,7 @@ def hostnames(connection: Connection, host_ids: Collection[int]) -> dict[int, st
 
 
 def services(connection: Connection, hostnames: Collection[str]) -> dict[str, str]:
-    """{hypervisor hostname: the name of its compute service} of those that are registered."""
+    """{hypervisor hostname: name of its compute service} of the registered hosts."""
     if not hostnames:
         return {}
     its = computehosts.c
@@ -185,7 +187,7 @@ def host_named(connection: Connection, hypervisor_hostname: str) -> RegisteredHo
 
 
 def lock_hosts(connection: Connection, host_ids: Iterable[int]) -> list[int]:
-    """The ids of those that are there, locked in ascending order until the transaction ends."""
+    """Ids of the hosts that exist, locked in ascending order until the transaction ends."""
     statement = (
         select(computehosts.c.id)
         .where(computehosts.c.id.in_(sorted(host_ids)))
@@ -267,7 +269,7 @@ def live_usages(connection: Connection, now: datetime, host_ids: Collection[int]
 def usages_between(
     connection: Connection, host_ids: Collection[int], start: datetime, end: datetime, without: Collection[str]
 ) -> list[HostUsage]:
-    """What is allocated on these hosts during ``[start, end)``, the reservations `without` aside."""
+    """Allocations on these hosts during ``[start, end)``, except those of the reservations `without`."""
     statement = select(computehost_allocations).where(
         computehost_allocations.c.compute_host_id.in_(list(host_ids)),
         computehost_allocations.c.start_date < end,
@@ -346,7 +348,7 @@ def insert_allocations(connection: Connection, allocations: Sequence[Allocation]
 def move_allocations(
     connection: Connection, reservation_ids: Collection[str], start: datetime, end: datetime, now: datetime
 ) -> None:
-    """Give all slots of these reservations another period."""
+    """Moves all slots of these reservations to another period."""
     if reservation_ids:
         connection.execute(
             update(computehost_allocations)

@@ -1,5 +1,5 @@
-"""SQL of leases and their reservations. What is asked for is in `request_store`, events and steps in `event_store`,
-hosts in `host_store`.
+"""SQL of leases and their reservations. Requests are in `request_store`, events and steps in `event_store`, hosts
+in `host_store`.
 
 A transaction that changes a lease locks its row first (`lock`), then hosts in the order of their ids. All
 transactions use this order, so that no two wait for each other.
@@ -81,7 +81,7 @@ def insert_lease(connection: Connection, lease: Lease) -> None:
 
 
 def all_leases(connection: Connection, project_id: str | None = None) -> list[Lease]:
-    """Oldest first; those of one project, or all. Three statements whatever their number."""
+    """Leases of one project, or of all, oldest first. Always three SQL statements."""
     wanted = {} if project_id is None else {"project_id": project_id}
     found: dict[str, list[Reservation]] = defaultdict(list)
     for row in connection.execute(_RESERVATIONS_OF_PROJECT if wanted else _RESERVATIONS, wanted):
@@ -124,7 +124,7 @@ def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
 
 
 def reservations_of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list[Reservation]]:
-    """{lease id: its reservations}; none for those that have none."""
+    """{lease id: its reservations}; leases without reservations have no entry."""
     found: dict[str, list[Reservation]] = defaultdict(list)
     for row in connection.execute(_RESERVATIONS.where(in_list(connection, reservations.c.lease_id, ids))):
         found[row.lease_id].append(_reservation(row))
@@ -153,7 +153,7 @@ def lock(connection: Connection, lease_id: str) -> Lease | None:
 
 
 def lock_all(connection: Connection, ids: Collection[str]) -> dict[str, Lease]:
-    """{lease id: the lease as it is now} of those that are there, locked; five statements whatever their number."""
+    """{lease id: its present state} of the leases that exist, locked. Always five SQL statements."""
     if not ids:
         return {}
     lock_rows(connection, ids)
@@ -178,7 +178,7 @@ def move_all(
 
 
 def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime) -> None:
-    """Into the state `after`, if `lease` is still in the state it was read in. Raises `Conflict`."""
+    """Changes the status to `after` if `lease` still has the status it was read with. Raises `Conflict` otherwise."""
     if lease.status is not after:
         LEASE_STATES.check_transition(lease.status, after)
     moved = connection.execute(
@@ -347,7 +347,7 @@ def _filters(wanted: LeasePage) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, wanted: LeasePage) -> ColumnElement[bool]:
-    """Written so that the bound on the key stands alone: MariaDB uses no index for a comparison of pairs."""
+    """The bound on the key is a condition of its own: MariaDB uses no index to compare pairs."""
     key, last = leases.c[wanted.sort_key], leases.c.id
     statement = select(key).where(last == wanted.marker)
     if wanted.project_id is not None:

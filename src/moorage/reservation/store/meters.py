@@ -1,4 +1,4 @@
-"""What Prometheus is told of reservations: leases by status, and events that are late.
+"""Prometheus metrics of reservations: leases by status, and late events.
 
 The page for operators is `docs/reference/metrics.md`.
 """

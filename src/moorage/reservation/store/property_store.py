@@ -1,4 +1,4 @@
-"""SQL of the properties that an operator gives to hosts: their names, and the value that each host has (an extra capability)."""
+"""SQL of the properties that an operator gives to hosts: names, and each host's value (an extra capability)."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -22,7 +22,7 @@ _PROPERTIES = select(resource_properties).order_by(
 
 
 def extra_of(connection: Connection, host_ids: Collection[int] | None = None) -> dict[int, dict[str, str]]:
-    """{host id: {name: value}} of all hosts, or of these; nothing for those that have none."""
+    """{host id: {name: value}} of all hosts, or of these; hosts without values have no entry."""
     statement = _EXTRA
     if host_ids is not None:
         statement = statement.where(computehost_extra_capabilities.c.computehost_id.in_(list(host_ids)))

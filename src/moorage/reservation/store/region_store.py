@@ -1,6 +1,7 @@
-"""SQL of the FPGA regions of reservations: those of their slots, and those that were loaded according to the journal.
+"""SQL of the FPGA regions of reservations: the regions of their slots, and the regions loaded according to the
+journal.
 
-A region is named as its resource provider is.
+A region has the name of its resource provider.
 """
 
 from collections import defaultdict

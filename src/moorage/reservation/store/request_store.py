@@ -37,7 +37,7 @@ _INSTANCE = ("vcpus", "memory_mb", "disk_gb", "amount", "affinity", "resource_pr
 
 
 def joined(*columns: Any) -> Select[Any]:
-    """Of all reservations: `columns` and what `request_of` and `flavor_of` read."""
+    """Selects `columns` and the columns that `request_of` and `flavor_of` read, of all reservations."""
     return (
         select(
             *columns,

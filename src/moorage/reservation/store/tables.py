@@ -1,4 +1,4 @@
-"""The reservation service's tables. Names are the peer's where it has the table; what is ours says why it exists."""
+"""The reservation service's tables. Tables and columns of the peer keep its names; comments justify the others."""
 
 from sqlalchemy import BigInteger, Boolean, Column, ForeignKey, Index, Integer, String, Table, Text, UniqueConstraint
 
@@ -25,7 +25,8 @@ leases = Table(
     Column("degraded", Boolean, nullable=False),
     Column("before_end_actions", Json),  # [[kind, target]]; NULL: none
     *_times(),
-    # Pages of lists, of a project's leases or of all: one range in the order of the page, whatever the length.
+    # Indexes for pages of leases, of one project or of all: a page is one index range in its order, so its cost
+    # does not depend on the length of the list.
     *(Index(None, *of, key, "id") for of in ((), ("project_id",)) for key in ("created_at", "start_date", "end_date")),
     Index(None, "name"),
     Index(None, "status", "created_at", "id"),
@@ -69,7 +70,8 @@ instance_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# Of whole hosts. What an older system has here beside them is known without: the aggregate's name is the reservation's id.
+# Reservations of whole hosts. The other columns of the older system's table can be derived: the aggregate's name is
+# the reservation's id.
 computehost_reservations = Table(
     "computehost_reservations",
     metadata,
@@ -84,7 +86,7 @@ computehost_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# Of floating IPs. `required_floatingips`: [address], which are among its addresses whatever else is free.
+# Reservations of floating IPs. `required_floatingips`: [address], addresses that the reservation must contain.
 floatingip_reservations = Table(
     "floatingip_reservations",
     metadata,
@@ -103,13 +105,14 @@ older_reservations = Table(
     "older_reservations",
     metadata,
     Column("reservation_id", Uuid, ForeignKey("reservations.id"), primary_key=True),
-    Column("generation", String(16)),  # NULL: not told apart yet
+    Column("generation", String(16)),  # NULL: not determined yet
     Column("aggregate_id", Integer),
     Column("server_group_id", String(36)),
     **TABLE_OPTIONS,
 )
 
-# An event is also the claim on its work: whoever holds it holds `epoch`, and a write with an older epoch is refused.
+# An event is also the claim on its work: the worker that claimed it knows `epoch`, and a write with an older epoch
+# is refused.
 events = Table(
     "events",
     metadata,
@@ -129,7 +132,7 @@ events = Table(
     **TABLE_OPTIONS,
 )
 
-# What an event has done so far: after a crash the next worker goes on at the first step that is not done.
+# Journal of an event's steps: after a crash the next worker continues at the first step that is not done.
 steps = Table(
     "steps",
     metadata,
@@ -144,7 +147,7 @@ steps = Table(
     **TABLE_OPTIONS,
 )
 
-# Stock clients take a host id that is not a decimal number for a host's name: so numbers, given as text.
+# Decimal numbers, sent as text: stock clients take any other host id for a host's name.
 computehosts = Table(
     "computehosts",
     metadata,
@@ -162,7 +165,8 @@ computehosts = Table(
     Column("trust_id", String(36)),
     Column("reservable", Boolean, nullable=False),
     Column("ready", Boolean, nullable=False),  # false while it is being registered or removed
-    # Raised with every change of what is allocated or offered on the host: who has seen this one has seen all.
+    # Raised with every change of the host's allocations or capacity: an equal revision means that nothing has
+    # changed.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     *_times(),
     **TABLE_OPTIONS,
@@ -221,7 +225,7 @@ computehost_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# Addresses that may be reserved: outside of what Neutron gives out by itself.
+# Addresses that may be reserved: outside the pools from which Neutron assigns addresses by itself.
 floatingips = Table(
     "floatingips",
     metadata,
@@ -230,15 +234,16 @@ floatingips = Table(
     Column("subnet_id", String(255), nullable=False),
     Column("floating_ip_address", String(255), nullable=False),
     Column("reservable", Boolean, nullable=False),
-    # Raised with every change of what is allocated of it: where rows are not locked beyond one node of a cluster, two
-    # transactions that take the same address change the same row, and one of them is given up.
+    # Raised with every change of the address's allocations. On a cluster that does not lock rows across nodes, two
+    # transactions that take the same address change the same row, and one of them is rolled back.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     *_times(),
     UniqueConstraint("subnet_id", "floating_ip_address"),
     **TABLE_OPTIONS,
 )
 
-# As `computehost_allocations`: whose an address is, and when. Gone when the lease is over.
+# Like `computehost_allocations`: the reservation that has an address, and the period. Deleted when the lease is
+# over.
 floatingip_allocations = Table(
     "floatingip_allocations",
     metadata,
@@ -252,7 +257,8 @@ floatingip_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# Room that is kept for a project until `expires_at`, so that it may become a lease. Expired ones count as absent.
+# Capacity that is kept for a project until `expires_at`, so that it may become a lease. Expired holds count as
+# absent.
 holds = Table(
     "holds",
     metadata,
@@ -282,7 +288,7 @@ hold_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# NULL: the limits of who has none of its own. The row is also what requests of a project wait for, one after another.
+# NULL: the default limits. Requests of a project also lock this row, so that they run one after another.
 project_limits = Table(
     "project_limits",
     metadata,
@@ -291,7 +297,8 @@ project_limits = Table(
     **TABLE_OPTIONS,
 )
 
-# What reservations take and took, kept when their lease is deleted: who deletes a lease has had its hours all the same.
+# Usage of reservations, present and past. Kept when the lease is deleted: deleting a lease does not return its
+# hours.
 project_usage = Table(
     "project_usage",
     metadata,

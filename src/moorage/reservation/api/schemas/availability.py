@@ -44,7 +44,7 @@ HOLD = Schema(
     }
 )
 
-#: `hold_id` instead of dates and reservations: those are the hold's.
+#: `hold_id` replaces dates and reservations: the lease takes those of the hold.
 FROM_HOLD = Schema(
     {
         "type": "object",
@@ -60,7 +60,7 @@ FROM_HOLD = Schema(
     }
 )
 
-#: From 1.1 on: with dates, or of a hold. Which one it is held against (again) depends on what it has.
+#: From 1.1 on: a lease with dates, or from a hold. The body is validated again, against the schema of its variant.
 CREATE_LEASE = Schema(
     {
         "type": "object",
@@ -115,7 +115,7 @@ def encode_hold(hold: Hold) -> dict[str, Any]:
 
 
 def lease_from(body: Mapping[str, Any], hold: Hold) -> dict[str, Any]:
-    """The body of a lease that is what the hold has."""
+    """The body of a lease with the dates and reservations of the hold."""
     return {
         **{name: value for name, value in body.items() if name != "hold_id"},
         "start_date": f"{hold.start_date:%Y-%m-%d %H:%M}",
@@ -133,7 +133,7 @@ def encode_prolongation(found: Prolongation) -> dict[str, Any]:
 
 
 def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
-    """`names` of hosts are for administrators; others are told how many hosts it would be."""
+    """Only administrators see `names` of hosts; others get the number of hosts."""
     made = draft.lease
     before_end = next(event.time for event in made.events if event.type is EventType.BEFORE_END)
     return {
@@ -153,7 +153,7 @@ def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[
 
 
 def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
-    """Reservations that stay where they are have no slots here."""
+    """Reservations that keep their slots have none here."""
     decision = change.decision
     found = []
     for each in change.planned:

@@ -12,7 +12,7 @@ from moorage.reservation.capacity.lease_update import When
 
 _FORMAT = "%Y-%m-%d %H:%M"
 
-#: Dates before it can be reckoned from for centuries; computers know years up to 9999.
+#: Leaves room to add centuries to an accepted date: Python supports years up to 9999.
 _END_OF_DATES = datetime(9000, 1, 1, tzinfo=UTC)
 
 #: A date in a request, to the schemas; `decode_date` knows more of calendars.

@@ -96,7 +96,7 @@ _AMOUNTS = {
     "additionalProperties": {"type": "integer", "minimum": 0, "maximum": 2**53},
 }
 
-#: Null: the limits of who has none of its own.
+#: Null: the default limits.
 UPDATE_LIMITS = Schema(
     {
         "type": "object",

@@ -20,7 +20,7 @@ from moorage.wire.microversion import Version
 
 NAME = {"type": "string", "minLength": 1, "maxLength": 255}
 _DATE = {"type": "string"}
-#: Stock clients send null for what was not given.
+#: Stock clients send null for omitted values.
 OPTIONAL_DATE = {"type": ["string", "null"]}
 _CHANGES = {"type": "array", "items": {"type": "object"}, "maxItems": 100}
 RESERVATIONS = _CHANGES | {"items": {"type": "object", "description": reservation.DESCRIPTION}}
@@ -191,7 +191,7 @@ def encode(lease: Lease) -> dict[str, Any]:
 
 
 def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool) -> dict[str, Any]:
-    """From microversion 1.1 on: with what is asked for before the end, and what became of it."""
+    """From microversion 1.1 on: with the actions before the end, and their results."""
     encoded = encode(lease)
     encoded["before_end_actions"] = [
         {
@@ -250,7 +250,9 @@ def _encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
-    """One lease after another; the first is as the body has it, the others are so many days later (in UTC)."""
+    """The leases of a series: the first is as in the body; each later one starts `every_days` days (in UTC) after
+    its predecessor.
+    """
     plain = {name: value for name, value in body.items() if name not in ("every_days", "count")}
     first, count, step = decode_create(plain), int(body["count"]), timedelta(days=int(body["every_days"]))
     start, end = period_of(first, now)
@@ -283,6 +285,6 @@ def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]
 
 
 def encode_affected(found: Sequence[Lease]) -> list[dict[str, Any]]:
-    """Leases as who looks after hosts needs them."""
+    """Leases in the form for operators of hosts."""
     encoded = (encode(each) for each in found)
     return [{key: each[key] for key in _AFFECTED_KEYS} for each in encoded]

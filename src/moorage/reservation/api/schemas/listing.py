@@ -1,4 +1,4 @@
-"""Queries of lists that come in pages (from microversion 1.1 on). What is not known is refused."""
+"""Queries of paged lists (from microversion 1.1 on). Unknown parameters are refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,7 +53,7 @@ ALLOCATIONS = Schema(
     }
 )
 
-#: Before 1.1 the query was passed by, whatever it said.
+#: Before 1.1 any query was ignored.
 _PASSED_BY = Schema({"type": "object"})
 OF_LEASE = Schema({"type": "object", "properties": {"lease_id": _TEXT, "reservation_id": _TEXT}})
 PROPERTIES = Schema({"type": "object", "properties": {"detail": _TEXT, "all": _TEXT}})
@@ -63,7 +63,7 @@ ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIO
 
 
 def checked_query(query: Query, schema: Schema) -> dict[str, str]:
-    """{parameter: its last value}, held against `schema`."""
+    """{parameter: its last value}, validated against `schema`."""
     values = dict(query.pairs)
     schema.validate(values, peer_wording)
     return values

@@ -127,7 +127,7 @@ _FLOATING_IP_CREATE = Schema(
     }
 )
 
-#: Types that the peer has not.
+#: Types that the peer does not have.
 _OURS = (RESOURCE_ANY,)
 
 
@@ -139,7 +139,7 @@ def _described(kind: str, schema: Schema) -> str:
     return f"`{kind}`{' (from 1.1 on)' if kind in _OURS else ''}: {', '.join(names)}"
 
 
-#: For the published document; what does not fit is refused by the schema of its own type.
+#: For the published document only; the schema of the resource type refuses invalid values.
 DESCRIPTION = "By `resource_type`, ? marking what may be left out. " + "; ".join(
     _described(kind, schema)
     for kind, schema in (
@@ -165,7 +165,7 @@ _FALSE = {"0", "f", "false", "off", "n", "no"}
 
 
 def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> Wish:
-    """`peers_only`: the request is of a version without the types that the peer has not."""
+    """`peers_only`: the request's microversion does not have the types that the peer lacks."""
     kind = body.get("resource_type")
     if kind is None:
         raise Invalid("Missing parameter resource_type")
@@ -297,7 +297,7 @@ def _floating_ip_wish(body: Mapping[str, Any]) -> FloatingIpRequest:
 
 
 def _addresses(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """As they are registered: an address can be written in several ways."""
+    """Addresses in the registered spelling: an address can be written in several ways."""
     try:
         return tuple(dict.fromkeys(str(ip_address(text)) for text in body.get("required_floatingips", ())))
     except ValueError as error:
@@ -370,7 +370,7 @@ def _shown(reservation: Reservation) -> dict[str, Any]:
 
 
 def _properties(request: InstanceRequest | FlavorRequest) -> str:
-    """As the peer, which shows the flavor here that was reserved; where there is a query, that."""
+    """As the peer: shows the reserved flavor, or the query if there is one."""
     if isinstance(request, InstanceRequest) or request.resource_properties:
         return request.resource_properties
     source = request.source
