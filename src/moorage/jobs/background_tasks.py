@@ -1,4 +1,4 @@
-"""Background tasks, and what runs them: threads in real time, or one thread in virtual time.
+"""Background tasks and their runners: threads in real time, or one thread in virtual time.
 
 A task does the work that is due and returns when it wants to be called again. It never waits itself, so the same
 task also runs under a `VirtualClock`, where thirty days take only as long as the work in them.

@@ -1,4 +1,4 @@
-"""The statements of `moorage.jobs.store`, built once per table: building one costs several times what SQLite needs to run it."""
+"""The statements of `moorage.jobs.store`, built once per table: building one takes several times as long as its run on SQLite."""
 
 from collections.abc import Iterable
 from typing import Any

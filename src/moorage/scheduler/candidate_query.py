@@ -21,7 +21,7 @@ Query = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class SearchScope:
-    """The provider trees that come into question, as far as Placement can decide it."""
+    """The provider trees to consider, as far as Placement can decide that."""
 
     in_tree: str | None = None  #: root uuid of the only tree allowed
     member_of: tuple[str, ...] = ()  #: conditions that must all hold: ``in:A,B``, ``!in:C``

@@ -1,7 +1,7 @@
-"""Filters: what Placement cannot know about a host. A filter returns a reason against the host, or None.
+"""Filters: conditions on a host that Placement cannot check. A filter returns a reason against the host, or None.
 
 Reasons name no host: they are counted, and the counts are shown to users. Filters of other packages are loaded by
-`moorage.wiring.scheduler`; docs/guides/adding-a-filter.md tells how to write one.
+`moorage.wiring.scheduler`; docs/guides/adding-a-filter.md explains how to write one.
 """
 
 from collections.abc import Callable, Mapping

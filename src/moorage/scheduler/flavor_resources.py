@@ -36,7 +36,7 @@ class FlavorFields:
 
 @dataclass(frozen=True)
 class RequestGroup:
-    """One request group: all of it comes from one provider (with a suffix) or from one tree (without)."""
+    """One request group. With a suffix, one provider serves all of it; without, one tree does."""
 
     resources: Mapping[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()  #: traits; ``in:A,B`` is any of these

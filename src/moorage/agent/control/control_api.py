@@ -175,7 +175,7 @@ def control_app(control: HostControl, ids: Ids, trail: Trail | None = None) -> W
 
 class ProviderConfigJobs:
     def __init__(self, control: HostControl, clock: Clock, *, may_apply: bool) -> None:
-        """Jobs of compute about the provider configuration; they do what the commands of this machine do.
+        """Jobs of compute about the provider configuration; they have the same effect as the commands on this machine.
 
         Running a job again is harmless: the same files are in the directory already. `may_apply`: whether compute may
         change files of this host.

@@ -6,7 +6,7 @@ something changed here, and every `ASK_ANYWAY`.
 `HostBoot` reboots guests that ran when the host went down. It recognises a boot of the host by the kernel's boot id,
 because a guest that is off may also have shut itself down while only the agent was away. It reboots them through the
 compute service, so that a start after a power cut is an operation like any other: refused during another operation,
-visible among the server's actions, and with its devices plugged anew.
+visible among the server's actions, and with its devices plugged again.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Workers that do this host's jobs: claim one from its service, do it, report its result with the claim's epoch.
 
-Not here: what each kind of job does (`job_runner`).
+Not here: the work of each kind of job (`job_runner`).
 """
 
 import logging

@@ -196,7 +196,7 @@ class ServerBuilder:
         )
 
     def _undo(self, job: BuildPayload, keep_alive: KeepAlive) -> list[str]:
-        """Remove the parts of a failed build. Returns sentences about what could not be removed.
+        """Removes the parts of a failed build. Returns one sentence per part that could not be removed.
 
         The devices stay the server's while its domain may hold them. Compute orders another clean-up later, for example
         after an operator has made room on a full disk.

@@ -1,4 +1,4 @@
-"""Uploads disks of servers as images, from the hypervisor to the compute service, which asked for them.
+"""Uploads disks of servers as images, from the hypervisor to the compute service, which requested them.
 
 Not here: the owner of the image, and how many backups are kept; the compute service decides both.
 """
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 class Snapshots(Protocol):
     def upload_disk(self, job: SnapshotPayload) -> None:
-        """Upload the disk as the image that `job` names; do nothing if it is there already. A failure leaves no image."""
+        """Uploads the disk as the image that `job` names; does nothing if that image exists. A failure leaves no image."""
         ...
 
 

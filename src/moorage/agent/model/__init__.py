@@ -1,4 +1,4 @@
 """Values that jobs and drivers share: job payloads, the files of a config drive, power states. Pure.
 
-Not here: who writes the payloads (`moorage.compute`), and who makes a drive of the files (`agent.virt`).
+Not here: writing the payloads (`moorage.compute`), and building a drive from the files (`agent.virt`).
 """

@@ -28,7 +28,7 @@ _VERSION = 1
 
 
 class CurrentConfigSet:
-    """Reads its file once, and writes it when other files come into force."""
+    """Reads its file once, and writes it when other files take effect."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

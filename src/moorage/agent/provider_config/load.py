@@ -218,7 +218,7 @@ def _read_file(path: Path, allow_writable: bool) -> tuple[bytes | None, list[Con
 
 
 def _permission_faults(path: Path, status: os.stat_result, allow_writable: bool) -> Iterator[ConfigFault]:
-    """Faults unless only root or the agent's user may write `path`: its writers decide what this host offers."""
+    """Faults unless only root or the agent's user may write `path`: its writers decide the inventories of this host."""
     if allow_writable:
         return
     relax = "or set provider_config_writable_by_others in [compute]"

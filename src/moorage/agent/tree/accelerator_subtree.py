@@ -52,7 +52,7 @@ class NoAcceleratorProviders:
 def with_accelerators(tree: ProviderTree, nodes: Sequence[AcceleratorProviderNode], root: str) -> ProviderTree:
     """`tree` with `nodes` added. A parent that the driver does not report is replaced by `root`.
 
-    That happens with a driver that shows no NUMA nodes; the device must be schedulable all the same.
+    That happens with a driver that shows no NUMA nodes; the device must still be schedulable.
     """
     for node in nodes:
         tree = tree.with_node(

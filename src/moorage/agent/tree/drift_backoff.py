@@ -24,7 +24,7 @@ LONGEST_PAUSE = timedelta(hours=1)
 def drifted_items(before: ProviderTree, wanted: ProviderTree, seen: Mapping[str, SeenProvider]) -> set[ClassOrTrait]:
     """Classes and traits that were published as they are wanted now, and that Placement has otherwise now.
 
-    A provider that Placement has no more does not count: the agent creates it again.
+    A deleted provider does not count: the agent creates it again.
     """
     items: set[ClassOrTrait] = set()
     for node in wanted:

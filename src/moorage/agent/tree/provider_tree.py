@@ -73,7 +73,7 @@ class ProviderTree:
 
     @property
     def roots(self) -> list[ProviderNode]:
-        """The compute nodes, which ``$COMPUTE_NODE`` stands for."""
+        """The compute nodes, to which ``$COMPUTE_NODE`` refers."""
         return [node for node in self if node.parent is None]
 
     def with_node(self, node: ProviderNode) -> "ProviderTree":

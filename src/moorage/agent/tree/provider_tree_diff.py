@@ -1,4 +1,4 @@
-"""[pure] The writes that make Placement equal to the wanted tree of this host, without touching what others wrote.
+"""[pure] The writes that make Placement equal to this host's wanted tree; they leave the entries of other clients alone.
 
 Other clients write to the same providers: reservations, operators, audits. So the agent keeps a record of its own
 writes (`Published`) and removes nothing else. A class or trait that Placement has, that is not wanted, and that this agent did not

@@ -1,6 +1,6 @@
 """Hypervisors: the `VirtDriver` protocol and its two implementations.
 
-`driver` defines what an agent needs of a hypervisor. `libvirt_driver` runs real guests of QEMU; the other `libvirt_*`
+`driver` defines the operations that an agent needs from a hypervisor. `libvirt_driver` runs real guests of QEMU; the other `libvirt_*`
 modules are its connection, host, domains, files, images and programs, and `xml` writes and reads libvirt's XML. `simulated` keeps
 domains as files, for one machine, rehearsals and tests; `fault_injection` makes it slow or faulty on demand.
 

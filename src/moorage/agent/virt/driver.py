@@ -1,4 +1,4 @@
-"""The `VirtDriver` protocol: what the agent needs of a hypervisor, one method per operation of a server.
+"""The `VirtDriver` protocol: the agent's interface to a hypervisor, one method per operation of a server.
 
 The agent may call every method twice with the same arguments, also after a crash in the middle of the first call,
 because jobs are delivered at least once. A driver lists its operations in `HostFacts.capabilities`; the API

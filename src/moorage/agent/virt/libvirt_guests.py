@@ -108,7 +108,7 @@ class GuestFiles:
             yield
 
     def remake_disk(self, spec: DomainSpec, key: str) -> None:
-        """Make a new disk in place of the old one, for the rebuild `key`."""
+        """Replaces the disk by a new one, for the rebuild `key`."""
         guest = self._guest(spec.uuid)
         with self._writing():
             guest.mkdir(mode=0o711, exist_ok=True)

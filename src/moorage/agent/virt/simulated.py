@@ -131,7 +131,7 @@ class SimulatedDriver:
         return present is not None
 
     def _forget(self, uuid: str) -> None:
-        """Remove the definition first: a domain without one does not exist, and a later call removes what a crash left."""
+        """Remove the definition first: a domain without one does not exist, and a later call removes the remains of a crash."""
         for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
             path.unlink(missing_ok=True)
         self._disks.forget(_checked(uuid))
@@ -315,7 +315,7 @@ class SimulatedDisks:
         directory.mkdir(parents=True, exist_ok=True)
 
     def make(self, spec: DomainSpec, *, key: str = "") -> None:
-        """Make the disk from the image of `spec`, in place of an existing one."""
+        """Makes the disk from the image of `spec`; replaces an existing one."""
         write_durably(self.path(spec.uuid), _disk_header(spec, key))
 
     def keep(self, spec: DomainSpec) -> None:

@@ -1,4 +1,4 @@
-"""The host agents' side of compute: what agents report and fetch, and what happens if a host dies.
+"""The host agents' side of compute: the reports and reads of agents, and the handling of dead hosts.
 
     agent_service            registration, heartbeats, jobs, and reports on jobs
     domain_service           observed power states and consoles of guests

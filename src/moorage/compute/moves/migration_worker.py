@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class MigrationTask:
-    """`worker`, `poll_s`: as of `BuildTask`. `images` None: no image service is configured, so no image is in transit."""
+    """`worker`, `poll_s`: see `BuildTask`. `images` None: no image service is configured, so no image is in transit."""
 
     name = "compute.moving"
     listens_to = (MOVE_QUEUE,)

@@ -58,7 +58,7 @@ class Destination:
 
 
 class MoveService:
-    """`names`, `profiles`: as of `CreateService`. `stays_on_host`: whether a resize may end on the host where it began."""
+    """`names`, `profiles`: see `CreateService`. `stays_on_host`: whether a resize may end on the host where it began."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Use cases of quotas: show and set limits, compute usage, and admit requests.
 
-A project uses what its servers request, in any state, plus what consumers of other types hold for it in Placement. The
+A project uses what its servers request, in any state, plus the allocations of its other consumers in Placement. The
 first part is kept in rows (`quota_store`) and updated under a lock of the project, in the transaction that adds to it:
 of two concurrent requests, the second one counts the first, and only servers that have changed are read. A server
 counts from the creation of its row, not from its claim in Placement, so no gap is possible. The second part is read
@@ -104,7 +104,7 @@ class QuotaService:
         """Usage of consumers that are not servers. Call it outside any transaction. Raises `Unavailable`.
 
         Placement adds up all allocations of the project, including servers. `asked`: the amounts that a request adds; if none
-        of them is limited except the number of servers, to which others do not add, Placement is not asked.
+        of them is limited except the number of servers, to which others do not add, there is no request to Placement.
         """
         if self._placement is None:
             return {}

@@ -5,7 +5,7 @@ The payloads of a server's `build` jobs, on the builder's queue and on the hosts
     alternates   other hosts for the server: ``[{"host", "root_uuid", "allocations", "mappings", "candidate_root"}]``
     tried        {host: reason why the build failed there}
 
-The agent of the failed host releases the devices before it reports; the next host attaches them anew. The retry job
+The agent of the failed host releases the devices before it reports; the next host attaches its own. The retry job
 releases the allocation. After the report, only that job acts on the server.
 """
 

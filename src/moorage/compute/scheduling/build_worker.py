@@ -11,7 +11,7 @@ It works on the jobs of `BUILD_QUEUE`; the jobs of one server run one at a time,
 Jobs are claimed in batches: servers that wait at the same time share one claim in Placement, and those with the same
 request share the candidates. A build that succeeds needs at most two requests to Placement.
 
-Not here: which host is better (`moorage.scheduler`), and what the host does (`moorage.agent`).
+Not here: which host is better (`moorage.scheduler`), and the build on the host (`moorage.agent`).
 """
 
 import logging

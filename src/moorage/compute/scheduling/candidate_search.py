@@ -1,7 +1,7 @@
 """Claim targets for a server: candidates of Placement, ranked and filtered, fetched again when all are taken.
 
     sample of candidates -> HostRanking.order -> filters -> claim targets, best first
-    all hosts filtered out            -> again with more candidates, at last with all
+    all hosts filtered out            -> again with more candidates, finally with all
     8 claims overtaken by others      -> fetch new candidates, at most 4 rounds
 
 A target counts as claimed for all servers that share the pool, until it is given back. Not here: the claim
@@ -203,7 +203,7 @@ class CandidateSearcher:
                     yield host, pool.candidates_of_host(root)
 
     def _load_host_states(self, pool: CandidatePool, roots: Sequence[str], batch_size: int) -> None:
-        """Loads all hosts of a small pool at once, because the next server will look at others of them."""
+        """Loads all hosts of a small pool at once, because the next server will need the state of other hosts."""
         if unseen := [root for root in roots if root not in pool.host_states]:
             if len(pool.ranking.roots) <= batch_size:
                 unseen = [root for root in pool.ranking.roots if root not in pool.host_states]

@@ -1,8 +1,8 @@
 """Selects a host for a server and claims it; used by build jobs and by every move.
 
-The common case takes two requests: candidates and claim. Servers that wait together share both. Placement is asked for
-an explanation only if it has no candidate, and allocations are released first only if an earlier attempt may have left
-some.
+The common case takes two requests: candidates and claim. Servers that wait together share both. The selector requests
+an explanation from Placement only if there is no candidate, and first releases allocations only if an earlier attempt
+may have left some.
 
     request -> claim targets (`candidate_search`) -> claim       next target if the claim was overtaken
     several servers: first targets -> one claim for all          if refused, each server claims by itself as above
@@ -35,7 +35,7 @@ T = TypeVar("T", NoHost, MoorageError, None)
 
 @dataclass(frozen=True)
 class ServerToPlace:
-    """A new server without allocations. `image_properties`, `check_turn`: as of `HostSelector.select_and_claim`."""
+    """A new server without allocations. `image_properties`, `check_turn`: see `HostSelector.select_and_claim`."""
 
     server: Server
     image_properties: Mapping[str, str]

@@ -1,6 +1,6 @@
 """A worker on one job queue of the compute service: claim, run, finish and postpone jobs.
 
-Not here: what the jobs do (`build_worker`, `migration_worker`).
+Not here: the work of the jobs (`build_worker`, `migration_worker`).
 """
 
 import logging

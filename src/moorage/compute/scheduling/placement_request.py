@@ -172,7 +172,7 @@ def depends_on_other_servers(server: Server) -> bool:
 
 
 def _hinted_servers(hints: Mapping[str, object], name: str) -> list[str]:
-    """The server ids of a hint, ``"<uuid>"`` or ``["<uuid>", ...]``. As in Nova, an unknown id stands for no host."""
+    """The server ids of a hint, ``"<uuid>"`` or ``["<uuid>", ...]``. As in Nova, an unknown id is no host."""
     value = hints.get(name)
     named = value if isinstance(value, list) else [value]
     return [one for one in named if isinstance(one, str) and one]

@@ -46,7 +46,7 @@ MAX_SERVERS_PER_REQUEST = 1000
 
 class CreateService:
     """`images` None: image ids are not checked (no image service is configured). `names`, `profiles` None: Placement and the
-    accelerator service are not asked.
+    accelerator service are not queried.
     """
 
     def __init__(

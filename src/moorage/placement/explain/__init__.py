@@ -1,6 +1,6 @@
 """Explains a search: why a request has no candidates, which hosts come closest, and which change would help. Pure.
 
-    request + forest -> host_verdicts  what the request sees of each host, kept until a provider near it changes
+    request + forest -> host_verdicts  the conditions that each host meets, kept until a provider near it changes
                      -> explanation    the funnel: how many hosts remain after each constraint
                      -> closest_hosts  the hosts that miss least
                      -> relaxation     the smallest change of the request that one of them can serve

@@ -1,6 +1,6 @@
-"""A summary of a whole cloud, and pages of its trees: for people who manage ten thousand hosts and look at a few.
+"""A summary of a whole cloud, and pages of its trees: for operators of ten thousand hosts who need to see a few.
 
-Sums are computed on the columns; objects are looked at only for the trees of one page. Pure.
+Sums are computed on the columns; objects are read only for the trees of one page. Pure.
 """
 
 import re

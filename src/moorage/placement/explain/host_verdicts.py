@@ -2,7 +2,7 @@
 
 A result depends on the request and on the providers near the host (its tree, and the providers that share with it),
 and on nothing else. `RequestFingerprint` reduces each provider to the bits that the request can notice. Most writes
-are claims that leave room for another one, so no bit changes and no host is looked at again, even if the changed
+are claims that leave room for another one, so no bit changes and no host is examined again, even if the changed
 provider is a store that all hosts share. Otherwise only the hosts near changed providers are evaluated again.
 """
 

@@ -1,4 +1,4 @@
-"""One resource class as arrays, which a search filters before it looks at any object."""
+"""One resource class as arrays, which a search filters before it reads any object."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Decides writes: what a write may change, checked in the order in which OpenStack Placement checks. Pure.
+"""Decides writes: checks each write in the order in which OpenStack Placement checks. Pure.
 
     the exact forest + a decision of this package -> `write_set.WriteSet`: new states of providers and consumers
 

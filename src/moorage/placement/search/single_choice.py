@@ -3,7 +3,7 @@
 Most requests in most clouds are like this: no granular groups, and each class on one provider of the tree or on one
 that shares with it. There is nothing to choose, so nothing is searched. Results that depend on inventories, traits and
 aggregates only are kept in the forest's memo; usage is compared for each request, block by block, so a request for ten
-hosts of a hundred thousand does not look at all of them.
+hosts of a hundred thousand does not examine all of them.
 
 **Sampling.** With a limit but no seed, every answer would begin with the oldest trees, and a scheduler that compares
 few hosts would fill them one after the other. With a seed, trees are visited with a `Stride`: an even step around all

@@ -9,5 +9,5 @@
 * `stale_reads` lets reads continue for a while when the database does not answer; writes never do.
 * `writer_lease_task` renews the lease that saves a lone process the question for the last number.
 
-Not here: SQL (`store`) and what a write may do (`rules`).
+Not here: SQL (`store`) and the checks of a write (`rules`).
 """

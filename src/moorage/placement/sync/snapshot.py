@@ -2,8 +2,8 @@
 
 Own writes are applied as they are committed. Writes of other processes are read when the last change number (one cheap
 statement) has increased; a process that holds the writer lease (`store.writer_lease`) need not ask for it. So a
-reader sees everything that was committed before it asked, and a writer, which has taken the next number, sees the last
-commit and stays alone until its own.
+reader sees all changes committed before its read. A writer has taken the next number, so it sees the last commit, and no
+other process commits before it.
 
 Nearly all writes are claims and releases, and their log entries contain a provider's new usages, so one statement
 (`ENTRIES_SINCE`) is enough to follow them. Any other change is read from the tables.

@@ -1,6 +1,6 @@
 """[pure] Reads a YAML document as plain values with the position of each, in bounded time and memory.
 
-It reads YAML events instead of calling `yaml.safe_load`, because that loses what a configuration needs: the position of
+It reads YAML events instead of calling `yaml.safe_load`, because that loses needed information: the position of
 each value, the source text of a scalar (1.10 is not 1.1), duplicate keys, and bounds on depth, aliases and size before
 anything is expanded.
 
