@@ -33,7 +33,7 @@ HORIZON = timedelta(days=90)
 
 
 class NotEnoughHostsAvailable(Conflict):
-    """`fields`: reservation_id, free (available slots), later (first start within `HORIZON` at which all fit, or None)."""
+    """`fields`: reservation_id, free (available slots), later (first start within `HORIZON` where all fit, or None)."""
 
     code = "reservation.not_enough_hosts"
 

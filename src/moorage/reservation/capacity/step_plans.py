@@ -21,7 +21,10 @@ def plan_create(reservations: Iterable[Reservation]) -> list[Step]:
 
 
 def plan_group(reservation: Reservation, request: ReservationRequest) -> list[Step]:
-    """The step that creates the server group that Blazar would create, or deletes one that is no longer needed."""
+    """The step for the server group that Blazar would create, for clouds with ``compat_server_groups``.
+
+    The step creates the group, or deletes one that is no longer needed.
+    """
     wanted = type_named(reservation.resource_type).wanted(request)
     affinity = None if wanted is None else wanted.affinity
     is_older = reservation.generation is not Generation.PURE  # it keeps its present group, if any

@@ -6,10 +6,10 @@ Spec: docs/evidence/specs/instance-reservation.md
     start    inventory of the class on each host's reservation provider, then flavor access      (R20-R24)
     end      access off, servers deleted and gone, flavor, inventory per host, class             (R29-R32)
 
-This type never creates an aggregate or a server group (R10): the inventory alone determines on which hosts servers may
-run, and how many. A reservation of an older system may have both (R25, R33). Its hosts join its aggregate before the
-project gets access; the end deletes the server group and the aggregate together with the flavor. A reservation without
-a resource class has no inventory steps.
+This type creates no aggregate and no server group (R10): the inventory alone determines on which hosts servers may run,
+and how many. (With ``compat_server_groups``, `step_plans.plan_group` adds a group.) A reservation of an older system
+may have both (R25, R33). Its hosts join its aggregate before the project gets access; the end deletes the server group
+and the aggregate together with the flavor. A reservation without a resource class has no inventory steps.
 """
 
 from dataclasses import replace
