@@ -1,4 +1,4 @@
-"""A summary of a whole cloud, and pages of its trees: for operators of ten thousand hosts who need to see a few.
+"""A summary of a whole cloud, and pages of its trees: an operator of ten thousand hosts sees a few of them at a time.
 
 Sums are computed on the columns; objects are read only for the trees of one page. Pure.
 """
