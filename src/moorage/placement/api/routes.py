@@ -1,4 +1,4 @@
-"""The route table of Placement 1.0 to 1.39, and who may do what."""
+"""The route table of Placement 1.0 to 1.39, and the policy rules."""
 
 from collections.abc import Callable
 from functools import partial
@@ -124,7 +124,7 @@ ROUTES: list[Route[PlacementService]] = [
         inventories.delete_inventory,
         "resource_providers:inventories:delete",
     ),
-    # what else hangs on a provider
+    # usages, aggregates, traits and allocations of a provider
     _get(f"{_PROVIDER}/usages", allocations.provider_usages, "resource_providers:usages"),
     _get(f"{_PROVIDER}/aggregates", providers.show_aggregates, "resource_providers:aggregates:list", 1),
     _put(
@@ -177,7 +177,7 @@ ROUTES: list[Route[PlacementService]] = [
     ),
     _put("/traits/{name}", traits.create_trait, "traits:update", 6),
     _delete("/traits/{name}", traits.delete_trait, "traits:delete", 6),
-    # who holds what
+    # allocations
     _get("/allocations/{consumer_uuid}", allocations.show_consumer_allocations, "allocations:list"),
     _put(
         "/allocations/{consumer_uuid}",
@@ -190,7 +190,7 @@ ROUTES: list[Route[PlacementService]] = [
     _post("/allocations", allocations.replace_allocations, "allocations:manage", 13, schema=allocation_schemas.POST),
     _post("/reshaper", allocations.reshape, "reshaper:reshape", 30, schema=allocation_schemas.RESHAPE),
     _get("/usages", allocations.project_usages, "usages", 9),
-    # who could
+    # candidates
     _get("/allocation_candidates", candidates.list_candidates, "allocation_candidates:list", 10),
     _get("/moorage/v1/explain", candidates.explain_candidates, "allocation_candidates:list"),
     # cloud summary and trees with their allocations: for callers that may see all projects, as for events

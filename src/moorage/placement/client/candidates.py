@@ -1,4 +1,4 @@
-"""The answer to ``GET /allocation_candidates`` as the client gives it out: decoded once, looked at one by one."""
+"""The answer to ``GET /allocation_candidates``: decoded once; each candidate is built when it is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ import msgspec
 from moorage.core.errors import Unavailable
 from moorage.placement.client.values import Resources
 
-#: On a provider that others use through an aggregate: a tree of its own, and no host.
+#: Trait of a provider that others use through an aggregate: it is a tree of its own and not a host.
 SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 _SHARING = f'"{SHARING_TRAIT}"'.encode()
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to serve a query; goes into `claim` as it is."""
+    """One way to serve a query; pass it to `claim` unchanged."""
 
     allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
     mappings: Mapping[str, tuple[str, ...]]  # {group suffix, '' for the unsuffixed group: provider uuids}
@@ -26,7 +26,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Claim:
-    """A candidate for a consumer that holds nothing yet, and whose that is."""
+    """A candidate for a consumer without allocations, and the owner of that consumer."""
 
     candidate: Candidate
     project_id: str
@@ -34,15 +34,15 @@ class Claim:
 
 
 class Amounts(msgspec.Struct, frozen=True, gc=False):
-    """Of one class on one provider."""
+    """Amounts of one class on one provider."""
 
     capacity: int
     used: int
 
 
 class Summary(msgspec.Struct, frozen=True, gc=False):
-    """One provider in the trees of the candidates, as it is on the wire. Traits are text until somebody asks: a host has
-    dozens, a thousand hosts are in an answer, and mostly nobody does.
+    """One provider in the trees of the candidates, as on the wire. Traits stay text until they are read: a host has
+    dozens, an answer has a thousand hosts, and most traits are never read.
     """
 
     resources: dict[str, Amounts]
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, frozen=True, gc=False):
 
 
 class Candidates(Sequence[Candidate]):
-    """Made one by one where they are looked at: of a thousand that are offered one is taken."""
+    """Builds each candidate when it is read: callers take one of a thousand."""
 
     def __init__(self, requests: "Sequence[_Way]", summaries: Mapping[str, Summary]) -> None:
         self._requests = requests
@@ -118,7 +118,7 @@ _WAYS: msgspec.json.Decoder[_Ways] = msgspec.json.Decoder(_Ways)
 
 
 def candidates_of(body: bytes) -> tuple[Candidates, Mapping[str, Summary]]:
-    """The candidates, and {provider uuid: summary}. Raises `Unavailable` where the body is neither."""
+    """The candidates, and {provider uuid: summary}. Raises `Unavailable` if the body is malformed."""
     try:
         ways = _WAYS.decode(body)
     except msgspec.DecodeError as error:

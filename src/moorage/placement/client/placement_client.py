@@ -1,6 +1,7 @@
-"""Placement over its public API: what other features import, and all that they import of this one.
+"""Placement over its public API, for the other packages.
 
-Speaks 1.39, so it works with OpenStack's Placement too; only `explanation`, and the sample of `candidates`, are our own.
+Speaks 1.39, so it also works with OpenStack's Placement; only `explanation`, and the sample of `candidates`, are
+our own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -45,14 +46,15 @@ VERSION = "1.39"
 CONCURRENT_UPDATE = "placement.concurrent_update"
 SERVER_TYPE = "INSTANCE"
 MOVE_TYPE = "MIGRATION"
-#: How consumers without a type are shown, and the last version in which one is written without.
+#: How consumers without a type are shown, and the last version that can write a consumer without a type.
 UNKNOWN_TYPE = "unknown"
 _WITHOUT_TYPES = "1.37"
 #: Our own (`moorage.placement.search.single_choice`).
 _SAMPLE = "x-moorage-sample"
-#: Our own: which consumer an answer is about, and which ones a request is about (`moorage.placement.api.handlers.allocations`).
+#: Our own: the consumer that an answer is about, and the consumers that a request is about
+#: (`moorage.placement.api.handlers.allocations`).
 _INCARNATION, _INCARNATIONS = "x-moorage-consumer", "x-moorage-consumers"
-#: Somebody else changed a provider between our read and our write: read again, at most so often in all.
+#: Attempts in all, if other clients change the provider between our read and our write.
 _MAX_TRIES = 5
 
 
@@ -109,7 +111,7 @@ class PlacementClient:
     def delete_provider(self, uuid: str) -> None:
         self._delete(f"/resource_providers/{uuid}")
 
-    # --- what they offer ----------------------------------------------------------------------------------------
+    # --- inventories, traits, aggregates ----------------------------------------------------------------------
 
     def inventories(self, uuid: str) -> tuple[int, dict[str, Inventory]]:
         """(generation, {class: inventory})"""
@@ -196,11 +198,11 @@ class PlacementClient:
         self._send("PUT", f"/resource_classes/{name}")
 
     def classes(self) -> frozenset[str]:
-        """Names of all."""
+        """Names of all resource classes."""
         return frozenset(row["name"] for row in self._get("/resource_classes")["resource_classes"])
 
     def unused_traits(self) -> frozenset[str]:
-        """Names of custom ones that no provider has."""
+        """Names of custom traits that no provider has."""
         query = [("name", f"startswith:{CUSTOM_PREFIX}"), ("associated", "false")]
         return frozenset(self._get("/traits", query)["traits"])
 
@@ -211,13 +213,13 @@ class PlacementClient:
         return self._is_there(f"/traits/{name}")
 
     def delete_trait(self, name: str) -> None:
-        """Raises `Conflict` where a provider has it."""
+        """Raises `Conflict` if a provider has the trait."""
         self._delete(f"/traits/{name}")
 
     def delete_class(self, name: str) -> None:
         self._delete(f"/resource_classes/{name}")
 
-    # --- who holds it -------------------------------------------------------------------------------------------
+    # --- allocations and consumers ------------------------------------------------------------------------------
 
     def usages(self, uuid: str) -> dict[str, int]:
         return dict(self._get(f"/resource_providers/{uuid}/usages")["usages"])
@@ -234,7 +236,7 @@ class PlacementClient:
         return document["resource_provider_generation"], held
 
     def holder(self, consumer: str) -> Consumer | None:
-        """None where it holds nothing."""
+        """None if the consumer has no allocations."""
         try:
             answer = self._http.request_raw("GET", f"/allocations/{consumer}", version=VERSION)
         except RemoteError as error:
@@ -254,7 +256,7 @@ class PlacementClient:
         )
 
     def consumers_of(self, project_id: str) -> int:
-        """How many consumers of the project hold something."""
+        """Number of the project's consumers that have allocations."""
         usages = self._get("/usages", [("project_id", project_id)])["usages"]
         return sum(entry["consumer_count"] for entry in usages.values())
 
@@ -339,10 +341,10 @@ class PlacementClient:
     def release(self, consumer: str) -> None:
         """Release all allocations of the consumer; having none is not an error.
 
-        Does not use DELETE, which does not say what is released: a late one, whose sender has given it up and claimed again,
-        would remove that new claim. This request names the generation that it saw, and the incarnation if the service tells it,
-        because a consumer without allocations starts again at the first generation. Raises `ConcurrentUpdate` if others were
-        faster.
+        Does not use DELETE, which does not name the allocations to release. A late DELETE, whose sender has given
+        up and claimed again, would remove the new claim. This request names the generation that it saw, and the
+        incarnation if the service tells it, because a consumer without allocations starts again at the first
+        generation. Raises `ConcurrentUpdate` if others were faster.
         """
 
         def attempt() -> None:
@@ -352,7 +354,7 @@ class PlacementClient:
 
         _repeated(attempt)
 
-    # --- who could ----------------------------------------------------------------------------------------------
+    # --- candidates ---------------------------------------------------------------------------------------------
 
     def candidates(
         self, query: Sequence[tuple[str, str]], *, sample: str | None = None

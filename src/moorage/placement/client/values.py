@@ -21,9 +21,10 @@ class Provider:
 
 @dataclass(frozen=True)
 class ProviderState:
-    """All of a provider as `PlacementClient.tree_states` has it.
+    """Everything about a provider, as `PlacementClient.tree_states` returns it.
 
-    `held` ({consumer: {class: units}}) was read after the rest; where its sums are not `usages`, somebody wrote between.
+    `held` ({consumer: {class: units}}) was read after the rest. If its sums differ from `usages`, a write came
+    between.
     """
 
     provider: Provider
@@ -36,7 +37,7 @@ class ProviderState:
 
 @dataclass(frozen=True)
 class Consumer:
-    """A consumer. `generation` None: it holds nothing any more, or not yet."""
+    """A consumer. `generation` None: it has no allocations."""
 
     uuid: str
     generation: int | None
@@ -45,7 +46,7 @@ class Consumer:
     type: str
     allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
     written_at: datetime  #: when the newest of them was written
-    #: Which of the consumers that have had this uuid; None where Placement is not ours and does not tell.
+    #: Which of the successive consumers with this uuid; None from OpenStack Placement, which does not tell.
     incarnation: str | None = None
 
 
@@ -105,7 +106,7 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class Explanation:
-    """`closest` and `change` where there is no candidate."""
+    """`closest` and `change` are set if there is no candidate."""
 
     text: str
     candidates: int = 0

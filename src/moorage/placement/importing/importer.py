@@ -29,16 +29,16 @@ T = TypeVar("T")
 def import_into(
     target: Engine, peer: PlacementDatabase, now: datetime, *, noted: FindingCallback, progress: ProgressCallback
 ) -> ImportReceipt:
-    """Everything of `peer`. Schema and standard names are there already (`PlacementService.start`).
+    """Imports all of `peer`. Requires the schema and the standard names (`PlacementService.start`).
 
-    `noted` is called with each finding. Raises `Conflict` where `target` is not empty.
+    Calls `noted` with each finding. Raises `Conflict` if `target` is not empty.
     """
     with write(target) as connection:
         return _Run(peer, ImportTarget(connection, now), noted, progress).receipt()
 
 
 def rehearse_import(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
-    """What `import_into` would do and tell; nothing is written."""
+    """Reports the receipt and findings that `import_into` would, and writes nothing."""
     return _Run(peer, Rehearsal(), noted, progress).receipt()
 
 
@@ -153,7 +153,7 @@ class _Run:
                 self._note(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
 
     def _known(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
-        """`rows`: provider, id in the peer's database, what that stands for, if anything."""
+        """`rows`: provider, id in the peer's database, and the object with that id, if it exists."""
         for provider, peer_id, found in rows:
             if provider not in self._provider_names:
                 text = f"{what} {peer_id} of provider {provider}, which is not there"

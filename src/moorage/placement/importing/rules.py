@@ -13,7 +13,7 @@ from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutco
 from moorage.core.inventories import MAX_INT, inventory_faults
 from moorage.placement.forest.model import Inventory
 
-#: Owner of allocations that were written before 1.8, when nobody said. The peer's default, too.
+#: Owner of allocations that were written before 1.8, when requests named no owner. The peer has the same default.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 
 MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
@@ -97,7 +97,9 @@ class TakenProvider:
 
 
 def taken_providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | ImportFinding]:
-    """Parents before their children. `pads`: the target takes names for equal that differ in trailing blanks."""
+    """Parents before their children. `pads`: the target treats names as equal if they differ only in trailing
+    blanks.
+    """
     usable = {row.id: row for row in rows if len(row.uuid) <= MAX_UUID}
     yield from (_too_long(f"resource_providers {row.id}", "uuid", row.uuid) for row in rows if row.id not in usable)
     parents, faults = _parents(usable)
@@ -141,7 +143,7 @@ def taken_providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iter
 
 
 def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], list[ImportFinding]]:
-    """{id: id of the parent}, without loops and without parents that are not there."""
+    """{id: id of the parent}, without loops and without missing parents."""
     parents: dict[int, int | None] = {}
     faults = []
     for row in rows.values():
@@ -178,7 +180,7 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
 
 
 def _unplaced(start: int, parents: Mapping[int, int | None], places: Mapping[int, object]) -> list[int]:
-    """From `start` upwards, those whose place is not known yet."""
+    """The providers from `start` upwards whose root and depth are not known yet."""
     path = []
     here: int | None = start
     while here is not None and here not in places:
@@ -187,11 +189,11 @@ def _unplaced(start: int, parents: Mapping[int, int | None], places: Mapping[int
     return path
 
 
-# --- what they offer --------------------------------------------------------------------------------------------
+# --- inventories, classes and traits ---------------------------------------------------------------------------
 
 
 def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding | None:
-    """Why a class or trait is left out, or what is odd about it."""
+    """The reason to leave out a class or trait, or a remark on an imported one."""
     if len(name) > MAX_NAME:
         return _too_long(table, "name", name)
     if not is_standard and not name.startswith("CUSTOM_"):
@@ -202,7 +204,7 @@ def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding |
 
 
 def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterator[ImportFinding]:
-    """`provider` is a name to be read, as is `name` of the class."""
+    """`provider` and `name` (of the class) are display names."""
     for fault in inventory_faults(inventory):
         yield ImportFinding(ImportFindingKind.IMPOSSIBLE, provider, f"{name} on {provider}: {fault}")
 
@@ -219,12 +221,12 @@ def capacity_finding(provider: str, name: str, inventory: Inventory | None, used
     return None
 
 
-# --- who holds what ---------------------------------------------------------------------------------------------
+# --- consumers and allocations ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PeerConsumer:
-    """`project` and `user` are None where the reference leads nowhere."""
+    """`project` and `user` are None if the reference points to a missing row."""
 
     id: int
     uuid: str
@@ -258,14 +260,14 @@ class ImportedAllocations:
     written_at: datetime
 
 
-#: {(provider id, class id): what is held there}
+#: {(provider id, class id): the consumer's allocations there}
 Holdings = Mapping[tuple[int, int], ImportedAllocations]
 
 
 def taken_consumer(
     row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings
 ) -> Iterator[TakenConsumer | ImportFinding]:
-    """At most one `TakenConsumer`, last. `rows` are its allocations, `held` those of them that are taken."""
+    """At most one `TakenConsumer`, last. `rows` are its allocations; `held` has the imported ones among them."""
     for what, text, bound in (("uuid", row.uuid, MAX_UUID), ("project", row.project, MAX_NAME),
                               ("user", row.user, MAX_NAME), ("type", row.type, MAX_NAME)):  # fmt: skip
         if text is not None and len(text) > bound:
@@ -301,7 +303,7 @@ def consumer_without_row(uuid: str, held: Holdings) -> Iterator[TakenConsumer | 
 def taken_allocations(
     consumer_uuid: str, rows: Iterable[PeerAllocation], provider_ids: Collection[int], class_ids: Collection[int]
 ) -> tuple[dict[tuple[int, int], ImportedAllocations], list[ImportFinding]]:
-    """What one consumer holds, a provider and class once each."""
+    """The allocations of one consumer, at most one per provider and class."""
     held: dict[tuple[int, int], ImportedAllocations] = {}
     findings = []
     for row in rows:

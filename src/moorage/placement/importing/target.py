@@ -31,13 +31,13 @@ Name = tuple[int, str, bool, datetime]
 class ImportSink(Protocol):
     """Receives the rows in this order, each kind in any number of batches, then `finish`."""
 
-    #: Whether names are equal that differ in trailing blanks only.
+    #: True if the database treats names as equal that differ only in trailing blanks.
     pads: bool
 
     def add_classes(self, names: Sequence[Name]) -> None: ...
     def add_traits(self, names: Sequence[Name]) -> None: ...
     def add_providers(self, taken: Sequence[TakenProvider]) -> None:
-        """Of one depth; their parents are there already."""
+        """Providers of one depth; their parents were added before."""
         ...
 
     def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
@@ -89,9 +89,9 @@ def check_empty(connection: Connection) -> None:
 
 
 class ImportTarget:
-    """Rows in a transaction of ours, and for each provider and consumer an entry in the log of changes.
+    """Rows in a transaction of ours, and an entry in the change log for each provider and consumer.
 
-    Raises `Conflict` where the database is not empty.
+    Raises `Conflict` if the database is not empty.
     """
 
     def __init__(self, connection: Connection, now: datetime) -> None:
@@ -122,7 +122,7 @@ class ImportTarget:
                 if name not in known
             ],
         )
-        # The standard names are there already; clients see when they came, as `last-modified`.
+        # The standard names exist already; clients see their creation time, as `last-modified`.
         older = [{"wanted": name, "at": at} for _, name, _, at in names if name in known]
         if older:
             its_time = update(table).where(table.c.name == bindparam("wanted")).values(created_at=bindparam("at"))
@@ -215,7 +215,9 @@ class ImportTarget:
         self._log.add([self._consumer_entry(ids[one.uuid], one, holdings) for one, holdings in taken])
 
     def finish(self) -> None:
-        """The log tells what each provider is like, and processes that run to read everything again."""
+        """Writes the state of each provider to the change log, and tells running processes to read everything
+        again.
+        """
         uuids: dict[int | None, str] = {row.id: row.uuid for row in self._connection.execute(_UUIDS)}
         known = name_store.name_table(self._connection)
         for part in provider_store.batches([self._providers[peer_id] for peer_id in self._uuids]):

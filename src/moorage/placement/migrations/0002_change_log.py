@@ -1,7 +1,7 @@
-"""The log of changes tells what changed and not only where: documents, times, and how far back it reaches.
+"""The change log also records states: documents, times, and the start of the retained log.
 
-The old entries are not kept: they named what processes that were running then had to read again, and say nothing
-that could be shown to anybody. What is there now is written down once, as the state from which history begins.
+Drops the old entries: they only told the processes of that time which providers to read again, and show nothing to
+clients. Writes the present state once, as the beginning of the history.
 """
 
 import json
@@ -79,7 +79,7 @@ def downgrade() -> None:
 
 
 def _begin_history(connection: sa.Connection) -> None:
-    """One entry for each provider and consumer that there is, under a number of their own."""
+    """Writes one entry for each existing provider and consumer, under a change number of their own."""
     last = connection.execute(sa.text("SELECT last FROM change_sequence WHERE id = 1")).scalar()
     if last is None:  # never started: the first start makes both rows
         return

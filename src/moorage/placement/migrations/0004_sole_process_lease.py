@@ -1,6 +1,6 @@
 """The row that every writer takes first also says whether one process alone may write, and until when.
 
-See docs/evidence/decisions/0013. Processes of an older version know nothing of it: they are to be ended before.
+See docs/evidence/decisions/0013. Processes of an older version ignore the lease: stop them first.
 """
 
 import sqlalchemy as sa

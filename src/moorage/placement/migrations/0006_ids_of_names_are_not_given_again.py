@@ -1,6 +1,6 @@
-"""Ids of classes and traits are never given out again on SQLite either, as on the other two.
+"""SQLite does not reuse ids of classes and traits either, as PostgreSQL and MariaDB do not.
 
-Whoever catches up with what others did takes an id that it knows for the name that it knew by it.
+A process that reads the changes of others identifies names by id; it would take a reused id for the old name.
 """
 
 from alembic import op

@@ -66,7 +66,7 @@ _HELD = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
 
 
 def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
-    """(consumer type, class, units), and (consumer type, NULL, consumers that hold something)."""
+    """Rows (consumer type, class, units), and rows (consumer type, NULL, number of consumers with allocations)."""
     wanted = (consumers.c.project_id == bindparam("project"), *more)
     units = (
         select(consumers.c.consumer_type, resource_classes.c.name, func.sum(allocations.c.used))
@@ -133,7 +133,7 @@ class AllocationReads:
         ]
 
     def tree_allocations(self, root_id: int, most: int) -> list[AllocationRow]:
-        """Allocations from all providers of a tree, by consumer, at most `most`."""
+        """Allocations from all providers of a tree, by consumer; at most `most` of them."""
         return [AllocationRow(*row) for row in self._of_tree(root=root_id, most=most)]
 
     def project_usages(

@@ -60,7 +60,7 @@ def without_name(names: NameTable, table: Table, name: Name) -> NameTable:
 
 
 def _changed(names: NameTable, table: Table, come: Sequence[Name], gone: set[str]) -> NameTable:
-    """A name that is both added and removed stays."""
+    """A name that was both added and removed stays."""
     if not come and not gone:
         return names
     ids, full = {one.name: one.id for one in come}, {one.name: one for one in come}
@@ -101,7 +101,7 @@ def find_name(connection: Connection, table: Table, name: str, *, lock: bool = F
 
 
 def ids_of_names(connection: Connection, table: Table, names: Collection[str]) -> dict[str, int]:
-    """{name: id} of those that exist. They cannot be deleted until this transaction ends."""
+    """{name: id} of the names that exist. They cannot be deleted until this transaction ends."""
     found: dict[str, int] = {}
     wanted = sorted(names)
     for start in range(0, len(wanted), _MANY):

@@ -90,7 +90,7 @@ def some_providers(connection: Connection, known: NameTable, ids: Collection[int
     return found
 
 
-#: Makes a moment in UTC of what stands in the rows.
+#: Converts the database's time values to UTC.
 _Aware = Callable[[Any], datetime]
 
 

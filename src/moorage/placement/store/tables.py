@@ -157,7 +157,7 @@ change_sequence = Table(
     **TABLE_OPTIONS,
 )
 
-#: One row: how far back the log reaches. Not in `change_sequence`, whose row every writer waits for.
+#: One row: the start of the retained log. Not in `change_sequence`, whose row every writer waits for.
 change_retention = Table(
     "change_retention",
     metadata,

@@ -1,8 +1,9 @@
-"""The lease under which one process alone writes, so that it knows without asking that nobody else has written.
+"""The lease under which one process alone writes, so that it knows without asking that no other process has
+written.
 
-It is kept in the row that every writer updates first. The holder counts it for less than its length, from before the
-request was sent; everybody else counts its whole length from the moment they saw it. Each uses its own monotonic
-clock, so clocks need not agree; they only must not differ in speed by as much as `MARGIN`. See
+It is kept in the row that every writer updates first. The holder counts it for less than its length, from before
+the request was sent; other processes count its whole length from the moment they saw it. Each uses its own
+monotonic clock, so clocks need not agree; their speeds must only not differ by as much as `MARGIN`. See
 docs/evidence/decisions/0013.
 
 Not here: when the row is read and renewed (`sync.writer_lease_task`).
@@ -194,7 +195,7 @@ class WriterLease:
         self._seen = None
 
     def _see(self, row: LeaseRow) -> float:
-        """Since when the row is known to be like this."""
+        """Returns since when the row is known to have this state."""
         if self._seen is None or self._seen[0].version != row.version or self._seen[0].holder != row.holder:
             self._seen = row, self._clock()
         return self._seen[1]

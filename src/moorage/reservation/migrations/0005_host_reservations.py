@@ -1,4 +1,4 @@
-"""Add reservations of whole hosts, and of a flavor's or a list's resources."""
+"""Add reservations of whole hosts, and of the resources in a flavor or a list."""
 
 import sqlalchemy as sa
 from alembic import op

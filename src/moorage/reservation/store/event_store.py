@@ -60,7 +60,7 @@ class StepCount:
     failed: int
     attempts: int
     changed_at: datetime | None
-    error: str | None  #: of one that is not done
+    error: str | None  #: error of a step that is not done
 
 
 OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)

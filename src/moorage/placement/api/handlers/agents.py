@@ -83,7 +83,7 @@ def check_new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
         raise _refused(host, f"{name} is made by the reservation service")
 
 
-#: By the handler of a route: raises `Forbidden` for what is not the host's.
+#: {handler of a route: its check, which raises `Forbidden` for objects outside the host's tree}.
 CHECKS: Mapping[Handler, Callable[..., None]] = {
     providers.list_providers: check_list,
     providers.create_provider: check_create,

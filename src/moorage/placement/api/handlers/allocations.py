@@ -15,14 +15,15 @@ from moorage.placement.rules.inventory_writes import NewInventories
 from moorage.placement.search.query import canonical_uuid, looks_like_uuid
 from moorage.wire.http import Response
 
-#: Owner of allocations that were written before 1.8, when nobody said.
+#: Owner of allocations that were written before 1.8, when requests named no owner.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 
-#: A consumer that holds nothing is forgotten, and the next of its uuid has the same generations: an answer about one tells
-#: which it is, and a request may name those that it saw, ``UUID=NUMBER``, with commas between.
+#: A consumer without allocations is forgotten, and the next one with its uuid repeats its generations. So an answer
+#: about one consumer tells its incarnation, and a request may name the incarnations that it saw: ``UUID=NUMBER``,
+#: separated by commas.
 INCARNATION = "x-moorage-consumer"
 INCARNATIONS = "x-moorage-consumers"
-#: Of a number that a consumer may have.
+#: Digits of an incarnation number.
 _MOST_DIGITS = 18
 
 

@@ -12,8 +12,8 @@ from moorage.placement.search.request import CandidateRequest, parse_request, to
 from moorage.wire.http import Response
 from moorage.wire.microversion import Version
 
-#: Of a request with a limit: a seed, by which it gets some of all candidates instead of the first ones. A header, for
-#: a Placement that does not know it passes it by, where it would refuse a parameter.
+#: Header of a request with a limit: a seed that selects a sample of all candidates instead of the first ones. It is
+#: a header because OpenStack Placement ignores unknown headers but refuses unknown parameters.
 SAMPLE = "x-moorage-sample"
 
 
@@ -31,7 +31,7 @@ def explain_candidates(request: PlacementApiRequest) -> Response:
     )
 
 
-#: Queries that are remembered, and the length of the longest: schedulers ask the same again and again.
+#: Number of cached queries, and the length of the longest: schedulers repeat the same queries.
 REMEMBERED = 512
 REMEMBERED_LENGTH = 2000
 

@@ -1,4 +1,4 @@
-"""/moorage/v1/survey and /moorage/v1/trees: what people look at"""
+"""/moorage/v1/survey and /moorage/v1/trees, for the dashboard and other interactive views"""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from moorage.placement.service.cloud_summary_service import TreeState
 from moorage.placement.store.holding_store import AllocationRow
 from moorage.wire.http import Response
 
-#: Trees on a page, where nobody says how many.
+#: Default number of trees per page.
 USUAL_LIMIT = "50"
 
 Document = dict[str, object]

@@ -18,7 +18,7 @@ from moorage.wire.http import Response
 EVENT_STREAM = "text/event-stream"
 
 
-#: Nothing on the way may keep or collect what is to be seen at once; the second is nginx's.
+#: Keeps proxies from caching or buffering the stream; the second header is nginx's.
 _AT_ONCE = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -27,7 +27,7 @@ def watch_changes(request: PlacementApiRequest) -> Response:
     if not quality(request.headers.get("accept") or "*/*", EVENT_STREAM):
         raise NotAcceptable(f"Only {EVENT_STREAM} is provided")
     values = checked_query(request, schemas.EVENTS)
-    # A browser that comes again asks with the URL it began with, so its header counts.
+    # A browser reconnects with its first URL, so the header takes precedence.
     since = request.headers.get("last-event-id") or values.get("since")
     events = request.service.events
     answer = events.watch(Cursor.parse(since) if since else events.newest(), _filter(values))

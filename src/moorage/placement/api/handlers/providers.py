@@ -38,7 +38,7 @@ _LINKS = (("inventories", 0), ("usages", 0), ("aggregates", 1), ("traits", 6), (
 class ProviderShape:
     """What all providers have in common in one microversion below one prefix."""
 
-    #: The links without the uuid that stands between each two parts.
+    #: The text of the links between the uuids.
     links: tuple[str, ...]
     shows_tree: bool
 
@@ -139,7 +139,7 @@ def _list(texts: list[bytes]) -> bytes:
 
 
 def _some(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tuple[list[bytes], datetime | None]:
-    """Their texts, and when the last one of them was changed."""
+    """The texts of these providers, and the time of the last change to any of them."""
     wanted, chunks = _shape(request), forest.providers
     providers = [provider for provider in chunks.some(found) if provider is not None]
     if len(found) < _FEW:
@@ -179,7 +179,7 @@ def _texts(wanted: ProviderShape, forest: Forest, number: int) -> list[bytes]:
 
 
 def _newest(chunk: Sequence[Provider | None], memo: Memo) -> datetime | None:
-    """When the last one of a chunk was changed."""
+    """Time of the last change to a provider of the chunk."""
     if _NEWEST not in memo:
         memo[_NEWEST] = max([moment for one in chunk if one and (moment := one.updated_at)], default=None)
     newest: datetime | None = memo[_NEWEST]

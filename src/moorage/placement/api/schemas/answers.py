@@ -107,7 +107,7 @@ RESOURCE_CLASS = Schema(_CLASS)
 RESOURCE_CLASSES = Schema(_all({"resource_classes": _list(_CLASS)}))
 TRAITS = Schema(_all({"traits": _list(TEXT)}))
 
-# --- who holds what -----------------------------------------------------------------------------------------------
+# --- allocations --------------------------------------------------------------------------------------------
 
 _HELD: JsonSchema = {"allocations": _by(UUID_KEY, _all({"resources": _AMOUNTS, "generation": _GENERATION}))}
 _OWNER: JsonSchema = {"project_id": TEXT, "user_id": TEXT}
@@ -116,7 +116,7 @@ _TYPE: JsonSchema = {"consumer_type": TEXT}
 
 
 def _held(more: JsonSchema) -> Schema:
-    """Who holds nothing has no owner either."""
+    """A consumer without allocations has no owner either."""
     return Schema(_all(_HELD | more, but=tuple(more)))
 
 
@@ -142,7 +142,7 @@ USAGES = VersionedSchema(
     [(Version(1, 9), Schema(_all({"usages": _AMOUNTS}))), (Version(1, 38), Schema(_all({"usages": _BY_TYPE})))]
 )
 
-# --- who could ----------------------------------------------------------------------------------------------------
+# --- candidates ---------------------------------------------------------------------------------------------
 
 _LISTED: JsonSchema = {"allocations": _list(_all({"resource_provider": _all({"uuid": _UUID}), "resources": _AMOUNTS}))}
 _KEYED: JsonSchema = {"allocations": _by(UUID_KEY, _all({"resources": _AMOUNTS}))}
@@ -322,7 +322,7 @@ _RANGE: JsonSchema = {"max_version": TEXT, "min_version": TEXT}
 
 
 def _errors(error: JsonSchema) -> Schema:
-    """A refused microversion tells the range."""
+    """A refusal of a microversion contains the supported range."""
     one = _all(error | _RANGE, but=tuple(_RANGE))
     return Schema(_all({"errors": {"type": "array", "minItems": 1, "maxItems": 1, "items": one}}))
 

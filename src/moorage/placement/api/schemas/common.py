@@ -32,7 +32,9 @@ def closed(
 
 
 def closed_before_required(properties: Mapping[str, Any], *, required: tuple[str, ...]) -> JsonSchema:
-    """`closed` with its words in the other order: of two faults the first word's is told, and refusals print both."""
+    """`closed` with its keywords in the other order: only the first violated keyword is reported, and messages
+    quote both.
+    """
     return {**closed(properties), "required": list(required)}
 
 
