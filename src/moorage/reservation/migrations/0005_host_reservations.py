@@ -1,4 +1,4 @@
-"""Add reservations of whole hosts, and of the resources in a flavor or a list."""
+"""Add host reservations, and the resources that a flavor or a resource list requests."""
 
 import sqlalchemy as sa
 from alembic import op

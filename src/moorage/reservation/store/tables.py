@@ -70,7 +70,7 @@ instance_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# Reservations of whole hosts. The other columns of the older system's table can be derived: the aggregate's name is
+# Host reservations (whole hosts). The other columns of the older system's table can be derived: the aggregate's name is
 # the reservation's id.
 computehost_reservations = Table(
     "computehost_reservations",
