@@ -203,7 +203,7 @@ def test_a_bitstream_of_glance_whose_signature_does_not_hold_is_not_programmed(s
         f"openstack image set {image} --property bitstream_manifest='{manifest}' "
         '--property bitstream_manifest_signature="$(base64 -w 0 signature)"'
     )
-    assert "not one of this manifest by that key: upload what was signed, or sign it again" in refusal()
+    assert "does not match this manifest and key: upload the data that was signed, or sign it again" in refusal()
 
 
 def test_who_may_do_what_follows_from_the_roles_in_keystone(clients_of):

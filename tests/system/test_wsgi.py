@@ -171,7 +171,7 @@ def test_nothing_of_it_runs_or_is_open_while_a_server_forks(tmp_path, waits_s):
     assert "before it: True True" in done.stdout
     assert "at the fork: ['MainThread'] []" in done.stdout
     assert "child: True" in done.stdout
-    assert ("run here now" in done.stderr) is (waits_s > 0), done.stderr
+    assert ("now runs the tasks of this state directory" in done.stderr) is (waits_s > 0), done.stderr
 
 
 def test_a_forked_worker_has_the_tasks_before_anybody_asks_it_for_anything(tmp_path):

@@ -144,8 +144,8 @@ def test_a_guest_whose_qemu_hangs_keeps_nobody_waiting_and_can_be_deleted(driver
         (NOISE, "not in qcow2 format"),
         (TORN, r"is damaged: \d+ of its clusters"),
         (LARGE, "is a disk of 2 GB, and the flavor gives 1 GB"),
-        (CHANGED, "changed, or damaged on its way"),
-        ("nowhere", "not in the image service"),
+        (CHANGED, "changed, or damaged in transit"),
+        ("nowhere", "the image service does not have it"),
     ],
 )
 def test_an_image_that_no_disk_can_be_made_of_is_refused_and_costs_nothing(driver, image, why):

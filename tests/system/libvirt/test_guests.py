@@ -120,7 +120,7 @@ def test_a_guest_that_shuts_itself_down_is_shutoff_and_one_that_vanished_is_in_e
     assert "OFF" in wait_for_console(clients, server, "OFF")
     virsh(libvirtd, "undefine", server)
     lost = wait_for(clients, server, "ERROR")
-    assert "is not on host metal-1 any more" in lost["fault"]["message"]
+    assert "vanished from host metal-1 without a request" in lost["fault"]["message"]
     delete(clients, server)
 
 

@@ -275,7 +275,7 @@ def test_an_import_that_is_cut_off_leaves_nothing(sound, target):
     ("revision", "said"),
     [
         ("02e2f2186d98", "of an older Blazar; run `blazar-db-manage upgrade head` of release 18"),
-        ("ffffffffffff", "does not know .*use a newer Moorage"),
+        ("ffffffffffff", "does not support .*use a newer Moorage"),
     ],
 )
 def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, said):
@@ -291,7 +291,7 @@ def test_another_schema_is_refused_with_what_to_do(sound, tmp_path, revision, sa
 
 def test_our_own_database_is_not_blazars(target):
     url = target.url.render_as_string()
-    with pytest.raises(StartError, match="no database of Blazar: name the one"), blazar_db.reading(url, NOW):
+    with pytest.raises(StartError, match="is not a database of Blazar: name the one"), blazar_db.reading(url, NOW):
         pass
 
 

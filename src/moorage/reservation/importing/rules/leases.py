@@ -67,7 +67,7 @@ class ImportFindingKind(FindingKind):
     INTERRUPTED = (
         "interrupted",
         ImportOutcome.MENDED,
-        "leases that were being worked on: it is gone on with, or undone",
+        "leases in progress: each is continued, or undone",
     )
     STATUS = (
         "status",
