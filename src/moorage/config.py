@@ -96,7 +96,7 @@ class Config:
     @property
     def url(self) -> str:
         """URL of this process on its own machine; other clients use `base_url`."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104 - compared, not bound
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.server.address, self.server.address)  # noqa: S104 - maps a wildcard address to one that clients can reach; nothing is bound here
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server.port}"
 
     @property

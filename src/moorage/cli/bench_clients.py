@@ -92,7 +92,7 @@ def main() -> None:
 @contextmanager
 def _processes(clients: int) -> "Iterator[Sequence[subprocess.Popen[str]]]":
     processes = [
-        subprocess.Popen(  # noqa: S603 - this very program
+        subprocess.Popen(  # noqa: S603 - runs this program again with arguments made here; no shell
             [sys.executable, "-c", _PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         for _ in range(clients)

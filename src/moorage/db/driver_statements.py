@@ -106,14 +106,14 @@ class DriverStatement:
             for name, of_list in expanded.parameter_expansion.items()
             for index, place in enumerate(of_list)
         }
-        processors = {**sql._bind_processors, **expanded.processors}  # noqa: SLF001 - by which the engine converts values
+        processors = {**sql._bind_processors, **expanded.processors}  # noqa: SLF001 - SQLAlchemy has no public access to the converters of values
         #: Per placeholder: name, index in a list (-1: no list), default value, conversion.
         self._places = [
             (*in_list.get(place, (place, -1)), sql.params.get(in_list.get(place, (place,))[0]), processors.get(place))
             for place in expanded.positiontup or ()
         ]
-        columns = sql._result_columns or ()  # noqa: SLF001 - shown nowhere else for a statement that was not run
-        self._row = namedtuple("_row", [column.keyname for column in columns]) if columns else None  # noqa: PYI024 - not known before
+        columns = sql._result_columns or ()  # noqa: SLF001 - SQLAlchemy publishes the columns only after a statement ran
+        self._row = namedtuple("_row", [column.keyname for column in columns]) if columns else None  # noqa: PYI024 - the column names are known only at run time
         conversions = [column.type.dialect_impl(dialect).result_processor(dialect, _FLOAT8) for column in columns]
         self._conversions = [(index, convert) for index, convert in enumerate(conversions) if convert is not None]
 

@@ -311,7 +311,7 @@ class _MariadbLink(MariadbLink):
 
     def has_ended(self) -> bool:
         connection = self.driver_connection
-        return not connection.open or connection_has_ended(connection._sock.fileno())  # noqa: SLF001 - shown nowhere else
+        return not connection.open or connection_has_ended(connection._sock.fileno())  # noqa: SLF001 - PyMySQL does not publish its socket
 
 
 class _SqliteLink(SqliteLink):

@@ -153,7 +153,7 @@ def _bounded_mariadb() -> Callable[..., Any]:
     """Opens PyMySQL connections that report a timeout to the gate. The timeouts are set by `connect_arguments`."""
     import pymysql
 
-    class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # it has no types
+    class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # PyMySQL has no type hints
         gate: _ConnectGate | None = None
 
         def _read_bytes(self, num_bytes: int) -> Any:

@@ -154,7 +154,7 @@ class Metrics:
         for service, engine in sorted(self._engines.items()):
             if isinstance(engine.pool, QueuePool):
                 used.add_metric([service], engine.pool.checkedout())
-                most.add_metric([service], engine.pool.size() + engine.pool._max_overflow)  # noqa: SLF001 - no public name
+                most.add_metric([service], engine.pool.size() + engine.pool._max_overflow)  # noqa: SLF001 - SQLAlchemy's pool does not publish its overflow limit
         yield used
         yield most
 

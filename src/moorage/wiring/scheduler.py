@@ -89,7 +89,9 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
             raise StartError(f"{where}; installed packages have {known} in the group {group}")
         try:
             function: Any = there[name].load()
-        except Exception as error:  # the package's import can raise anything
+        except (
+            Exception
+        ) as error:  # importing an operator's plug-in can raise anything; it becomes a StartError that names it
             raise StartError(f"{where}, which cannot be loaded: {there[name].value}: {error}") from error
         if not callable(function):
             raise StartError(f"{where}, which is not a function: {there[name].value}")
@@ -100,7 +102,7 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
 def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: ServerRequirements) -> str | None:
     try:
         reason = passes(host, wanted)
-    except Exception:  # other people's code: see above
+    except Exception:  # an operator's plug-in can raise anything; it must not stop the scheduler
         log.exception("a filter failed", extra={"filter": name, "host": host.name})
         return f"the filter {name} failed; the log of compute says how"
     if reason is None or isinstance(reason, str):
@@ -114,7 +116,7 @@ def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, task: W
     """The weight; NaN if the weigher failed."""
     try:
         number = weigher(facts, task)
-    except Exception:  # other people's code: see above
+    except Exception:  # an operator's plug-in can raise anything; it must not stop the scheduler
         log.exception("a weigher failed", extra={"weigher": name})
         return math.nan
     if isinstance(number, int | float) and math.isfinite(number):

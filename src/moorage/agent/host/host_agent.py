@@ -129,7 +129,7 @@ class HostAgent:
     def _initialize_acceleration(self) -> None:
         try:
             self._acceleration.initialize()
-        except Exception as error:  # os_acc has errors of its own
+        except Exception as error:  # os_acc's errors are not of our tree, and a driver can raise any
             raise StartError(
                 f"host {self._host} cannot start: os_acc.initialize(): {error}; repair the accelerator agent of this "
                 "host, then start this agent again"

@@ -66,7 +66,7 @@ class ProviderTree:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProviderTree) and self._nodes == other._nodes
 
-    __hash__ = None  # type: ignore[assignment]  # equal by content, which is of dicts: Python says unhashable so, typeshed not
+    __hash__ = None  # type: ignore[assignment]  # makes the class unhashable, since it compares by mutable dicts; typeshed declares `__hash__` as a method
 
     def get(self, name: str) -> ProviderNode | None:
         return self._nodes.get(name)

@@ -127,7 +127,7 @@ def _private() -> Iterator[Endpoints]:
         config = _config(Path(directory))
         program = "from moorage.cli.main import main; main()"
         with (Path(directory) / "out").open("w") as out:
-            process = subprocess.Popen(  # noqa: S603 - this very program
+            process = subprocess.Popen(  # noqa: S603 - runs this program again with arguments made here; no shell
                 [sys.executable, "-c", program, "up", "--config", str(config.source)], stdout=out, stderr=out
             )
         try:

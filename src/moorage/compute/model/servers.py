@@ -58,7 +58,7 @@ class TaskState(StrEnum):
     REBUILD_SPAWNING = "rebuild_spawning"
     RESCUING = "rescuing"
     UNRESCUING = "unrescuing"
-    UPDATING_PASSWORD = "updating_password"  # noqa: S105 - Nova's word
+    UPDATING_PASSWORD = "updating_password"  # noqa: S105 - a task state of Nova's API, not a password
     IMAGE_SNAPSHOT = "image_snapshot"
     IMAGE_BACKUP = "image_backup"
     SHELVING = "shelving"

@@ -337,6 +337,6 @@ def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]])
         future: Future[T] = Future()
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - the top of a thread: the caller gets it
+        except BaseException as error:  # noqa: BLE001 - the top of a thread: the thread that waits raises it again
             future.set_exception(error)
         done.put(future)

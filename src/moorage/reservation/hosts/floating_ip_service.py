@@ -87,7 +87,7 @@ def _subnet_of(network: NetworkClient, network_id: str, address: IPv4Address | I
         if address.version != block.version or address not in block:
             continue
         for first, last in subnet.pools:
-            if ip_address(first) <= address <= ip_address(last):  # type: ignore[operator]  # of one version
+            if ip_address(first) <= address <= ip_address(last):  # type: ignore[operator]  # all three are of one IP version; `ip_address` returns a union of both
                 raise Invalid(
                     f"{address} lies in the allocation pool {first} to {last} of subnet {subnet.id}: Neutron may give "
                     "it to anybody; name one outside, or make the pool smaller"

@@ -46,7 +46,7 @@ class _ResponseWriter:
         environ["wsgi.input"] = body
         try:
             result = app(environ, self._start_response)
-        except Exception:  # the top of a request
+        except Exception:  # the top of a request: the client gets a 500, the log the traceback
             log.exception("the application failed")
             self._fail()
             return
