@@ -19,8 +19,8 @@ class Caller:
     by_service: bool = False
     #: The host whose agent this is. An agent has no roles and no project, and has access only to its host's resources.
     host: str | None = None
-    #: The headers that authenticated the user, for requests to other services in the user's name; empty in identity mode
-    #: none. They are secret and are kept no longer than the request.
+    #: The headers that authenticated the user, for requests to other services in the user's name; empty in identity
+    #: mode none. They are secret and are kept no longer than the request.
     credentials: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     @property

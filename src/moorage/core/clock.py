@@ -24,16 +24,6 @@ class Clock(Protocol):
         ...
 
 
-def boot_time() -> float:
-    """Seconds since the machine was started. They cannot be set, and on Linux they also count while the machine is
-    suspended.
-    """
-    return time.clock_gettime(_BOOT)
-
-
-_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
 class SystemClock:
     """The machine's clock, in UTC."""
 
@@ -44,15 +34,15 @@ class SystemClock:
         time.sleep(seconds)
 
 
-#: The latest time of an adjustable clock. It leaves room for times calculated from it, such as the end of a ten-year lease.
+#: The latest time of an adjustable clock. It leaves room for later times, such as the end of a ten-year lease.
 LATEST = datetime(8900, 1, 1, tzinfo=UTC)
 
 
 class AdjustableClock:
     """The machine's clock plus an offset that can only grow. Rehearsals use it to jump to the end of a lease.
 
-    `on_advance` callbacks run after each jump. They wake tasks that wait for a due time, and persist `offset`: if the time
-    went back at a restart, the plane would wait again for events that were already due.
+    `on_advance` callbacks run after each jump. They wake tasks that wait for a due time, and persist `offset`: if the
+    time went back at a restart, the plane would wait again for events that were already due.
     """
 
     def __init__(self, offset: timedelta = timedelta(0)) -> None:

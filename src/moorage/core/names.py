@@ -52,9 +52,9 @@ def is_custom(name: str) -> bool:
 
 
 def custom_name(text: str) -> str:
-    """`text` as a custom class or trait: the prefix, then upper case, with each run of other characters replaced by ``_``.
+    """`text` as a custom class or trait: the prefix, then upper case; each run of other characters becomes ``_``.
 
-    >>> custom("baremetal.gold-2")
+    >>> custom_name("baremetal.gold-2")
     'CUSTOM_BAREMETAL_GOLD_2'
     """
     return CUSTOM_PREFIX + _OTHER.sub("_", text.upper())

@@ -20,8 +20,8 @@ def parse_whole_number(text: str) -> int:
 def parse_time(text: str, *, zone: tzinfo | None = UTC) -> datetime:
     """An ISO 8601 time in UTC, clamped to `EARLIEST` and `LATEST`.
 
-    `zone` applies to a text without a time zone; with None, such a text is rejected. A blank counts as ``+``, since a plus
-    that was not escaped in a query arrives as a blank.
+    `zone` applies to a text without a time zone; with None, such a text is rejected. A blank counts as ``+``, since a
+    plus that was not escaped in a query arrives as a blank.
     """
     found = datetime.fromisoformat(text.replace(" ", "+", 1) if "T" in text else text)
     if found.tzinfo is None:

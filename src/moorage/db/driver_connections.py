@@ -1,69 +1,97 @@
-"""Connections on which SQL is sent by the driver itself, shared by `single_reads`, `statement_pipelines` and
-`prepared_transactions`.
+"""One connection of each of the three drivers, on which `moorage.db.session` sends SQL without SQLAlchemy.
 
-They are opened through the engine's pool and never returned to it: the pool would ping them and begin transactions.
+They are opened through the engine's pool and never returned to it: the pool would check them and begin transactions. They
+use autocommit, and a statement or a pipeline is one round trip.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, cast
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from moorage.core import blocking_hook
+from moorage.db.engine import dialect_name
+from moorage.db.errors import translate_error, translating_errors
+from moorage.db.statements import PreparedSql, Rows
 from moorage.db.timeouts import PostgresqlResults
-from moorage.db.transactions import translate_error, translating_errors
 
-Rows = Sequence[tuple[Any, ...]]
-L = TypeVar("L")
+#: SQL and its parameter, a JSON document; None for SQL without a parameter.
+SentCommand = tuple[PreparedSql, bytes | None]
 
 
-class DatabaseDriver:
-    """The driver of an engine: opens connections and translates the driver's errors."""
+class DriverConnection(Protocol):
+    """One connection, used by one thread at a time. Errors are the driver's."""
+
+    #: The driver's own object.
+    driver_connection: Any
+
+    def select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
+        """Run a SELECT by itself, outside of a transaction."""
+        ...
+
+    def start(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        """Send commands of one transaction, if that does not block; returns a function that waits for the rows of each."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether the server is known to have closed the connection while it was idle."""
+        ...
+
+    def roll_back(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class DriverConnections:
+    """Opens the connections of one engine and translates their errors."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._make = _CONNECTIONS[dialect_name(engine)]
         self.errors: type[Exception] = engine.dialect.loaded_dbapi.Error
 
-    def connect(self, link: Callable[[Any], L]) -> L:
-        """A link on a new connection, with the engine's timeouts and settings. Raises as a transaction does, also if the
-        connection is lost while the link is set up.
+    def open(self) -> DriverConnection:
+        """A new connection, with the engine's timeouts and settings. Raises as a transaction does, also if the connection is
+        lost while it is set up.
         """
         with translating_errors():
             pooled = self._engine.connect()
             pooled.detach()
-        connection = pooled.connection.dbapi_connection
+        driver_connection = pooled.connection.dbapi_connection
         try:
-            return link(connection)
+            return self._make(driver_connection)
         except self.errors as error:
-            lost = self.is_lost(connection, error)
+            lost = self._is_disconnect(driver_connection, error)
             with suppress(Exception):
-                cast(Any, connection).close()
+                cast(Any, driver_connection).close()
             raise self.translated("to set up a connection", error, lost=lost) from error
 
-    def is_lost(self, connection: Any, error: Exception) -> bool:
-        return self._engine.dialect.is_disconnect(cast(Any, error), connection, None)
+    def is_lost(self, connection: DriverConnection, error: Exception) -> bool:
+        """Whether `error` means that the connection cannot be used any more."""
+        return self._is_disconnect(connection.driver_connection, error)
 
-    def translated(self, words: str, error: Exception, *, lost: bool) -> Exception:
+    def translated(self, sql: str, error: Exception, *, lost: bool) -> Exception:
         """The driver's error, wrapped as SQLAlchemy does and then translated to an error of `moorage.core.errors`."""
         dialect = self._engine.dialect
         wrapped = DBAPIError.instance(
-            words, None, cast(Any, error), cast(Any, self.errors), connection_invalidated=lost, dialect=dialect
+            sql, None, cast(Any, error), cast(Any, self.errors), connection_invalidated=lost, dialect=dialect
         )
         return (translate_error(wrapped) if isinstance(wrapped, DBAPIError) else None) or wrapped
 
+    def _is_disconnect(self, driver_connection: Any, error: Exception) -> bool:
+        return self._engine.dialect.is_disconnect(cast(Any, error), driver_connection, None)
 
-class PostgresqlLink:
-    """Uses libpq's calls directly: half the cost of psycopg's cursor, a sixth of its pipeline mode (measured)."""
 
-    #: A statement is planned once, perhaps on empty tables, but its plan must suit full ones. All our statements go from a
-    #: few rows to related rows by an index, so other plans are disabled.
-    _SETTINGS = (
-        *(f"enable_{method} = off" for method in ("seqscan", "hashjoin", "mergejoin", "bitmapscan")),
-        "jit = off",
-        "plan_cache_mode = force_generic_plan",
-        "default_transaction_isolation = 'read committed'",
-    )
+class PostgresqlConnection:
+    """Uses psycopg's interface to libpq: half the cost of its cursor, a sixth of its pipeline mode (measured).
+
+    A transaction that begins and commits within one pipeline uses the pipeline's implicit transaction, which saves two
+    messages.
+    """
+
     #: If a table was empty at its last VACUUM ANALYZE, the server scans all of it until the next one, about a minute later.
     #: So plans are discarded after this many transactions, then after four times as many, and so on.
     FIRST_REPLAN = 32
@@ -76,41 +104,90 @@ class PostgresqlLink:
         connection.autocommit = True
         self._pg = connection.pgconn
         self._pq = pq
-        self._answers = PostgresqlResults(connection)
+        self._results = PostgresqlResults(connection)
         self._prepared: set[bytes] = set()
         self._transformer = Transformer(connection)
         self._error_of = errors.error_from_result
         self._done = (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK)
-
-    def plan_for_full_tables(self) -> None:
-        """Apply `_SETTINGS` to the connection."""
         self._transactions = 0
         self._replan_at = self.FIRST_REPLAN
-        for setting in self._SETTINGS:
-            self.driver_connection.execute(f"SET {setting}")
 
-    def replan_now_and_then(self) -> None:
-        """Discard plans if it is time. Call it once before each transaction."""
+    def select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
+        self._prepare(sql)
+        self._pg.send_query_prepared(sql.name, [str(value).encode() for value in values])
+        self._results.flush()
+        return self._rows(self._checked(self._result()))
+
+    def start(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        pg = self._pg
+        if begin:
+            self._replan_now_and_then()
+        for sql, _ in commands:
+            self._prepare(sql)
+        pg.enter_pipeline_mode()
+        if begin and not commit:
+            pg.send_query_params(b"BEGIN", None)
+        for sql, parameter in commands:
+            pg.send_query_prepared(sql.name, None if parameter is None else [parameter])
+        if commit and not begin:
+            pg.send_query_params(b"COMMIT", None)
+        pg.pipeline_sync()
+        self._results.flush()
+        return functools.partial(self._finish, commands, begin=begin, commit=commit)
+
+    def _finish(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> list[Rows]:
+        results = [self._result() for _ in range(len(commands) + (begin != commit))]
+        end = self._results.next()
+        if end.status != self._pq.ExecStatus.PIPELINE_SYNC:
+            raise self._error_of(end)  # an error that only the commit detects
+        self._pg.exit_pipeline_mode()
+        for result in results:
+            self._checked(result)
+        first = begin and not commit
+        return [
+            self._rows(result) if sql.returns_rows else []
+            for (sql, _), result in zip(commands, results[first : first + len(commands)], strict=True)
+        ]
+
+    def has_ended(self) -> bool:
+        ended: bool = self.driver_connection.has_ended()
+        return ended
+
+    def roll_back(self) -> None:
+        if self._pg.pipeline_status != self._pq.PipelineStatus.OFF:
+            self.close()  # results are still outstanding
+            return
+        if self._pg.transaction_status == self._pq.TransactionStatus.IDLE:
+            return  # an implicit transaction ended with its pipeline
+        # Not through psycopg, which answers a ROLLBACK with DEALLOCATE ALL.
+        self._pg.send_query_params(b"ROLLBACK", None)
+        self._results.flush()
+        if self._result().status != self._pq.ExecStatus.COMMAND_OK:
+            self.close()
+
+    def close(self) -> None:
+        self.driver_connection.close()
+
+    def _replan_now_and_then(self) -> None:
         self._transactions += 1
         if self._transactions == self._replan_at:
             self._replan_at *= 4
             self.driver_connection.execute("DISCARD PLANS")
 
-    def _prepare(self, name: bytes, words: bytes) -> None:
-        if name in self._prepared:
+    def _prepare(self, sql: PreparedSql) -> None:
+        if sql.name in self._prepared:
             return
-        self._pg.send_prepare(name, words)
-        self._answers.flush()
+        self._pg.send_prepare(sql.name, sql.encoded)
+        self._results.flush()
         self._checked(self._result())
-        if name:  # an unnamed statement is replaced by the next
-            self._prepared.add(name)
+        self._prepared.add(sql.name)
 
     def _result(self) -> Any:
         """The next result; raises only if the connection is lost."""
-        result = self._answers.next()
+        result = self._results.next()
         if self._pg.status == self._pq.ConnStatus.BAD:
             raise self._error_of(result)
-        self._answers.next()  # None: the end of this result
+        self._results.next()  # None: the end of this result
         return result
 
     def _checked(self, result: Any) -> Any:
@@ -125,24 +202,84 @@ class PostgresqlLink:
         rows: Rows = self._transformer.load_rows(0, result.ntuples, tuple)
         return rows
 
-    def close(self) -> None:
-        self.driver_connection.close()
 
-
-class MariadbLink:
+class MariadbConnection:
     def __init__(self, connection: Any) -> None:
         self.driver_connection = connection
         connection.autocommit(True)
         self._cursor = connection.cursor()
+
+    def select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
+        self._cursor.execute(sql.text, tuple(values) or None)
+        return list(self._cursor.fetchall())
+
+    def start(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        return functools.partial(self._run, commands, begin=begin, commit=commit)
+
+    def _run(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> list[Rows]:
+        """Run one compound statement, in one round trip, with a result set for each statement that returns rows."""
+        block = [
+            *(["START TRANSACTION"] if begin else []),
+            *(sql.text for sql, _ in commands),
+            *(["COMMIT"] if commit else []),
+        ]
+        parameters = tuple(parameter.decode() for _, parameter in commands if parameter is not None)
+        self._cursor.execute(f"BEGIN NOT ATOMIC {'; '.join(block)}; END", parameters)
+        rows = [self._next_rows() if sql.returns_rows else () for sql, _ in commands]
+        while self._cursor.nextset():
+            pass
+        return rows
+
+    def _next_rows(self) -> Rows:
+        rows: Rows = self._cursor.fetchall()
+        self._cursor.nextset()
+        return rows
+
+    def has_ended(self) -> bool:
+        ended: bool = self.driver_connection.has_ended()
+        return ended
+
+    def roll_back(self) -> None:
+        self.driver_connection.rollback()
 
     def close(self) -> None:
         with suppress(Exception):  # PyMySQL raises various exceptions if the connection is already lost
             self.driver_connection.close()
 
 
-class SqliteLink:
+class SqliteConnection:
     def __init__(self, connection: Any) -> None:
         self.driver_connection = connection
 
+    def select(self, sql: PreparedSql, values: Sequence[object]) -> Rows:
+        rows: Rows = self.driver_connection.execute(sql.text, tuple(values)).fetchall()
+        return rows
+
+    def start(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> Callable[[], list[Rows]]:
+        return functools.partial(self._run, commands, begin=begin, commit=commit)
+
+    def _run(self, commands: Sequence[SentCommand], *, begin: bool, commit: bool) -> list[Rows]:
+        blocking_hook.about_to_block()  # for other writers, and for the disk
+        if begin:
+            self.driver_connection.execute("BEGIN IMMEDIATE")
+        rows = [self.select(sql, () if parameter is None else (parameter.decode(),)) for sql, parameter in commands]
+        if commit:
+            self.driver_connection.execute("COMMIT")
+        return rows
+
+    def has_ended(self) -> bool:
+        return False
+
+    def roll_back(self) -> None:
+        if self.driver_connection.in_transaction:
+            self.driver_connection.execute("ROLLBACK")
+
     def close(self) -> None:
         self.driver_connection.close()
+
+
+_CONNECTIONS: dict[str, Callable[[Any], DriverConnection]] = {
+    "postgresql": PostgresqlConnection,
+    "mariadb": MariadbConnection,
+    "sqlite": SqliteConnection,
+}

@@ -25,6 +25,8 @@ from sqlalchemy import (
     event,
     make_url,
 )
+from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from moorage.core.errors import StartError
 from moorage.db import timeouts
@@ -60,10 +62,25 @@ def open_engine(url_text: str, *, pool_size: int = 10) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _open_sqlite(url, options)
     # With READ COMMITTED, a conditional UPDATE sees other transactions' commits; with MariaDB's default it would not.
-    options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True, "pool_recycle": 1800}
+    is_postgresql = url.get_backend_name() == "postgresql"
+    options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": not is_postgresql, "pool_recycle": 1800}
     engine = create_engine(url, connect_args=timeouts.connect_arguments(url.get_backend_name()), **options)
     timeouts.set_timeouts(engine)
+    if is_postgresql:
+        event.listen(engine, "checkout", _check_connection)
     return engine
+
+
+def _check_connection(connection: Any, entry: ConnectionPoolEntry, _pooled: object) -> None:
+    """Replaces a pooled connection that the server has closed; the pool's own check is a round trip."""
+    if entry.info.get("was_used") and connection.has_ended():
+        raise InvalidatePoolError("the server has closed an idle connection")
+    entry.info["was_used"] = True
+
+
+def pool_limit(pool: QueuePool) -> int:
+    """The most connections that a pool of `open_engine` opens: its size, and as many again."""
+    return 2 * pool.size()
 
 
 def open_read_only_engine(url_text: str) -> Engine:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from moorage.core.errors import StartError, Unavailable
 from moorage.core.import_findings import Findings, ImportFinding
 from moorage.db.engine import open_read_only_engine
-from moorage.db.transactions import translate_error
+from moorage.db.errors import translate_error
 
 T = TypeVar("T")
 

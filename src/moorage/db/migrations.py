@@ -1,13 +1,13 @@
-"""Runs the schema migrations of each feature: Alembic's version files in the package, without an ini file.
+"""Runs the schema migrations of each feature, in the order of their file names.
 
-The files are ``moorage/<feature>/migrations/NNNN_what.py`` with ``revision = "NNNN"``; each follows the previous one. Each
-feature has its own version table, ``<feature>_version``. Alembic is imported only if there is something to run: a start with
-an up-to-date schema reads one row.
+The files are ``moorage/<feature>/migrations/NNNN_what.py``. Each has ``upgrade()`` and ``downgrade()``, written with Alembic's
+operations (``alembic.op``). The first one creates the whole first schema. The table ``<feature>_version`` records the last
+one that ran. Alembic is imported only if there is something to run: a start with an up-to-date schema reads one row.
 
 A gated migration, ``NNNN_gated_what.py``, runs only when an operator requests it by its number: it removes something that
-must not be in use any more, and the code works before and after it. It follows no other migration (``down_revision = None``)
-and is recorded in its own table, ``<feature>_gated_version``, so that later ordinary migrations continue beside it. Before it
-runs, all ordinary ones run; later ones must work with and without the thing that it removes.
+must not be in use any more, and the code works before and after it. It is recorded in its own table,
+``<feature>_gated_version``, so that later ordinary migrations continue beside it. Before it runs, all ordinary ones run;
+later ones must work with and without the thing that it removes.
 
 A migration that only adds (tables, columns that may be NULL or have a default, indexes) or loosens declares
 ``phase = "expand"``. Older programs then still run and start on the result; ``<feature>_oldest_program`` records the revision
@@ -15,7 +15,7 @@ that a program must know at least. Without this declaration, programs must know 
 
 Not here: the migrations themselves. A released migration never changes, so it repeats column types instead of importing
 tables; put ``**TABLE_OPTIONS`` on each table. MariaDB commits each DDL statement by itself, so a migration that fails there
-half-way must be finished by hand: keep each migration small.
+half-way must be finished by hand: keep each later migration small.
 """
 
 import hashlib
@@ -25,16 +25,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, select, text
+from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError, ProgrammingError
 
 from moorage.core.errors import StartError, Unavailable
 from moorage.db.engine import WRITE_OPTION, dialect_name
+from moorage.db.errors import translate_error, translating_errors
 from moorage.db.timeouts import without_timeouts
-from moorage.db.transactions import translate_error, translating_errors
 from moorage.db.types import new_metadata
 
 #: Seconds that a process waits for another one that is migrating the same database.
@@ -42,42 +44,49 @@ LOCK_TIMEOUT_S = 120
 
 _EXPANDS = re.compile(r'^phase = "expand"$', re.MULTILINE)
 
-#: Serialises migrations, since ``alembic.op`` and ``alembic.context`` are global to the process.
+#: Serialises migrations, since ``alembic.op`` is global to the process.
 _alembic_in_use = threading.Lock()
 
 
 def upgrade(engine: Engine, feature: str, revision: str = "head") -> None:
     """Migrate the schema of `feature` to `revision`; fast if it is already there. Several processes may call it at once.
 
-    A gated `revision` runs after all ordinary ones. Raises `StartError` if the database is newer than this program.
+    A gated `revision` runs after all ordinary ones. Raises `StartError` if the database is newer than this program, or older
+    than its first migration.
     """
     gated = revision in gated_revisions(feature)
     wanted = head_revision(feature) if gated or revision == "head" else revision
     if _has_reached(engine, feature, wanted) and not gated:
         return
     with _migrating(engine, feature) as connection:
-        _separate_gated_record(connection, feature)
         # Another process may have migrated while we waited for the lock.
-        if wanted not in _rows(connection, version_table(feature)):
-            _migrate_to(connection, feature, version_table(feature), wanted)
-            _write_oldest(connection, feature, wanted)
+        reached = _recorded(connection, feature)
+        for each in revisions(feature):
+            if reached < each <= wanted:
+                _load(feature, each).upgrade()
+                _record(connection, feature, each)
         if gated and revision not in _rows(connection, gated_table(feature)):
-            _migrate_to(connection, feature, gated_table(feature), revision)
+            _load(feature, revision).upgrade()
+            gated_table(feature).create(connection, checkfirst=True)
+            connection.execute(gated_table(feature).insert().values(version_num=revision))
 
 
 def downgrade(engine: Engine, feature: str, revision: str = "base") -> None:
     """Undo migrations down to `revision`, gated ones first. With ``base``, all tables and data of the feature are deleted."""
     with _migrating(engine, feature) as connection:
-        _separate_gated_record(connection, feature)
-        for table, target in ((gated_table(feature), "base"), (version_table(feature), revision)):
-            if _rows(connection, table):
-                _migrate_to(connection, feature, table, target, up=False)
-            if target == "base":
-                table.drop(connection, checkfirst=True)
-        if revision == "base":
-            oldest_table(feature).drop(connection, checkfirst=True)
+        for each in sorted(_rows(connection, gated_table(feature)), reverse=True):
+            _load(feature, each).downgrade()
+        gated_table(feature).drop(connection, checkfirst=True)
+        reached = _recorded(connection, feature)
+        left = "" if revision == "base" else min(revision, reached)
+        for each in reversed(revisions(feature)):
+            if left < each <= reached:
+                _load(feature, each).downgrade()
+        if left:
+            _record(connection, feature, left)
         else:
-            _write_oldest(connection, feature, revision)
+            version_table(feature).drop(connection, checkfirst=True)
+            oldest_table(feature).drop(connection, checkfirst=True)
 
 
 def current_revision(engine: Engine, feature: str) -> str | None:
@@ -97,6 +106,8 @@ class SchemaState(StrEnum):
     """The state of a schema compared with this program."""
 
     EMPTY = "empty"
+    #: From before this program's first migration: this program does not start on it.
+    OLDER = "older"
     BEHIND = "behind"
     CURRENT = "current"
     #: A newer program has only added to it: this program runs on it.
@@ -107,12 +118,36 @@ class SchemaState(StrEnum):
 
 def schema_state(engine: Engine, feature: str) -> SchemaState:
     """The state of the schema of `feature`. Raises `Unavailable` if the database does not answer."""
-    now = current_revision(engine, feature)
+    return _state_at(engine, feature, current_revision(engine, feature))
+
+
+def check_schema(engine: Engine, feature: str) -> str | None:
+    """The revision of the database; None before the first migration. Raises `StartError` if this program can neither run on
+    the schema nor upgrade it.
+    """
+    now, known = current_revision(engine, feature), revisions(feature)
+    match _state_at(engine, feature, now):
+        case SchemaState.OLDER:
+            raise StartError(
+                f"the database of {feature} is at revision {now}, but this program's first migration is {known[0]}: "
+                f"first start a version of Moorage that upgrades it to {known[0]}"
+            )
+        case SchemaState.NEWER:
+            raise StartError(
+                f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
+                "start the version of Moorage that migrated it, or a newer one"
+            )
+    return now
+
+
+def _state_at(engine: Engine, feature: str, now: str | None) -> SchemaState:
     if now is None:
         return SchemaState.EMPTY
     if now == head_revision(feature):
         return SchemaState.CURRENT
-    if now in revisions(feature) or now in gated_revisions(feature):
+    if now < revisions(feature)[0]:
+        return SchemaState.OLDER
+    if now in revisions(feature):
         return SchemaState.BEHIND
     return SchemaState.AHEAD if _can_run_here(engine, feature) else SchemaState.NEWER
 
@@ -129,24 +164,23 @@ def head_revision(feature: str) -> str:
 def features() -> list[str]:
     """All features that have migrations."""
     places = [Path(place) for place in importlib.import_module("moorage").__path__]
-    return sorted({path.parent.parent.name for place in places for path in place.glob("*/migrations/0001_*.py")})
+    return sorted({path.parent.parent.name for place in places for path in place.glob("*/migrations/[0-9]*_*.py")})
 
 
 def version_table(feature: str) -> Table:
-    """Alembic's version table of `feature`; it has one row with the revision."""
-    return Table(f"{feature}_version", MetaData(), Column("version_num", String(32), primary_key=True))
+    """The table whose one row is the revision of the schema of `feature`."""
+    return _revisions_table(f"{feature}_version")
 
 
 def gated_table(feature: str) -> Table:
     """The table with a row for each gated revision that was run; it is created with the first."""
-    return Table(f"{feature}_gated_version", MetaData(), Column("version_num", String(32), primary_key=True))
+    return _revisions_table(f"{feature}_gated_version")
 
 
 def gated_done(engine: Engine, feature: str) -> frozenset[str]:
     """The gated revisions that were run."""
     with engine.connect() as connection, connection.begin():
-        done = set(_rows(connection, gated_table(feature))) | set(_rows(connection, version_table(feature)))
-    return frozenset(done & set(gated_revisions(feature)))
+        return frozenset(_rows(connection, gated_table(feature)))
 
 
 def oldest_table(feature: str) -> Table:
@@ -175,19 +209,12 @@ def _is_missing_table(error: DBAPIError) -> bool:
 
 
 def _has_reached(engine: Engine, feature: str, wanted: str) -> bool:
-    known, gated = revisions(feature), gated_revisions(feature)
+    known = revisions(feature)
     if wanted not in known:
-        raise StartError(f"{feature} has no migration {wanted}; there are {', '.join(known + gated)}")
-    now = current_revision(engine, feature)
-    if now in gated:  # see `_separate_gated_record`
-        return False
-    if now is not None and now not in known:
-        if _can_run_here(engine, feature):
-            return True
         raise StartError(
-            f"the database of {feature} is at revision {now}, which this program does not know (it knows {known[-1]}): "
-            "start the version of Moorage that migrated it, or a newer one"
+            f"{feature} has no migration {wanted}; there are {', '.join(known + gated_revisions(feature))}"
         )
+    now = check_schema(engine, feature)
     return now is not None and now >= wanted
 
 
@@ -203,16 +230,6 @@ def _can_run_here(engine: Engine, feature: str) -> bool:
     return oldest is not None and oldest <= head_revision(feature)
 
 
-def _write_oldest(connection: Connection, feature: str, revision: str) -> None:
-    """Update the oldest program that can run, after a migration to `revision`."""
-    passed = [each for each in revisions(feature) if each <= revision]
-    oldest = next(each for each in reversed(passed) if each == passed[0] or not is_additive(feature, each))
-    table = oldest_table(feature)
-    table.create(connection, checkfirst=True)
-    connection.execute(table.delete())
-    connection.execute(table.insert().values(revision=oldest))
-
-
 def _directory(feature: str) -> Path:
     for place in importlib.import_module(f"moorage.{feature}").__path__:
         if (directory := Path(place) / "migrations").is_dir():
@@ -221,7 +238,7 @@ def _directory(feature: str) -> Path:
 
 
 def revisions(feature: str) -> list[str]:
-    """``["0001", "0002"]``, from the file names, since Alembic would have to import all files."""
+    """``["0001", "0002"]``, from the file names."""
     found = [name.partition("_")[0] for name in _version_files(feature) if "_gated_" not in name]
     if not found:
         raise StartError(f"moorage.{feature} has no migrations")
@@ -242,46 +259,31 @@ def _rows(connection: Connection, table: Table) -> list[str]:
     return list(connection.execute(select(table.c.version_num)).scalars())
 
 
-def _separate_gated_record(connection: Connection, feature: str) -> None:
-    """Move the record of a gated migration from the version table to its own table.
-
-    Older programs recorded gated migrations in the version table. Such a database has no record of the ordinary ones; the
-    gated migration's ``stood_at`` determines their revision from the schema.
-    """
-    table, gated = version_table(feature), gated_table(feature)
-    for revision in set(_rows(connection, table)) & set(gated_revisions(feature)):
-        stood_at = _script(feature).get_revision(revision).module.stood_at(connection)
-        gated.create(connection, checkfirst=True)
-        connection.execute(gated.insert().values(version_num=revision))
-        connection.execute(table.update().values(version_num=stood_at))
+def _revisions_table(name: str) -> Table:
+    pk = PrimaryKeyConstraint("version_num", name=f"{name}_pkc")
+    return Table(name, MetaData(), Column("version_num", String(32), nullable=False), pk)
 
 
-def _script(feature: str) -> Any:
-    from alembic.script import ScriptDirectory
-
-    place = str(_directory(feature))
-    return ScriptDirectory(place, version_locations=[place])
+def _recorded(connection: Connection, feature: str) -> str:
+    """The revision of the database; empty before the first migration."""
+    return max(_rows(connection, version_table(feature)), default="")
 
 
-def _migrate_to(connection: Connection, feature: str, version: Table, target: str, *, up: bool = True) -> None:
-    """Run the migrations from the revision recorded in the table `version` to `target`."""
-    from alembic.config import Config
-    from alembic.runtime.environment import EnvironmentContext
+def _record(connection: Connection, feature: str, revision: str) -> None:
+    """Write the revision of the database, and the oldest program that can run on it."""
+    passed = [each for each in revisions(feature) if each <= revision]
+    oldest = next(each for each in reversed(passed) if each == passed[0] or not is_additive(feature, each))
+    for table, value in ((version_table(feature), revision), (oldest_table(feature), oldest)):
+        table.create(connection, checkfirst=True)
+        connection.execute(table.delete())
+        connection.execute(table.insert().values([value]))
 
-    script = _script(feature)
-    steps = script._upgrade_revs if up else script._downgrade_revs  # noqa: SLF001 - as Alembic's own commands do
-    with (
-        _alembic_in_use,
-        EnvironmentContext(Config(), script, fn=lambda now, _context: steps(target, now)) as environment,
-    ):
-        environment.configure(
-            connection=connection,
-            version_table=version.name,
-            render_as_batch=dialect_name(connection) == "sqlite",
-            # Gives names to constraints that a migration leaves unnamed, by the convention of the tables.
-            target_metadata=new_metadata(),
-        )
-        environment.run_migrations()
+
+def _load(feature: str, revision: str) -> ModuleType:
+    path = version_file(feature, revision)
+    module = ModuleType(path.stem)
+    SourceFileLoader(path.stem, str(path)).exec_module(module)
+    return module
 
 
 @contextmanager
@@ -290,10 +292,23 @@ def _migrating(engine: Engine, feature: str) -> Iterator[Connection]:
     alone = {"sqlite": _alone_on_sqlite, "postgresql": _alone_on_postgresql, "mariadb": _alone_on_mariadb}
     with (
         translating_errors(),
-        without_timeouts(engine.connect()).execution_options(**{WRITE_OPTION: True}) as connection,
+        without_timeouts(engine).execution_options(**{WRITE_OPTION: True}) as connection,
         alone[dialect_name(engine)](connection, feature),
+        _alembic_operations(connection),
     ):
         yield connection
+
+
+@contextmanager
+def _alembic_operations(connection: Connection) -> Iterator[None]:
+    """Directs ``alembic.op`` to `connection`."""
+    from alembic.migration import MigrationContext
+    from alembic.operations import Operations
+
+    # Gives names to constraints that a migration leaves unnamed, by the convention of the tables.
+    context = MigrationContext.configure(connection, opts={"target_metadata": new_metadata()})
+    with _alembic_in_use, Operations.context(context):
+        yield
 
 
 @contextmanager

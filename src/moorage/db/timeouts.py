@@ -9,10 +9,11 @@ import functools
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event
 
 from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
@@ -28,6 +29,9 @@ IDLE_TRANSACTION_TIMEOUT_S = 60
 #: After a failed connect that took at least `HUNG_S`, other connects fail at once for this long.
 RETRY_AFTER_S = 1.0
 HUNG_S = 0.5
+
+#: A MariaDB connection that answered within this time is taken to be alive; otherwise it is asked, which is a round trip.
+PING_AFTER_S = 0.5
 
 
 def connect_arguments(backend: str) -> dict[str, object]:
@@ -51,6 +55,7 @@ def set_timeouts(engine: Engine) -> None:
 
     @event.listens_for(engine, "do_connect")
     def _connect(_dialect: Any, _record: object, given: Any, named: Any) -> Any:
+        blocking_hook.about_to_block()
         connection = gate.pass_through(lambda: make()(*given, **named))
         connection.gate = gate
         return connection
@@ -135,12 +140,23 @@ def _bounded_postgresql() -> Callable[..., Any]:
             if self.gate is not None:
                 self.gate.shut()
 
+        def has_ended(self) -> bool:
+            """Whether the server has closed the idle connection, which makes its socket readable. Costs a microsecond and no
+            round trip. A server that vanished silently is only detected by a timeout.
+            """
+            if self.closed:
+                return True
+            poll = select.poll()
+            poll.register(self.pgconn.socket, select.POLLIN)
+            return bool(poll.poll(0))
+
     def connect(*given: Any, **named: Any) -> Any:
         connection = BoundedConnection.connect(*given, **named)
         connection.autocommit = True
         connection.execute(
             f"SET lock_timeout = '{LOCK_TIMEOUT_S}s'; "
-            f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_TIMEOUT_S}s'"
+            f"SET idle_in_transaction_session_timeout = '{IDLE_TRANSACTION_TIMEOUT_S}s'; "
+            "SET default_transaction_isolation = 'read committed'"
         )
         connection.autocommit = False
         return connection
@@ -148,25 +164,69 @@ def _bounded_postgresql() -> Callable[..., Any]:
     return connect
 
 
+class _MariadbWaits:
+    """The part of a bounded PyMySQL connection that needs no driver."""
+
+    gate: _ConnectGate | None = None  #: once it is connected
+    _answered_at = float("-inf")
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Enter it around each call that waits for the server. Reports a timeout to the gate."""
+        blocking_hook.about_to_block()
+        began = time.monotonic()
+        try:
+            yield
+        except Exception:  # raised again: for any error, only its duration counts
+            if self.gate is not None and time.monotonic() - began >= ANSWER_TIMEOUT_S:
+                self.gate.shut()
+            raise
+        self._answered_at = time.monotonic()
+
+    def has_answered_lately(self) -> bool:
+        return time.monotonic() - self._answered_at < PING_AFTER_S
+
+
 @functools.cache
 def _bounded_mariadb() -> Callable[..., Any]:
     """Opens PyMySQL connections that report a timeout to the gate. The timeouts are set by `connect_arguments`."""
     import pymysql
 
-    class BoundedConnection(pymysql.connections.Connection):  # type: ignore[misc]  # PyMySQL has no type hints
-        gate: _ConnectGate | None = None
+    class BoundedConnection(_MariadbWaits, pymysql.connections.Connection):  # type: ignore[misc]  # PyMySQL has no type hints
+        def commit(self) -> None:
+            with self.waiting():
+                super().commit()
 
-        def _read_bytes(self, num_bytes: int) -> Any:
-            blocking_hook.about_to_block()
-            began = time.monotonic()
+        def rollback(self) -> None:
+            with self.waiting():
+                super().rollback()
+
+        def ping(self, reconnect: bool = False) -> None:
+            with self.waiting():
+                super().ping(reconnect)
+
+        def has_ended(self) -> bool:
+            """Whether the server has closed the connection. Asks the server unless it has answered lately."""
+            if self.open and self.has_answered_lately():
+                return False
             try:
-                return super()._read_bytes(num_bytes)
-            except pymysql.err.OperationalError:
-                if self.gate is not None and time.monotonic() - began >= ANSWER_TIMEOUT_S:
-                    self.gate.shut()
-                raise
+                self.ping()
+            except pymysql.err.Error:
+                return True
+            return False
 
-    return BoundedConnection
+    class BoundedCursor(pymysql.cursors.Cursor):  # type: ignore[misc]  # PyMySQL has no type hints
+        def execute(self, query: str, args: Any = None) -> int:
+            with self.connection.waiting():
+                written: int = super().execute(query, args)
+            return written
+
+        def nextset(self) -> bool | None:
+            with self.connection.waiting():
+                more: bool | None = super().nextset()
+            return more
+
+    return functools.partial(BoundedConnection, cursorclass=BoundedCursor)
 
 
 class PostgresqlResults:
@@ -202,21 +262,22 @@ class PostgresqlResults:
         self._pg.consume_input()
 
 
-def connection_has_ended(socket: int) -> bool:
-    """Whether the server has closed an idle connection, which makes it readable. Costs a microsecond and no round trip.
-    A server that vanished silently is only detected by a timeout.
+def without_timeouts(engine: Engine) -> Connection:
+    """A new connection for work that may take minutes, such as a migration: it has no timeout for answers. Do not return it
+    to a pool.
     """
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def without_timeouts(connection: Connection) -> Connection:
-    """Remove the timeouts for work that may take minutes, such as a migration. Do not reuse the connection afterwards."""
+    if engine.dialect.name in ("mysql", "mariadb"):
+        arguments = connect_arguments("mariadb") | {"read_timeout": None, "write_timeout": None}
+        return create_engine(
+            engine.url,
+            poolclass=NullPool,
+            connect_args=arguments,
+            isolation_level="READ COMMITTED",
+            hide_parameters=True,
+        ).connect()
+    connection = engine.connect()
     connection.detach()
-    driver: Any = connection.connection.dbapi_connection
-    if connection.dialect.name == "postgresql":
+    if engine.dialect.name == "postgresql":
+        driver: Any = connection.connection.dbapi_connection
         driver.answer_timeout_s = None
-    elif connection.dialect.name in ("mysql", "mariadb"):
-        driver._read_timeout = None  # noqa: SLF001 - PyMySQL has no other way once it is connected
     return connection

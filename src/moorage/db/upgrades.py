@@ -60,25 +60,22 @@ StepProgress = Callable[[str, int, int], None]
 
 def plan_upgrade(engine: Engine, feature: str) -> list[UpgradeStep]:
     """All steps of `feature`, done or not, in their order."""
-    now = migrations.current_revision(engine, feature)
-    at_head = migrations.schema_state(engine, feature) not in (
-        migrations.SchemaState.EMPTY,
-        migrations.SchemaState.BEHIND,
-    )
+    now, known = migrations.current_revision(engine, feature) or "", migrations.revisions(feature)
     expand = [
         UpgradeStep(
             feature, Phase.EXPAND, revision, _what(feature, revision),
-            is_done=at_head or (now is not None and revision <= now and now in migrations.revisions(feature)),
-            needs_restart=not migrations.is_additive(feature, revision),
+            is_done=revision <= now,
+            needs_restart=revision != known[0] and not migrations.is_additive(feature, revision),
         )
-        for revision in migrations.revisions(feature)
+        for revision in known
     ]  # fmt: skip
+    is_expanded = all(step.is_done for step in expand)
     done = migrations.gated_done(engine, feature)
     contract = [
         UpgradeStep(feature, Phase.CONTRACT, revision, _what(feature, revision), is_done=revision in done)
         for revision in migrations.gated_revisions(feature)
     ]
-    return [*expand, *(_backfill(engine, feature, one, is_known=at_head) for one in backfills(feature)), *contract]
+    return [*expand, *(_backfill(engine, feature, one, is_known=is_expanded) for one in backfills(feature)), *contract]
 
 
 def _backfill(engine: Engine, feature: str, one: Backfill, *, is_known: bool) -> UpgradeStep:

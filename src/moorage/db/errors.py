@@ -1,26 +1,15 @@
-"""Read and write transactions, their retries, and the translation of the drivers' errors.
-
-Rules: make no request to another service inside a transaction, and let a function that is retried here have no effect other
-than its SQL.
-"""
+"""Translates the errors of the three drivers to those of `moorage.core.errors`."""
 
 import re
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
-from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from moorage.core import blocking_hook
 from moorage.core.errors import Invalid, RetryableConflict, Unavailable
-from moorage.db import timeouts
-from moorage.db.engine import WRITE_OPTION
-
-T = TypeVar("T")
+from moorage.db.timeouts import NO_ANSWER
 
 #: PostgreSQL: serialization_failure, deadlock_detected, lock_not_available. MariaDB: lock wait timeout, deadlock, record
 #: changed since last read (snapshot isolation).
@@ -62,57 +51,8 @@ _REASONS: list[tuple[set[str | int], str]] = [
 
 
 @contextmanager
-def read(engine: Engine) -> Iterator[Connection]:
-    """A read transaction. Only on SQLite do all its statements see one state; see `read_one_state`."""
-    with translating_errors(), engine.connect() as connection, connection.begin():
-        yield connection
-
-
-@contextmanager
-def read_one_state(engine: Engine) -> Iterator[Connection]:
-    """Like `read`, but all its statements see one state on every database. For reading many tables into memory."""
-    options = {} if engine.dialect.name == "sqlite" else {"isolation_level": "REPEATABLE READ"}
-    with translating_errors(), engine.connect().execution_options(**options) as connection, connection.begin():
-        yield connection
-
-
-@contextmanager
-def write(engine: Engine) -> Iterator[Connection]:
-    """A write transaction. Raises `RetryableConflict` if the database aborted it."""
-    blocking_hook.about_to_block()
-    with (
-        translating_errors(),
-        engine.connect().execution_options(**{WRITE_OPTION: True}) as connection,
-        connection.begin(),
-    ):
-        yield connection
-
-
-def in_transaction(engine: Engine, work: Callable[[Connection], T], *, attempts: int = 8) -> T:
-    """Runs `work` in a write transaction; retries if the database aborts it, up to `attempts` times in total.
-
-    There is no pause between attempts, since the database already waited for the lock. After a wait of the
-    whole lock timeout there is no retry, since the holder of the lock hangs.
-    """
-    began = time.monotonic()
-    for attempt in range(1, attempts + 1):
-        try:
-            with write(engine) as connection:
-                return work(connection)
-        except RetryableConflict:
-            if attempt == attempts or retry_time_is_over(began):
-                raise
-    raise AssertionError("unreachable")
-
-
-def retry_time_is_over(began: float) -> bool:
-    """Whether a transaction that `began` at this monotonic time must not be retried any more."""
-    return time.monotonic() - began >= timeouts.LOCK_TIMEOUT_S
-
-
-@contextmanager
 def translating_errors() -> Iterator[None]:
-    """Translates errors of the driver to those of `moorage.core.errors`, for code outside of `read` and `write`."""
+    """Translates errors of the driver to those of `moorage.core.errors`."""
     try:
         yield
     except DBAPIError as error:
@@ -144,7 +84,7 @@ def translate_error(error: DBAPIError) -> Unavailable | Invalid | None:
     if reason or _NO_SLOT.search(detail):
         return Unavailable((reason or _NO_MORE_CONNECTIONS).format(place="server", detail=detail))
     if error.connection_invalidated or codes & _GONE_MARIADB or _is_lost_postgresql(original):
-        return Unavailable(timeouts.NO_ANSWER)
+        return Unavailable(NO_ANSWER)
     return None
 
 

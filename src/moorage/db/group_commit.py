@@ -1,0 +1,128 @@
+"""Group commit: requests that arrive during a write are written together, in one transaction.
+
+No request waits for others to join. A request that arrives while nothing is written is written at once, alone. Requests
+that arrive meanwhile wait. After the write, the first of them becomes the leader of a group of all waiting requests (up
+to `MAX_GROUP`). So groups grow with the load, and each takes one commit (one fsync).
+
+Each caller gets the outcome of its own request, after its commit.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Generic, TypeVar
+
+from moorage.core import blocking_hook
+from moorage.core.errors import Unavailable
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Maximum number of requests in a group; limits the length of a transaction.
+MAX_GROUP = 64
+#: A request that is in no group after this time is refused, because the database hangs.
+MAX_WAIT_S = 30.0
+
+
+class _Waiter(Generic[T]):
+    def __init__(self, item: T) -> None:
+        self.item = item
+        #: Released when the request has its outcome or becomes the leader. An `Event` costs ten times as much.
+        self.wakeup = threading.Lock()
+        self.wakeup.acquire()
+        self.leads = False
+        self.is_done = False
+        self.outcome: Any = None  #: the result or the error
+
+
+class GroupCommit(Generic[T, R]):
+    """Collects the items of concurrent callers into groups and writes one group at a time.
+
+    `write(items)` writes a group and returns a result or an error for each item. If it raises, the items are written
+    one by one; after `Unavailable`, all of them fail.
+
+    `about` returns the subjects of an item. No two items of a group share a subject. `write` gets the items in
+    their order, and may let one see what those before it have decided.
+    """
+
+    def __init__(
+        self, write: Callable[[Sequence[T]], Sequence[R | Exception]], about: Callable[[T], Collection[str]]
+    ) -> None:
+        self._write = write
+        self._about = about
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiter[T]] = deque()
+        self._has_leader = False
+
+    def submit(self, item: T) -> R:
+        """Blocks until `item` is committed; returns its result or raises its error.
+
+        Raises `Unavailable` if the item is in no group after `MAX_WAIT_S`.
+        """
+        mine = _Waiter(item)
+        with self._lock:
+            leads = not self._has_leader
+            self._has_leader = True
+            self._waiting.append(mine)
+        if not leads:
+            self._wait(mine)
+        if not mine.is_done:
+            self._lead(mine)
+        if isinstance(mine.outcome, Exception):
+            raise mine.outcome
+        result: R = mine.outcome
+        return result
+
+    def _wait(self, mine: _Waiter[T]) -> None:
+        blocking_hook.about_to_block()
+        if mine.wakeup.acquire(timeout=MAX_WAIT_S):
+            return
+        with self._lock:
+            if mine in self._waiting and not mine.leads:
+                self._waiting.remove(mine)
+                raise Unavailable("the database has not finished earlier requests; repeat the request")
+        mine.wakeup.acquire()  # its group is being written, so the caller must wait for the outcome
+
+    def _lead(self, mine: _Waiter[T]) -> None:
+        """Writes a group of waiting requests, then wakes the next leader."""
+        with self._lock:
+            group = self._next_group()
+        outcomes: Sequence[R | Exception] = [
+            Unavailable("the server was stopped during the write; repeat the request")
+        ] * len(group)
+        try:
+            outcomes = self._write_group([waiter.item for waiter in group])
+        finally:
+            self._hand_over()
+            for waiter, outcome in zip(group, outcomes, strict=True):
+                waiter.outcome, waiter.is_done = outcome, True
+                if waiter is not mine:
+                    waiter.wakeup.release()
+
+    def _hand_over(self) -> None:
+        """Makes the first waiting request the next leader."""
+        with self._lock:
+            self._has_leader = bool(self._waiting)
+            if self._waiting:
+                self._waiting[0].leads = True
+                self._waiting[0].wakeup.release()
+
+    def _next_group(self) -> list[_Waiter[T]]:
+        """Takes up to `MAX_GROUP` waiting requests in order of arrival; stops before one with a common subject."""
+        group: list[_Waiter[T]] = []
+        about: set[str] = set()
+        while self._waiting and len(group) < MAX_GROUP:
+            subjects = self._about(self._waiting[0].item)
+            if group and not about.isdisjoint(subjects):
+                break
+            about.update(subjects)
+            group.append(self._waiting.popleft())
+        return group
+
+    def _write_group(self, items: Sequence[T]) -> Sequence[R | Exception]:
+        try:
+            return self._write(items)
+        except Unavailable as error:  # the database would also fail for each item alone
+            return [error] * len(items)
+        except Exception as error:  # noqa: BLE001 - the error of one request must not affect the others of its group
+            return [error] if len(items) == 1 else [outcome for item in items for outcome in self._write_group([item])]
