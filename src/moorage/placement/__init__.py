@@ -5,11 +5,11 @@ Wire-compatible with OpenStack Placement 1.0 to 1.39. Every process keeps all pr
 
     api        HTTP: routes, handlers, schemas
     service    use cases, one module per subject          importing   takes over an OpenStack Placement database
-    sync       the process's forest; every commit
+    sync       keeps the process's forest exact; commits every write
     store      SQL                                        explain     why a request has no candidates
     rules      decides writes                             search      finds allocation candidates
     forest     the providers as an immutable value
 
 Imports only go down this list. `forest`, `search`, `rules` and `explain` are pure: no I/O, no clock. Other packages
-of Moorage import `client` only, which speaks the public API.
+of Moorage import only `client`, which uses the public API.
 """

@@ -1,7 +1,7 @@
 """Errors as Placement words them: ``{"errors": [{"status", "title", "detail", "code", "request_id"}]}``.
 
-The detail is the stock sentence of the status, a blank line, and the message between one space and two: the result of
-WebOb's template. A client that does not accept JSON gets HTML or plain text; `quality` reads the Accept header.
+The detail consists of the stock sentence of the status, a blank line, one space, the message and two spaces, as WebOb's
+template formats it. A client that does not accept JSON gets HTML or plain text; `quality` reads the Accept header.
 """
 
 import html
@@ -24,7 +24,7 @@ _STOCK = {
     503: "The server is currently unavailable. Please try again at a later time.",
 }
 _TAG = re.compile(r"<[^>]*>")
-#: These have templates of their own, without blanks after the message.
+#: WebOb has other templates for these, without spaces after the message.
 _UNPADDED = (405, 406, 415)
 
 
@@ -72,7 +72,7 @@ def _explanation(problem: Problem) -> str:
         case 405:
             return f"{problem.message} "
         case 406:
-            # For a client that accepts anything, name the type that the answer would have had.
+            # For a client that accepts everything, name the type of the answer.
             accept = "application/json" if problem.accept == "*/*" else problem.accept
             return (
                 f"The resource could not be generated that was acceptable to your browser\n(content of type {accept}. "
@@ -87,14 +87,14 @@ def _message(problem: Problem) -> str:
     if problem.status == 405:
         return "The method specified is not allowed for this resource."
     if problem.code == "moorage.microversion":
-        # The range that the house's sentence goes on with stands in fields of its own here.
+        # Moorage's sentence continues with the supported range; here the range is in separate fields.
         return f"Invalid microversion: {problem.message.partition('. ')[0]}"
     return "" if problem.message == _STOCK[404] else problem.message
 
 
 @lru_cache(maxsize=256)
 def quality(accept: str, media_type: str) -> float:
-    """How welcome `media_type` is: 0 (not at all) to 1; the most special range that covers it counts."""
+    """The quality of `media_type` in an Accept header, 0 (not acceptable) to 1; the most specific range counts."""
     best = (-1, 0.0)
     kind = media_type.partition("/")[0]
     for part in accept.split(","):

@@ -19,7 +19,7 @@ from moorage.placement.api.handlers import (
     traits,
 )
 from moorage.placement.api.handlers.agents import CHECKS, with_agent_check
-from moorage.placement.api.handlers.answers import may_read_stale, word_body_error
+from moorage.placement.api.handlers.answers import body_error_text, with_stale_reads
 from moorage.placement.api.openapi import ABOUT, DOCUMENT_PATH
 from moorage.placement.api.schemas import allocation as allocation_schemas
 from moorage.placement.api.schemas import inventory as inventory_schemas
@@ -36,7 +36,7 @@ def _get(path: str, handler: Callable[..., Response], rule: str, minor: int = 0)
     return Route(
         "GET",
         path,
-        may_read_stale(with_agent_check(handler)),
+        with_stale_reads(with_agent_check(handler)),
         f"placement:{rule}",
         since=Version(1, minor),
         reads="none",
@@ -184,7 +184,7 @@ ROUTES: list[Route[PlacementService]] = [
         allocations.replace_consumer_allocations,
         "allocations:update",
         schema=allocation_schemas.PUT,
-        before_schema=allocations.check_uuid,
+        before_schema=allocations.check_consumer_uuid,
     ),
     _delete("/allocations/{consumer_uuid}", allocations.delete_allocations, "allocations:delete"),
     _post("/allocations", allocations.replace_allocations, "allocations:manage", 13, schema=allocation_schemas.POST),
@@ -212,7 +212,7 @@ API: ServiceApi[PlacementService] = ServiceApi(
     routes=ROUTES,
     error_shape=error_shape,
     versions=answers.VERSIONS,
-    schema_error_message=word_body_error,
+    schema_error_message=body_error_text,
     strict=True,
 )
 

@@ -1,4 +1,4 @@
-"""The answer to ``GET /allocation_candidates``: decoded once; each candidate is built when it is read."""
+"""The answer to ``GET /allocation_candidates``: decoded at once; each candidate is built when it is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import msgspec
 from moorage.core.errors import Unavailable
 from moorage.placement.client.values import Resources
 
-#: Trait of a provider that others use through an aggregate: it is a tree of its own and not a host.
+#: Trait of a provider that shares its inventory through aggregates; it is the root of its own tree, and not a host.
 SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 _SHARING = f'"{SHARING_TRAIT}"'.encode()
 
@@ -20,7 +20,7 @@ class Candidate:
 
     allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
     mappings: Mapping[str, tuple[str, ...]]  # {group suffix, '' for the unsuffixed group: provider uuids}
-    #: Root of the tree that it is about: the host. With sharing providers, the root that is not one of them.
+    #: The host: root of the tree with the candidate's providers. Trees of sharing providers do not count.
     root_uuid: str
 
 
@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True, gc=False):
 class Candidates(Sequence[Candidate]):
     """Builds each candidate when it is read: callers take one of a thousand."""
 
-    def __init__(self, requests: "Sequence[_Way]", summaries: Mapping[str, Summary]) -> None:
+    def __init__(self, requests: "Sequence[_AllocationRequest]", summaries: Mapping[str, Summary]) -> None:
         self._requests = requests
         self._summaries = summaries
 
@@ -76,51 +76,53 @@ class Candidates(Sequence[Candidate]):
     def __getitem__(self, at: int | slice) -> Candidate | Sequence[Candidate]:
         if isinstance(at, slice):
             return [self[one] for one in range(*at.indices(len(self)))]
-        way = self._requests[at]
-        allocations = {uuid: taken.resources for uuid, taken in way.allocations.items()}
-        mappings = {suffix: tuple(uuids) for suffix, uuids in way.mappings.items()}
-        return Candidate(allocations, mappings, self.root(at))
+        request = self._requests[at]
+        allocations = {uuid: amounts.resources for uuid, amounts in request.allocations.items()}
+        mappings = {suffix: tuple(uuids) for suffix, uuids in request.mappings.items()}
+        return Candidate(allocations, mappings, self.root_uuid(at))
 
-    def root(self, at: int) -> str:
-        """The root of the tree that a candidate is about: `Candidate.root_uuid` without the rest."""
-        way = self._requests[at]
-        for uuid in way.allocations:
+    def root_uuid(self, at: int) -> str:
+        """`Candidate.root_uuid` of the candidate at this index; quicker than building the candidate."""
+        request = self._requests[at]
+        for uuid in request.allocations:
             summary = self._summaries.get(uuid)
             if summary is not None and not summary.is_sharing:
                 return summary.root_provider_uuid
-        return _root([*way.allocations, *(uuid for uuids in way.mappings.values() for uuid in uuids)], self._summaries)
+        return _root(
+            [*request.allocations, *(uuid for uuids in request.mappings.values() for uuid in uuids)], self._summaries
+        )
 
 
 def _root(uuids: Sequence[str], summaries: Mapping[str, Summary]) -> str:
-    """The tree's root; sharing providers are trees of their own and only count where there is nothing else."""
+    """The root of these providers' tree. Sharing providers count only if all of them are sharing."""
     own = [uuid for uuid in uuids if uuid in summaries and not summaries[uuid].is_sharing]
     chosen = (own or list(uuids))[0]
     return summaries[chosen].root_provider_uuid if chosen in summaries else chosen
 
 
-class _Taken(msgspec.Struct, frozen=True, gc=False):
+class _ProviderAmounts(msgspec.Struct, frozen=True, gc=False):
     resources: dict[str, int]
 
 
-class _Way(msgspec.Struct, frozen=True, gc=False):
-    allocations: dict[str, _Taken]
+class _AllocationRequest(msgspec.Struct, frozen=True, gc=False):
+    allocations: dict[str, _ProviderAmounts]
     mappings: dict[str, list[str]]
 
 
-class _Ways(msgspec.Struct, frozen=True):
+class _CandidatesBody(msgspec.Struct, frozen=True):
     """The body of ``GET /allocation_candidates``."""
 
-    allocation_requests: list[_Way]
+    allocation_requests: list[_AllocationRequest]
     provider_summaries: dict[str, Summary]
 
 
-_WAYS: msgspec.json.Decoder[_Ways] = msgspec.json.Decoder(_Ways)
+_CANDIDATES_BODY: msgspec.json.Decoder[_CandidatesBody] = msgspec.json.Decoder(_CandidatesBody)
 
 
-def candidates_of(body: bytes) -> tuple[Candidates, Mapping[str, Summary]]:
+def decode_candidates(body: bytes) -> tuple[Candidates, Mapping[str, Summary]]:
     """The candidates, and {provider uuid: summary}. Raises `Unavailable` if the body is malformed."""
     try:
-        ways = _WAYS.decode(body)
+        document = _CANDIDATES_BODY.decode(body)
     except msgspec.DecodeError as error:
-        raise Unavailable(f"Placement's answer is no list of allocation candidates: {error}") from error
-    return Candidates(ways.allocation_requests, ways.provider_summaries), ways.provider_summaries
+        raise Unavailable(f"Placement's answer is not a list of allocation candidates: {error}") from error
+    return Candidates(document.allocation_requests, document.provider_summaries), document.provider_summaries

@@ -1,7 +1,7 @@
-"""Follows placement's changes over HTTP, for as long as the caller iterates.
+"""Follows the change log of a placement service over HTTP, for as long as the caller iterates.
 
-The server ends each answer after a while; the follower reconnects with the last id, also after a failure of the
-server. So nothing is missed, and nothing is delivered twice.
+The server ends each answer after a while. The client then reconnects with the last id, also after a failure of the
+server, so it misses no entry and receives none twice.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,38 +22,38 @@ PAUSE_S = 1.0
 
 
 @dataclass(slots=True)
-class _Place:
-    """The follower's position, and the reconnect delay that the server asked for."""
+class _Position:
+    """The position in the log, and the reconnect delay that the server requested."""
 
     last_id: str | None
     pause_s: float = PAUSE_S
 
 
 def follow_changes(client: ServiceClient, clock: Clock, since: str | None, wanted: Filter) -> Iterator[dict[str, Any]]:
-    """Entries after `since` (None: from now on) as they come, without an end.
+    """Yields entries after `since` (None: after now) as they are committed. Never ends.
 
     Raises `RemoteError` for a refusal: 410 if the position is no longer retained.
     """
-    place = _Place(since)
+    position = _Position(since)
     while True:
         try:
-            yield from _answer(client, place, wanted)
+            yield from _entries_of_answer(client, position, wanted)
         except Unavailable:
-            place.pause_s = PAUSE_S
-        clock.sleep(place.pause_s)
+            position.pause_s = PAUSE_S
+        clock.sleep(position.pause_s)
 
 
-def _answer(client: ServiceClient, place: _Place, wanted: Filter) -> Iterator[dict[str, Any]]:
+def _entries_of_answer(client: ServiceClient, position: _Position, wanted: Filter) -> Iterator[dict[str, Any]]:
     query = {"kind": ",".join(wanted.kinds) or None, "subject": ",".join(wanted.subjects) or None}
     headers = {"accept": "text/event-stream"}
-    if place.last_id is not None:
-        headers["last-event-id"] = place.last_id
+    if position.last_id is not None:
+        headers["last-event-id"] = position.last_id
     with client.download(with_query(EVENTS, query), headers) as chunks:
         for fields in sse_blocks(chunks):
             if "retry" in fields:
-                place.pause_s = int(fields["retry"]) / 1000
-            # Set before the entry is yielded: a caller that stops here has received it.
-            place.last_id = fields.get("id", place.last_id)
+                position.pause_s = int(fields["retry"]) / 1000
+            # Set before the entry is yielded, because a caller that stops here has received it.
+            position.last_id = fields.get("id", position.last_id)
             if "data" in fields:
                 yield orjson.loads(fields["data"])
 

@@ -1,7 +1,7 @@
 """Placement over its public API, for the other packages.
 
-Speaks 1.39, so it also works with OpenStack's Placement; only `explanation`, and the sample of `candidates`, are
-our own.
+Uses microversion 1.39, so it also works with OpenStack Placement; only `explain`, `tree_states` and the sample of
+`candidates` need Moorage.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,16 +12,16 @@ from typing import Any
 from moorage.core.errors import ConcurrentUpdate, Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.inventories import Inventory
 from moorage.core.names import CUSTOM_PREFIX
-from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, candidates_of
+from moorage.placement.client.candidates import Candidate, Candidates, Claim, Summary, decode_candidates
 from moorage.placement.client.values import (
     Consumer,
     Explanation,
     Provider,
     ProviderState,
     Resources,
-    explanation_of,
-    provider_of,
-    tree_states_of,
+    decode_explanation,
+    decode_provider,
+    decode_tree_states,
 )
 from moorage.wire.client import ServiceClient, decode_body
 
@@ -49,12 +49,12 @@ MOVE_TYPE = "MIGRATION"
 #: How consumers without a type are shown, and the last version that can write a consumer without a type.
 UNKNOWN_TYPE = "unknown"
 _WITHOUT_TYPES = "1.37"
-#: Our own (`moorage.placement.search.single_choice`).
+#: Moorage's own header (`moorage.placement.search.single_choice`).
 _SAMPLE = "x-moorage-sample"
-#: Our own: the consumer that an answer is about, and the consumers that a request is about
+#: Moorage's own headers: the incarnations of the consumer in an answer, and of the consumers in a request
 #: (`moorage.placement.api.handlers.allocations`).
 _INCARNATION, _INCARNATIONS = "x-moorage-consumer", "x-moorage-consumers"
-#: Attempts in all, if other clients change the provider between our read and our write.
+#: Total number of attempts, if other clients change the provider between our read and our write.
 _MAX_TRIES = 5
 
 
@@ -62,41 +62,42 @@ class PlacementClient:
     """Raises `ConcurrentUpdate` and other `Conflict` for 409, `NotFound` for 404, `RemoteError` for the rest."""
 
     def __init__(self, http: ServiceClient, version: str = VERSION) -> None:
-        """`version`: an older microversion if no newer feature is used, so that an older Placement will do."""
+        """`version`: an older microversion, for callers that use no newer feature and support an older Placement."""
         self._http = http
         self._version = version
 
     def newest_version(self) -> str:
-        """The newest microversion that the service supports; asked without one."""
+        """The newest microversion that the service supports. The request itself names none."""
         return str(self._http.get("/")["versions"][0]["max_version"])
 
     # --- providers ----------------------------------------------------------------------------------------------
 
     def provider(self, uuid: str) -> Provider | None:
         try:
-            return provider_of(self._get(f"/resource_providers/{uuid}"))
+            return decode_provider(self._get(f"/resource_providers/{uuid}"))
         except NotFound:
             return None
 
     def providers(self, query: Sequence[tuple[str, str]] = ()) -> list[Provider]:
-        """Providers that match `query`, in no order."""
-        return [provider_of(document) for document in self._get("/resource_providers", query)["resource_providers"]]
+        """Providers that match `query`, in any order."""
+        return [decode_provider(document) for document in self._get("/resource_providers", query)["resource_providers"]]
 
     def provider_by_name(self, name: str) -> Provider | None:
         found = self._get("/resource_providers", [("name", name)])["resource_providers"]
-        return provider_of(found[0]) if found else None
+        return decode_provider(found[0]) if found else None
 
     def tree(self, root_uuid: str) -> list[Provider]:
-        """All providers of the tree that this one is in; empty if it does not exist."""
+        """All providers in the tree of this provider; empty if it does not exist."""
         found = self._get("/resource_providers", [("in_tree", root_uuid)])["resource_providers"]
-        return [provider_of(document) for document in found]
+        return [decode_provider(document) for document in found]
 
     def tree_states(self, uuid: str) -> list[ProviderState] | None:
-        """Everything about the tree of this provider, in one request. None if it does not exist, or if the service is OpenStack
-        Placement, which has no such route.
+        """The states of all providers in the tree of this provider, in one request.
+
+        None if the provider does not exist, or if the service is OpenStack Placement, which has no such route.
         """
         try:
-            return tree_states_of(self._get(f"/moorage/v1/trees/{uuid}"))
+            return decode_tree_states(self._get(f"/moorage/v1/trees/{uuid}"))
         except NotFound:
             return None
 
@@ -106,7 +107,7 @@ class PlacementClient:
             body["uuid"] = uuid
         if parent_uuid is not None:
             body["parent_provider_uuid"] = parent_uuid
-        return provider_of(self._send("POST", "/resource_providers", body))
+        return decode_provider(self._send("POST", "/resource_providers", body))
 
     def delete_provider(self, uuid: str) -> None:
         self._delete(f"/resource_providers/{uuid}")
@@ -121,7 +122,7 @@ class PlacementClient:
         }
 
     def set_inventories(self, uuid: str, generation: int, inventories: Mapping[str, Inventory]) -> int:
-        """The new generation."""
+        """Returns the new generation."""
         body = {
             "resource_provider_generation": generation,
             "inventories": {name: asdict(inventory) for name, inventory in inventories.items()},
@@ -132,7 +133,7 @@ class PlacementClient:
     def add_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
         """Add inventory of a class that the provider does not have yet, in one request without a generation.
 
-        Raises `Conflict` if it has it, also if an earlier attempt succeeded and its answer was lost.
+        Raises `Conflict` if the provider has the class; also if an earlier attempt succeeded and its answer was lost.
         """
         body = {"resource_class": resource_class, **asdict(inventory)}
         path = f"/resource_providers/{uuid}/inventories"
@@ -142,18 +143,21 @@ class PlacementClient:
             raise _refusal(error) from error
 
     def put_inventory(self, uuid: str, resource_class: str, inventory: Inventory) -> None:
-        """Set one class, whether it exists or not; the others stay. Retries when others write concurrently."""
+        """Set the inventory of one class, whether it exists or not; the others stay.
+
+        Retries after concurrent writes.
+        """
         self.put_inventories(uuid, {resource_class: inventory})
 
     def put_inventories(self, uuid: str, wanted: Mapping[str, Inventory]) -> None:
-        """As `put_inventory`, several classes in one write."""
+        """`put_inventory` for several classes, in one write."""
 
         def attempt() -> None:
             generation, inventories = self.inventories(uuid)
             if any(inventories.get(name) != inventory for name, inventory in wanted.items()):
                 self.set_inventories(uuid, generation, {**inventories, **wanted})
 
-        _repeated(attempt)
+        _with_retries(attempt)
 
     def delete_inventory(self, uuid: str, resource_class: str) -> None:
         self._delete(f"/resource_providers/{uuid}/inventories/{resource_class}")
@@ -164,14 +168,14 @@ class PlacementClient:
         return document["resource_provider_generation"], frozenset(document["traits"])
 
     def set_traits(self, uuid: str, generation: int, traits: Collection[str]) -> int:
-        """The new generation. The traits must exist (`ensure_trait`)."""
+        """Returns the new generation. The traits must exist (`ensure_trait`)."""
         body = {"resource_provider_generation": generation, "traits": sorted(traits)}
         return int(self._send("PUT", f"/resource_providers/{uuid}/traits", body)["resource_provider_generation"])
 
     def put_trait(self, uuid: str, trait: str, *, wanted: bool) -> None:
-        """Add or remove this trait; the others stay. Retries as `put_inventory` does.
+        """Add the trait (`wanted`) or remove it; the others stay. Retries after concurrent writes.
 
-        A trait that is added must exist (`ensure_trait`).
+        A trait to add must exist (`ensure_trait`).
         """
 
         def attempt() -> None:
@@ -179,7 +183,7 @@ class PlacementClient:
             if (trait in traits) is not wanted:
                 self.set_traits(uuid, generation, traits ^ {trait})
 
-        _repeated(attempt)
+        _with_retries(attempt)
 
     def aggregates(self, uuid: str) -> tuple[int, frozenset[str]]:
         """(generation, aggregate uuids)"""
@@ -187,7 +191,7 @@ class PlacementClient:
         return document["resource_provider_generation"], frozenset(document["aggregates"])
 
     def set_aggregates(self, uuid: str, generation: int, aggregates: Collection[str]) -> int:
-        """The new generation."""
+        """Returns the new generation."""
         body = {"resource_provider_generation": generation, "aggregates": sorted(aggregates)}
         return int(self._send("PUT", f"/resource_providers/{uuid}/aggregates", body)["resource_provider_generation"])
 
@@ -207,10 +211,10 @@ class PlacementClient:
         return frozenset(self._get("/traits", query)["traits"])
 
     def has_class(self, name: str) -> bool:
-        return self._is_there(f"/resource_classes/{name}")
+        return self._exists(f"/resource_classes/{name}")
 
     def has_trait(self, name: str) -> bool:
-        return self._is_there(f"/traits/{name}")
+        return self._exists(f"/traits/{name}")
 
     def delete_trait(self, name: str) -> None:
         """Raises `Conflict` if a provider has the trait."""
@@ -261,7 +265,7 @@ class PlacementClient:
         return sum(entry["consumer_count"] for entry in usages.values())
 
     def project_usages(self, project_id: str) -> dict[str, dict[str, int]]:
-        """{consumer type: {class: units}} of all that the project's consumers hold."""
+        """{consumer type: {class: units}} of the project."""
         usages = self._get("/usages", [("project_id", project_id)])["usages"]
         return {
             kind: {name: units for name, units in entry.items() if name != "consumer_count"}
@@ -269,9 +273,9 @@ class PlacementClient:
         }
 
     def hold(self, holder: Consumer) -> None:
-        """Replace the consumer's allocations (possibly with none) if its generation and incarnation are still these.
+        """Replace the consumer's allocations (possibly with none) by those in `holder`.
 
-        Raises `ConcurrentUpdate` if they are not.
+        Raises `ConcurrentUpdate` if its generation or incarnation has changed.
         """
         kind = {} if holder.type == UNKNOWN_TYPE else {"consumer_type": holder.type}
         body = {
@@ -280,71 +284,76 @@ class PlacementClient:
             "project_id": holder.project_id,
             "user_id": holder.user_id,
         }
-        # A consumer without a type can keep none only below 1.38.
+        # From 1.38 on, every write sets a type.
         version = VERSION if kind else _WITHOUT_TYPES
         try:
             self._http.request(
-                "PUT", f"/allocations/{holder.uuid}", json=body | kind, version=version, headers=_only(holder)
+                "PUT",
+                f"/allocations/{holder.uuid}",
+                json=body | kind,
+                version=version,
+                headers=_incarnation_header(holder),
             )
         except RemoteError as error:
             raise _refusal(error) from error
 
     def allocations(self, consumer: str) -> dict[str, dict[str, int]]:
-        """{provider uuid: {class: units}}; empty for a consumer that holds nothing."""
+        """{provider uuid: {class: units}}; empty for a consumer without allocations."""
         found = self._get(f"/allocations/{consumer}")["allocations"]
         return {uuid: dict(entry["resources"]) for uuid, entry in found.items()}
 
     def claim(self, consumer: str, candidate: Candidate, project_id: str, user_id: str) -> None:
         """Claim a candidate for a consumer without allocations. Repeating a successful claim is not an error."""
         try:
-            self._send("PUT", f"/allocations/{consumer}", _claim(candidate, project_id, user_id))
+            self._send("PUT", f"/allocations/{consumer}", _claim_body(candidate, project_id, user_id))
         except ConcurrentUpdate:
-            # The answer to an earlier try may have been lost on the way, and this is its repetition.
+            # This may be the repetition of a claim that succeeded and whose answer was lost.
             if self.allocations(consumer) != {uuid: dict(units) for uuid, units in candidate.allocations.items()}:
                 raise
 
     def claim_together(self, claims: Mapping[str, Claim]) -> None:
         """Claim for several consumers, {consumer: claim}, in one step: all of them or none.
 
-        Raises `Conflict` if one of them does not fit, without saying which; also if an earlier attempt succeeded and its answer
-        was lost: `claim` then tells which consumers hold their claims.
+        Raises `Conflict` if one of them does not fit; the error does not say which. It also raises `Conflict` if an
+        earlier attempt succeeded and its answer was lost: `claim` then finds out which consumers have their claims.
         """
-        body = {consumer: _claim(one.candidate, one.project_id, one.user_id) for consumer, one in claims.items()}
+        body = {consumer: _claim_body(one.candidate, one.project_id, one.user_id) for consumer, one in claims.items()}
         self._send("POST", "/allocations", body)
 
     def hand_over(self, source: str, target: str, target_type: str) -> None:
         """Move all allocations of `source` to `target`, replacing those of `target`, in one step.
 
-        A source without allocations has handed over before. Raises `ConcurrentUpdate` if either has changed meanwhile.
+        Does nothing if `source` has no allocations, because an earlier call moved them. Raises `ConcurrentUpdate` if
+        one of them changed meanwhile.
         """
-        giving = self.holder(source)
-        if giving is None:
+        source_consumer = self.holder(source)
+        if source_consumer is None:
             return
-        taking = self.holder(target)
-        common = {"project_id": giving.project_id, "user_id": giving.user_id}
+        target_consumer = self.holder(target)
+        common = {"project_id": source_consumer.project_id, "user_id": source_consumer.user_id}
         body = {
             source: {
                 "allocations": {},
-                "consumer_generation": giving.generation,
-                "consumer_type": giving.type,
+                "consumer_generation": source_consumer.generation,
+                "consumer_type": source_consumer.type,
                 **common,
             },
             target: {
-                "allocations": _resources(giving.allocations),
-                "consumer_generation": None if taking is None else taking.generation,
+                "allocations": _resources(source_consumer.allocations),
+                "consumer_generation": None if target_consumer is None else target_consumer.generation,
                 "consumer_type": target_type,
                 **common,
             },
         }
-        self._send("POST", "/allocations", body, _only(giving, taking))
+        self._send("POST", "/allocations", body, _incarnation_header(source_consumer, target_consumer))
 
     def release(self, consumer: str) -> None:
         """Release all allocations of the consumer; having none is not an error.
 
-        Does not use DELETE, which does not name the allocations to release. A late DELETE, whose sender has given
-        up and claimed again, would remove the new claim. This request names the generation that it saw, and the
-        incarnation if the service tells it, because a consumer without allocations starts again at the first
-        generation. Raises `ConcurrentUpdate` if others were faster.
+        Does not use DELETE, which does not say which allocations to release: a delayed DELETE, whose sender has timed
+        out and claimed again, would remove the new claim. This request contains the generation that it read, and the
+        incarnation if the service has them, because generations start again after a consumer was deleted. Raises
+        `ConcurrentUpdate` if other clients changed the consumer in each attempt.
         """
 
         def attempt() -> None:
@@ -352,7 +361,7 @@ class PlacementClient:
             if holder is not None:
                 self.hold(replace(holder, allocations={}))
 
-        _repeated(attempt)
+        _with_retries(attempt)
 
     # --- candidates ---------------------------------------------------------------------------------------------
 
@@ -361,7 +370,8 @@ class PlacementClient:
     ) -> tuple[Candidates, Mapping[str, Summary]]:
         """The candidates, and {provider uuid: summary} of all providers in their trees.
 
-        `sample`: with a limit, each seed selects other candidates from all over the cloud; OpenStack Placement ignores it.
+        `sample`: a seed. With a limit, each seed selects other candidates from all over the cloud. OpenStack Placement
+        ignores it.
         """
         headers = {} if sample is None else {_SAMPLE: sample}
         try:
@@ -370,15 +380,15 @@ class PlacementClient:
             )
         except RemoteError as error:
             raise _refusal(error) from error
-        return candidates_of(answer.body)
+        return decode_candidates(answer.body)
 
     def explain(self, query: Sequence[tuple[str, str]]) -> Explanation:
-        """Why the query has these candidates, constraint by constraint."""
-        return explanation_of(self._get("/moorage/v1/explain", query))
+        """Explains the result of the query, constraint by constraint. Moorage only."""
+        return decode_explanation(self._get("/moorage/v1/explain", query))
 
     # --- the wire -----------------------------------------------------------------------------------------------
 
-    def _is_there(self, path: str) -> bool:
+    def _exists(self, path: str) -> bool:
         return self._http.request_raw("GET", path, version=self._version, accept=(404,)).status != 404
 
     def _get(self, path: str, query: Iterable[tuple[str, str]] = ()) -> Any:
@@ -401,8 +411,8 @@ class PlacementClient:
             raise _refusal(error) from error
 
 
-def _repeated(attempt: Callable[[], None]) -> None:
-    """Raises `ConcurrentUpdate` if others were faster every time."""
+def _with_retries(attempt: Callable[[], None]) -> None:
+    """Calls `attempt` until it raises no `ConcurrentUpdate`, at most `_MAX_TRIES` times."""
     for tries_left in reversed(range(_MAX_TRIES)):
         try:
             attempt()
@@ -420,13 +430,13 @@ def _refusal(error: RemoteError) -> MoorageError:
     return kind(error.message, code=error.error_code, **error.fields)
 
 
-def _only(*holders: Consumer | None) -> dict[str, str]:
-    """The header of a request that is about these consumers, and none that come after them."""
+def _incarnation_header(*holders: Consumer | None) -> dict[str, str]:
+    """The header that limits a request to these incarnations of the consumers."""
     named = [f"{one.uuid}={one.incarnation}" for one in holders if one is not None and one.incarnation is not None]
     return {_INCARNATIONS: ",".join(named)} if named else {}
 
 
-def _claim(candidate: Candidate, project_id: str, user_id: str) -> dict[str, object]:
+def _claim_body(candidate: Candidate, project_id: str, user_id: str) -> dict[str, object]:
     """The body of a claim for a new consumer."""
     body: dict[str, object] = {
         "allocations": _resources(candidate.allocations),
@@ -441,5 +451,5 @@ def _claim(candidate: Candidate, project_id: str, user_id: str) -> dict[str, obj
 
 
 def _resources(allocations: Mapping[str, Resources]) -> dict[str, dict[str, dict[str, int]]]:
-    """{provider uuid: {class: units}} as it is written."""
+    """{provider uuid: {class: units}} in the form of a request body."""
     return {uuid: {"resources": dict(units)} for uuid, units in allocations.items()}

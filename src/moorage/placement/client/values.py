@@ -23,7 +23,7 @@ class Provider:
 class ProviderState:
     """Everything about a provider, as `PlacementClient.tree_states` returns it.
 
-    `held` ({consumer: {class: units}}) was read after the rest. If its sums differ from `usages`, a write came
+    `held` ({consumer: {class: units}}) was read after the rest. If its sums differ from `usages`, a write happened in
     between.
     """
 
@@ -37,7 +37,7 @@ class ProviderState:
 
 @dataclass(frozen=True)
 class Consumer:
-    """A consumer. `generation` None: it has no allocations."""
+    """A consumer and its allocations. `generation` is None if it has none."""
 
     uuid: str
     generation: int | None
@@ -46,11 +46,11 @@ class Consumer:
     type: str
     allocations: Mapping[str, Resources]  # {provider uuid: {class: amount}}
     written_at: datetime  #: when the newest of them was written
-    #: Which of the successive consumers with this uuid; None from OpenStack Placement, which does not tell.
+    #: Distinguishes successive consumers with this uuid; None from OpenStack Placement, which does not have it.
     incarnation: str | None = None
 
 
-def provider_of(document: Mapping[str, Any]) -> Provider:
+def decode_provider(document: Mapping[str, Any]) -> Provider:
     return Provider(
         uuid=document["uuid"],
         name=document["name"],
@@ -60,15 +60,15 @@ def provider_of(document: Mapping[str, Any]) -> Provider:
     )
 
 
-def tree_states_of(document: Mapping[str, Any]) -> list[ProviderState]:
-    """From the answer about one tree; where it was cut, nothing is held by anybody, which no usages agree with."""
+def decode_tree_states(document: Mapping[str, Any]) -> list[ProviderState]:
+    """Decodes the answer about one tree. If it was cut, `held` is empty everywhere and so differs from `usages`."""
     held: dict[str, dict[str, Resources]] = {}
     for holder in () if document["is_cut"] else document["holders"]:
         for uuid, units in holder["allocations"].items():
             held.setdefault(uuid, {})[holder["consumer"]] = units
     return [
         ProviderState(
-            provider_of(one),
+            decode_provider(one),
             {name: Inventory(**record) for name, record in one["inventories"].items()},
             frozenset(one["traits"]),
             frozenset(one["aggregates"]),
@@ -84,7 +84,7 @@ class FunnelStep:
     constraint: str
     before: int
     after: int
-    removed: tuple[str, ...]  #: reasons, as sentences
+    removed: tuple[str, ...]  #: reasons why hosts were removed
 
 
 @dataclass(frozen=True)
@@ -97,11 +97,11 @@ class Closest:
 
 @dataclass(frozen=True)
 class Relaxation:
-    """The smallest change that would make a query fit, on `provider`."""
+    """The smallest change of a query after which `provider` could serve it."""
 
     provider: str
-    parts: tuple[str, ...]  #: in words
-    query: str  #: changed so
+    parts: tuple[str, ...]  #: descriptions of the changes
+    query: str  #: the changed query
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Explanation:
     change: Relaxation | None = None
 
 
-def explanation_of(document: Mapping[str, Any]) -> Explanation:
+def decode_explanation(document: Mapping[str, Any]) -> Explanation:
     steps = tuple(
         FunnelStep(
             step["constraint"],

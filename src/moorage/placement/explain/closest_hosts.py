@@ -1,7 +1,7 @@
-"""For a request without candidates: the hosts that lack least, and the smallest change that would help.
+"""For a request without candidates: the hosts that lack least, and the smallest change of the request that would help.
 
-A host's distance is the number of constraints that it does not meet, taken one by one; missing units count by the
-missing share. For the nearest host where it helps, the smallest change is computed (`relaxation`).
+A host's distance is the weighted number of constraints that it does not meet, each checked alone; missing units count
+by the missing fraction. `relaxation` computes the smallest change for the nearest host where one helps.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,10 @@ from moorage.placement.search.search_budget import SearchBudget
 
 #: Hosts named as the closest.
 MAX_CLOSEST = 3
-#: Cost of dropping a constraint. A shortage of units costs less, an absent class more (nobody
-#: asks for a host without them): `masks.shortage`.
+#: Cost of dropping a constraint. A shortage of units costs less, an absent class more (`masks.shortage`).
 DROPPED_COST = 2.0
-#: Distances of members from one constraint that cost one step.
-WEIGHED_PER_STEP = 8
+#: Distances of members from one constraint that are computed at the cost of one step.
+DISTANCES_PER_STEP = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,30 +44,30 @@ class ClosestHosts:
 
 
 def closest_hosts_for(forest: Forest, request: CandidateRequest, hosts: HostVerdicts, max_steps: int) -> ClosestHosts:
-    """Empty if there are no hosts, or if weighing all of them would take too long."""
-    weighed = sum(map(len, constraints_by_group(request))) * hosts.members // WEIGHED_PER_STEP
-    if not len(hosts) or not SearchBudget(max_steps).affords(weighed):
+    """Empty if there are no hosts, or if computing all distances would exceed the budget."""
+    distances = sum(map(len, constraints_by_group(request))) * hosts.members // DISTANCES_PER_STEP
+    if not len(hosts) or not SearchBudget(max_steps).affords(distances):
         return ClosestHosts()
-    distance = hosts.by_host("distance", lambda some: _distance(forest, request, some), weighs=True)
-    near = hosts.kept("nearest", distance, (), lambda: [int(hosts.anchors[place]) for place in _nearest(distance)])
+    distance = hosts.by_host("distance", lambda subset: _distance(forest, request, subset), weighs=True)
+    near = hosts.cached("nearest", distance, (), lambda: [int(hosts.anchors[place]) for place in _nearest(distance)])
 
-    def make() -> ClosestHosts:
-        closest = _close_hosts(forest, request, hosts.some(np.array(sorted(near))), near)
+    def compute() -> ClosestHosts:
+        closest = _close_hosts(forest, request, hosts.subset(np.array(sorted(near))), near)
         change = smallest_relaxation(
             forest, request, hosts.layout, [host for _, host in closest], SearchBudget(max_steps)
         )
         return ClosestHosts(tuple(close for close, _ in closest), change)
 
-    return hosts.kept("remedy", hosts.anchors, near, make)
+    return hosts.cached("closest", hosts.anchors, near, compute)
 
 
-def _distance(forest: Forest, request: CandidateRequest, some: HostSubset) -> NDArray[np.float64]:
+def _distance(forest: Forest, request: CandidateRequest, subset: HostSubset) -> NDArray[np.float64]:
     """By anchor."""
-    distance = np.zeros(len(some.anchors))
-    for group in some.groups:
-        distance += _Costs(some.block, group).by_anchor()
+    distance = np.zeros(len(subset.anchors))
+    for group in subset.groups:
+        distance += _Costs(subset.block, group).by_anchor()
     if request.root_required or request.root_forbidden:
-        roots = some.block.roots[some.block.starts]
+        roots = subset.block.roots[subset.block.starts]
         for trait in request.root_required:
             distance += np.where(masks.with_any(forest, frozenset((trait,)))[roots], 0, DROPPED_COST)
         for trait in request.root_forbidden:
@@ -77,16 +76,16 @@ def _distance(forest: Forest, request: CandidateRequest, some: HostSubset) -> ND
 
 
 def _close_hosts(
-    forest: Forest, request: CandidateRequest, some: HostSubset, anchors: Sequence[int]
+    forest: Forest, request: CandidateRequest, subset: HostSubset, anchors: Sequence[int]
 ) -> list[tuple[ClosestHost, CloseHost]]:
-    """These anchors, which `some` has in another order."""
-    costs = [_Costs(some.block, group) for group in some.groups]
-    places = np.searchsorted(some.anchors, anchors).tolist()
-    return [_close_host(forest, request, some.block, costs, place) for place in places]
+    """The hosts at `anchors`, in this order; `subset` has them in ascending order."""
+    costs = [_Costs(subset.block, group) for group in subset.groups]
+    places = np.searchsorted(subset.anchors, anchors).tolist()
+    return [_close_host(forest, request, subset.block, costs, place) for place in places]
 
 
 def _nearest(distance: NDArray[np.float64]) -> list[int]:
-    """Places of the smallest distances, at most `MAX_CLOSEST`, in order; the first of equal ones. Sorting would be slower."""
+    """Places of the `MAX_CLOSEST` smallest distances, ascending; of equal ones, the first. Sorting would be slower."""
     distance = distance.copy()
     found: list[int] = []
     while len(found) < min(MAX_CLOSEST, len(distance)):
@@ -113,10 +112,10 @@ class _Costs:
             else:
                 self._filters.append(number)
                 filters += ~group.mask(number) * DROPPED_COST
-        # A granular group needs all of it on one provider, the unsuffixed group each class somewhere.
+        # A granular group needs all units on one provider; the unsuffixed group needs each class on some provider.
         if group.group.is_granular:
-            alone = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
-            self._needs = [([number for number, _ in units], alone)]
+            total = filters + sum((cost for _, cost in units), np.zeros(len(block.slots)))
+            self._needs = [([number for number, _ in units], total)]
         else:
             self._needs = [([number], cost + filters) for number, cost in units]
 
@@ -129,7 +128,7 @@ class _Costs:
         return found
 
     def unmet(self, members: slice) -> list[tuple[int, Constraint]]:
-        """[(member, constraint)] for the members of one anchor: the constraints that the cheapest members do not meet."""
+        """[(member, constraint)]: the constraints that the cheapest members of an anchor do not meet."""
         found: dict[Constraint, int] = {}
         best = [members.start]
         for numbers, cost in self._needs:

@@ -1,4 +1,4 @@
-"""A summary of a whole cloud, and pages of its trees: an operator of ten thousand hosts sees a few of them at a time.
+"""A summary of a whole cloud, and pages of its trees, for clouds with too many hosts to list at once.
 
 Sums are computed on the columns; objects are read only for the trees of one page. Pure.
 """
@@ -25,7 +25,7 @@ MAX_AGGREGATES = 200
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Totals of some providers for one class. `capacity` counts negative capacities as 0; sums are exact up to 2**53."""
+    """Totals of one class over some providers. Negative capacities count as 0. Sums are exact up to 2**53."""
 
     name: str
     providers: int
@@ -44,7 +44,7 @@ class AggregatePart:
 
 @dataclass(frozen=True, slots=True)
 class CloudSummary:
-    """`*_left_out`: how many more there are."""
+    """`*_left_out`: number of classes or aggregates beyond the limits."""
 
     trees: int
     providers: int
@@ -58,14 +58,14 @@ def summarise_cloud(forest: Forest, classes: Collection[str] = ()) -> CloudSumma
     """`classes`: the classes listed per aggregate; unknown ones are ignored."""
     columns = forest.columns
     by_size = sorted(columns, key=lambda name: (-len(columns[name].slots), name))
-    told = [name for name in classes if name in columns] if classes else by_size[:CLASSES_OF_AGGREGATES]
+    shown = [name for name in classes if name in columns] if classes else by_size[:CLASSES_OF_AGGREGATES]
     largest = sorted(forest.aggregates, key=lambda uuid: (-len(forest.aggregates[uuid]), uuid))
     return CloudSummary(
         trees=len(forest.trees),
         providers=len(forest),
         units=tuple(_units(name, columns[name]) for name in by_size[:MAX_CLASSES]),
         classes_left_out=max(0, len(by_size) - MAX_CLASSES),
-        aggregates=_parts(forest, largest[:MAX_AGGREGATES], {name: columns[name] for name in told}),
+        aggregates=_parts(forest, largest[:MAX_AGGREGATES], {name: columns[name] for name in shown}),
         aggregates_left_out=max(0, len(largest) - MAX_AGGREGATES),
     )
 
@@ -105,10 +105,10 @@ def _parts(forest: Forest, aggregates: Sequence[str], columns: Mapping[str, Colu
 
 @dataclass(frozen=True, slots=True)
 class TreeFilter:
-    """All conditions must hold for some provider of the tree.
+    """Conditions on a tree: for each, at least one provider of the tree must meet it.
 
-    `search`: part of the name, or beginning of the uuid, ignoring case. The others: it is a member, has inventory, has the
-    trait.
+    `search`: the name contains it, or the uuid begins with it, ignoring case. The others: the provider is a member of
+    the aggregate, has inventory of the class, has the trait.
     """
 
     search: str = ""
@@ -128,7 +128,10 @@ class TreeRow:
 
 @dataclass(frozen=True, slots=True)
 class TreePage:
-    """`matching`: number of matching trees. `following`: the name after which the next page begins; None on the last page."""
+    """`matching`: number of matching trees on all pages.
+
+    `following`: `after` of the next page; None on the last page.
+    """
 
     rows: tuple[TreeRow, ...]
     matching: int
@@ -136,11 +139,13 @@ class TreePage:
 
 
 def tree_page(forest: Forest, wanted: TreeFilter, after: str | None, limit: int) -> TreePage:
-    """Trees after the root called `after` (which need not exist any more), host-2 before host-10."""
-    ordered, keys = forest.memo.get("trees by name", (forest.slot_of_name, forest.trees), lambda: _ordered(forest))
-    passing = _passing(forest, wanted)
-    found = ordered if passing is None else [slot for slot in ordered if slot in passing]
-    if passing is not None:
+    """The trees after the root named `after`, which need not exist, in natural order: host-2 before host-10."""
+    ordered, keys = forest.memo.get(
+        "trees by name", (forest.slot_of_name, forest.trees), lambda: _roots_by_name(forest)
+    )
+    matching = _matching_roots(forest, wanted)
+    found = ordered if matching is None else [slot for slot in ordered if slot in matching]
+    if matching is not None:
         keys = [natural_key(forest.at(slot).name) for slot in found]
     start = 0 if after is None else bisect_right(keys, natural_key(after))
     shown = found[start : start + limit]
@@ -156,33 +161,33 @@ Key = tuple[tuple[str | int, ...], str]
 
 
 def natural_key(name: str) -> Key:
-    """Compares digits in names as numbers; the name itself breaks ties."""
+    """A sort key that compares numbers in names by value; the name itself breaks ties."""
     parts = re.split("([0-9]+)", name.lower())
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts)), name
 
 
-def _ordered(forest: Forest) -> tuple[list[int], list[Key]]:
+def _roots_by_name(forest: Forest) -> tuple[list[int], list[Key]]:
     keyed = sorted((natural_key(forest.at(slot).name), slot) for slot in forest.trees)
     return [slot for _, slot in keyed], [key for key, _ in keyed]
 
 
-def _passing(forest: Forest, wanted: TreeFilter) -> set[int] | None:
-    """Slots of roots; None: all."""
-    pools: list[set[int]] = []
+def _matching_roots(forest: Forest, wanted: TreeFilter) -> set[int] | None:
+    """Slots of the roots of matching trees; None: all trees match."""
+    matches: list[set[int]] = []
     if wanted.search:
-        pools.append(_called(forest, wanted.search.lower()))
+        matches.append(_roots_by_text(forest, wanted.search.lower()))
     if wanted.member_of is not None:
-        pools.append(_roots(forest, list(forest.aggregates.get(wanted.member_of, ()))))
+        matches.append(_roots_of(forest, list(forest.aggregates.get(wanted.member_of, ()))))
     if wanted.resource_class is not None:
         column = forest.columns.get(wanted.resource_class)
-        pools.append(set() if column is None else _roots(forest, column.slots))
+        matches.append(set() if column is None else _roots_of(forest, column.slots))
     if wanted.trait is not None:
-        pools.append(_roots(forest, forest.with_trait.get(wanted.trait, [])))
-    return set.intersection(*pools) if pools else None
+        matches.append(_roots_of(forest, forest.with_trait.get(wanted.trait, [])))
+    return set.intersection(*matches) if matches else None
 
 
-def _called(forest: Forest, text: str) -> set[int]:
-    return _roots(
+def _roots_by_text(forest: Forest, text: str) -> set[int]:
+    return _roots_of(
         forest,
         [
             slot
@@ -192,7 +197,7 @@ def _called(forest: Forest, text: str) -> set[int]:
     )
 
 
-def _roots(forest: Forest, slots: Slots | list[int]) -> set[int]:
+def _roots_of(forest: Forest, slots: Slots | list[int]) -> set[int]:
     return set(forest.roots[slots].tolist()) if len(slots) else set()
 
 

@@ -1,8 +1,8 @@
-"""Explains why there is no candidate: applies the constraints of the search one after the other, to all hosts at once.
+"""Explains why a request has no candidate: applies its constraints one after the other, to all hosts at once.
 
-After each constraint it counts the hosts (trees) where the group, with its constraints so far, could still be served,
-and names some that drop out, with the reason. The last step checks all groups together. If no host is left,
-`closest_hosts` finds the hosts that come closest, and the smallest change that would make the request fit.
+After each constraint it counts the hosts (trees) that could still serve the group with its constraints so far, and
+names some of the removed hosts with the reason. The last step checks all groups together. If no host is left,
+`closest_hosts` finds the hosts that lack least, and the smallest change that would make the request fit.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from moorage.placement.search.tree_search import first_solutions
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A tree that dropped out; `provider` is the name of its root."""
+    """A tree that a constraint removed; `provider` is the name of its root."""
 
     provider: str
     reason: str
@@ -48,72 +48,78 @@ class Explanation:
     text: str  #: one sentence for humans
     candidates: int
     steps: tuple[FunnelStep, ...]
-    closest: tuple[ClosestHost, ...] = ()  #: where there is no candidate: hosts that lack least, the best first
-    change: Relaxation | None = (
-        None  #: without candidates: the change after which the closest host could serve the request
-    )
+    closest: tuple[ClosestHost, ...] = ()  #: without candidates: the hosts that lack least, the best first
+    change: Relaxation | None = None  #: without candidates: the change after which a host could serve the request
 
 
 #: Hosts named per step, with the reason.
 MAX_NAMED = 3
-#: Candidates counted, where the request has no limit.
+#: Limit on counted candidates, for requests without a limit.
 MAX_COUNTED = 1000
 
 
 def explain(forest: Forest, request: CandidateRequest, *, max_steps: int = MAX_STEPS) -> Explanation:
-    """Raises `Invalid` (code placement.query.too_complex) where the search itself would."""
+    """Raises `Invalid` (code placement.query.too_complex) if a search with `max_steps` would."""
     hosts, budget = HostVerdicts(forest, request), SearchBudget(max_steps)
-    met = hosts.by_host("parts met", lambda some: _parts_met(forest, request, some, budget))
-    gone = hosts.kept("gone", met, (), lambda: _gone(hosts, met, len(_parts(request))))
-    named = [anchor for one in gone for anchor in one.first]
-    steps = hosts.kept("steps", met, named, lambda: tuple(_steps(request, hosts, gone)))
+    met = hosts.by_host("parts met", lambda subset: _parts_met(forest, request, subset, budget))
+    removals = hosts.cached("removals", met, (), lambda: _removals(hosts, met, len(_parts(request))))
+    named = [anchor for one in removals for anchor in one.first]
+    steps = hosts.cached("steps", met, named, lambda: tuple(_steps(request, hosts, removals)))
     served = steps[-1].after if steps else 0
     if served or forest.sharing:  # sharing providers can serve a request without any host
         limited = request if request.limit else replace(request, limit=MAX_COUNTED)
         found = find_candidates(forest, limited, max_steps=max_steps)
         if served:
-            counted = f"at least {_counted(len(found))}" if len(found) == limited.limit else _counted(len(found))
-            return Explanation(f"{counted} on {served} of {len(hosts)} hosts.", len(found), steps)
+            count_text = (
+                f"at least {_candidates_text(len(found))}"
+                if len(found) == limited.limit
+                else _candidates_text(len(found))
+            )
+            return Explanation(f"{count_text} on {served} of {len(hosts)} hosts.", len(found), steps)
         if len(found):
-            text = f"{_refusal(len(hosts), steps)} What is shared gives {_counted(len(found))} without any host."
-            return Explanation(text, len(found), steps)
-    remedy = closest_hosts_for(forest, request, hosts, max_steps)
-    return Explanation(_refusal(len(hosts), steps), 0, steps, remedy.closest, remedy.change)
+            alone = f"Sharing providers alone give {_candidates_text(len(found))} without any host."
+            return Explanation(f"{_no_host_text(len(hosts), steps)} {alone}", len(found), steps)
+    nearest = closest_hosts_for(forest, request, hosts, max_steps)
+    return Explanation(_no_host_text(len(hosts), steps), 0, steps, nearest.closest, nearest.change)
 
 
 # --- conditions met ---------------------------------------------------------------------------------------------
 
 
-def _parts_met(forest: Forest, request: CandidateRequest, some: HostSubset, budget: SearchBudget) -> NDArray[np.int32]:
-    """By anchor: the number of `_parts` met, in sequence, before the first that is not met."""
-    constraints = sum(len(group.constraints) for group in some.groups)
-    budget.spend(BudgetItem.COMPARING, constraints * len(some.block.slots) // COMPARISONS_PER_STEP)
-    met = np.zeros(len(some.anchors), dtype=np.int32)
-    alive = np.ones(len(some.anchors), dtype=np.bool_)
-    for served in _served(forest, request, some):
+def _parts_met(
+    forest: Forest, request: CandidateRequest, subset: HostSubset, budget: SearchBudget
+) -> NDArray[np.int32]:
+    """By anchor: the number of `_parts` that it meets before the first one that it does not meet."""
+    constraints = sum(len(group.constraints) for group in subset.groups)
+    budget.spend(BudgetItem.COMPARING, constraints * len(subset.block.slots) // COMPARISONS_PER_STEP)
+    met = np.zeros(len(subset.anchors), dtype=np.int32)
+    alive = np.ones(len(subset.anchors), dtype=np.bool_)
+    for served in _masks_served(forest, request, subset):
         alive &= served
         met += alive
         if not alive.any():
             return met
-    met += alive & _together(forest, some.block, alive, request, budget)
+    met += alive & _fit_together(forest, subset.block, alive, request, budget)
     return met
 
 
-def _served(forest: Forest, request: CandidateRequest, some: HostSubset) -> Iterator[Mask]:
-    """Yields for each part but the last, by anchor: is it met there, together with the parts of its group before it?"""
+def _masks_served(forest: Forest, request: CandidateRequest, subset: HostSubset) -> Iterator[Mask]:
+    """Yields a mask by anchor for each part but the last: True if it meets the part and those of its group before."""
     if request.root_required or request.root_forbidden:
-        yield root_filter(forest, request, some.block.roots[some.block.starts])
-    for group in some.groups:
+        yield root_filter(forest, request, subset.block.roots[subset.block.starts])
+    for group in subset.groups:
         yield from group.served()
 
 
-def _together(forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: SearchBudget) -> Mask:
-    """By anchor: True if all groups fit there together."""
+def _fit_together(
+    forest: Forest, block: MemberBlock, alive: Mask, request: CandidateRequest, budget: SearchBudget
+) -> Mask:
+    """By anchor: True if it can serve all groups together."""
     found = np.zeros(len(block.anchors), dtype=np.bool_)
     if any(not group.is_granular and not group.resources for group in request.groups):
         return found
     if single_choice_trees(forest, request) is not None:
-        return alive  # one group, and nothing to choose for it
+        return alive  # one group, and at most one provider per class
     for one in block.restricted_to(alive).equivalence_classes():
         solved = first_solutions(block.requirements.search_key, one.situation, 1, budget.steps)
         budget.spend(BudgetItem.TRYING, solved.steps)
@@ -122,30 +128,30 @@ def _together(forest: Forest, block: MemberBlock, alive: Mask, request: Candidat
     return found
 
 
-# --- in words ---------------------------------------------------------------------------------------------------
+# --- texts ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    words: str
-    why_not: Callable[[Sequence[Provider]], str]  #: why a host does not meet it, of the providers near it
+    text: str
+    why_not: Callable[[Sequence[Provider]], str]  #: from the providers near a host: why it does not meet the part
 
 
 def _parts(request: CandidateRequest) -> Sequence[_Part]:
-    """In order: root traits, each group's constraints, all groups together. Computed once for each request object."""
+    """The conditions in order: root traits, each group's constraints, all groups together. Cached in `request`."""
     parts = request.memo.get("parts")
     if not isinstance(parts, list):
-        parts = request.memo["parts"] = _made_parts(request)
+        parts = request.memo["parts"] = _compute_parts(request)
     return parts
 
 
-def _made_parts(request: CandidateRequest) -> list[_Part]:
+def _compute_parts(request: CandidateRequest) -> list[_Part]:
     parts: list[_Part] = []
     if request.root_required or request.root_forbidden:
         listed = [*sorted(request.root_required), *(f"!{trait}" for trait in sorted(request.root_forbidden))]
         parts.append(_Part(f"root_required={','.join(listed)}", partial(_root_reason, request)))
     parts += [_Part(str(one), one.why_not) for constraints in constraints_by_group(request) for one in constraints]
-    return [*parts, _Part(_words_for_all(request), _not_together)]
+    return [*parts, _Part(_all_groups_text(request), _why_not_together)]
 
 
 def _root_reason(request: CandidateRequest, near: Sequence[Provider]) -> str:
@@ -155,11 +161,11 @@ def _root_reason(request: CandidateRequest, near: Sequence[Provider]) -> str:
     return f"{root.name} has {', '.join(sorted(request.root_forbidden & root.traits))}"
 
 
-def _not_together(near: Sequence[Provider]) -> str:
+def _why_not_together(near: Sequence[Provider]) -> str:
     return f"{near[0].name} can serve each group alone but not all of them at once"
 
 
-def _words_for_all(request: CandidateRequest) -> str:
+def _all_groups_text(request: CandidateRequest) -> str:
     parts = ["all groups together"]
     if request.group_policy is not None:
         parts.append(f"group_policy={request.group_policy}")
@@ -175,29 +181,29 @@ class _Removals:
     first: Sequence[int]  #: anchors, at most `MAX_NAMED`
 
 
-def _gone(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Removals]:
+def _removals(hosts: HostVerdicts, met: NDArray[np.int32], parts: int) -> list[_Removals]:
     """By part."""
     counts = np.bincount(met, minlength=parts)[:parts].tolist()
     return [
-        _Removals(count, hosts.anchors[_first(met == number)].tolist() if count else ())
+        _Removals(count, hosts.anchors[_first_places(met == number)].tolist() if count else ())
         for number, count in enumerate(counts)
     ]
 
 
-def _steps(request: CandidateRequest, hosts: HostVerdicts, gone: Sequence[_Removals]) -> Iterator[FunnelStep]:
+def _steps(request: CandidateRequest, hosts: HostVerdicts, removals: Sequence[_Removals]) -> Iterator[FunnelStep]:
     """One step per part, until no host is left."""
     left = len(hosts)
-    for part, here in zip(_parts(request), gone, strict=True):
+    for part, here in zip(_parts(request), removals, strict=True):
         if not left:
             return
         near = map(hosts.providers_near, here.first)
         removed = tuple(Removed(providers[0].name, part.why_not(providers)) for providers in near)
-        yield FunnelStep(part.words, left, left - here.count, removed)
+        yield FunnelStep(part.text, left, left - here.count, removed)
         left -= here.count
 
 
-def _first(mask: Mask) -> list[int]:
-    """Places of the first `MAX_NAMED`."""
+def _first_places(mask: Mask) -> list[int]:
+    """Indexes of the first `MAX_NAMED` True elements."""
     found: list[int] = []
     start = 0
     while start < len(mask) and len(found) < MAX_NAMED:
@@ -209,8 +215,8 @@ def _first(mask: Mask) -> list[int]:
     return found
 
 
-def _refusal(considered: int, steps: Sequence[FunnelStep]) -> str:
-    """Names only the constraints that removed hosts."""
+def _no_host_text(considered: int, steps: Sequence[FunnelStep]) -> str:
+    """One sentence that names the constraints that removed hosts."""
     if not considered:
         return "No valid host: there are no hosts at all."
     parts = [f"{considered} host{'s' if considered != 1 else ''} considered"]
@@ -225,5 +231,5 @@ def _refusal(considered: int, steps: Sequence[FunnelStep]) -> str:
     return f"No valid host: {'; '.join(parts)}."
 
 
-def _counted(candidates: int) -> str:
+def _candidates_text(candidates: int) -> str:
     return f"{candidates} candidate{'s' if candidates != 1 else ''}"

@@ -1,9 +1,9 @@
-"""Results by host for one request, kept with the forest until a provider near the host changes.
+"""Results by host for one request, cached with the forest until a provider near the host changes.
 
-A result depends on the request and on the providers near the host (its tree, and the providers that share with it),
-and on nothing else. `RequestFingerprint` reduces each provider to the bits that the request can notice. Most writes
-are claims that leave room for another one, so no bit changes and no host is examined again, even if the changed
-provider is a store that all hosts share. Otherwise only the hosts near changed providers are evaluated again.
+A result depends only on the request and on the providers near the host: its tree, and the providers that share with it.
+`RequestFingerprint` reduces each provider to bits, one for each condition of the request. Most writes are claims after
+which another such claim still fits. Then no bit changes, and no host is examined again, even if all hosts share the
+changed provider. Otherwise only the hosts near changed providers are examined again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +28,7 @@ from moorage.placement.search.requirements import UNSATISFIABLE_AMOUNT, requirem
 T = TypeVar("T")
 N = TypeVar("N", bound=np.generic)
 
-#: Nothing is kept for requests with longer keys: hostile ones would fill the memory.
+#: Nothing is cached for requests with longer keys, because hostile requests would fill the memory.
 MAX_KEY_LENGTH = 4000
 
 
@@ -41,14 +41,14 @@ MAX_FINGERPRINT_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class RequestFingerprint:
-    """The conditions on a provider that the answer to a request depends on, apart from the tree structure."""
+    """The conditions on a provider on which the answer to a request depends, apart from the tree structure."""
 
     units: tuple[tuple[str, int], ...]  #: (class, amount): the amount fits
     traits: tuple[frozenset[str], ...]  #: the provider has one of these
     aggregates: tuple[frozenset[str], ...]  #: the provider is in one of these
 
     def bits(self, forest: Forest, slots: Slots) -> Bits:
-        """By index in `slots`: one bit per condition that the provider meets: units, traits, aggregates."""
+        """By index in `slots`: one bit per condition, set if the provider meets it."""
         count = len(self.units) + len(self.traits) + len(self.aggregates)
         found: Bits = np.zeros(len(slots), dtype=np.min_scalar_type((1 << count) - 1))
         for number, mask in enumerate(self._masks(forest, slots)):
@@ -56,7 +56,10 @@ class RequestFingerprint:
         return found
 
     def is_short(self, forest: Forest, slots: Slots, bits: Bits) -> Mask:
-        """By index in `slots`, with their `bits`: True if the provider has a class, but too little. The bits have no amounts."""
+        """By index in `slots`: True if the provider has a class, but too few units.
+
+        `bits`: the result of `bits(slots)`.
+        """
         found = np.zeros(len(slots), dtype=np.bool_)
         for number, (name, _) in enumerate(self.units):
             if (column := forest.columns.get(name)) is not None:
@@ -73,12 +76,12 @@ class RequestFingerprint:
 
 
 def fingerprint_of(request: CandidateRequest) -> RequestFingerprint | None:
-    """The fingerprint of `request`; None if bits are not enough, because several groups compete for a provider's units, or
-    because there are too many conditions.
+    """The fingerprint of `request`. None if bits are not enough, because several groups compete for units of a
+    provider, or because there are too many conditions.
     """
-    if "noticed" not in request.memo:
-        request.memo["noticed"] = None if requirements_of(request).contested else _compiled_fingerprint(request)
-    found = request.memo["noticed"]
+    if "fingerprint" not in request.memo:
+        request.memo["fingerprint"] = None if requirements_of(request).contested else _compiled_fingerprint(request)
+    found = request.memo["fingerprint"]
     return found if isinstance(found, RequestFingerprint) else None
 
 
@@ -105,38 +108,38 @@ class HostSubset:
 
 
 class HostVerdicts:
-    """All hosts in order: the trees that are more than one provider shared by others."""
+    """All hosts, in order: the trees that do not consist of sharing providers only."""
 
     def __init__(self, forest: Forest, request: CandidateRequest) -> None:
         self._forest = forest
         self._request = request
-        self._words = _words(request)
-        self._asked: HostSubset | None = None
+        self._request_key = _request_key(request)
+        self._last_subset: HostSubset | None = None
         self._stamps = forest.providers.stamps()
-        self._since: tuple[Sequence[Stamps], Slots] | None = None
-        self._noticed = fingerprint_of(request)
-        self._noticed_last: tuple[Slots, Bits] | None = None
+        self._last_changed: tuple[Sequence[Stamps], Slots] | None = None
+        self._fingerprint = fingerprint_of(request)
+        self._last_bits: tuple[Slots, Bits] | None = None
         self.layout = layout_of(forest)
-        self._listed = _listed(forest, self.layout)
+        self._hosts = _hosts(forest, self.layout)
 
     def __len__(self) -> int:
         return len(self.anchors)
 
     @property
     def anchors(self) -> Places:
-        return self._listed.anchors
+        return self._hosts.anchors
 
     @property
     def members(self) -> int:
         """Upper bound of the number of providers near any host."""
         return len(self.layout.members)
 
-    def some(self, anchors: Places) -> HostSubset:
-        """The same object as last time for the same anchors, with everything computed since."""
-        if self._asked is None or not np.array_equal(self._asked.anchors, anchors):
+    def subset(self, anchors: Places) -> HostSubset:
+        """The subset of these anchors. A repeated call returns the same object, with its cached results."""
+        if self._last_subset is None or not np.array_equal(self._last_subset.anchors, anchors):
             block = MemberBlock(self._forest, self.layout, requirements_of(self._request), anchors)
-            self._asked = HostSubset(anchors, block, group_masks(self._forest, self._request, block))
-        return self._asked
+            self._last_subset = HostSubset(anchors, block, group_masks(self._forest, self._request, block))
+        return self._last_subset
 
     def providers_near(self, anchor: int) -> list[Provider]:
         """The root of the host's tree first, sharing providers last."""
@@ -144,59 +147,61 @@ class HostVerdicts:
         return [self._forest.at(slot) for slot in self.layout.members[start:end].tolist()]
 
     def by_host(self, what: str, find: Callable[[HostSubset], NDArray[N]], *, weighs: bool = False) -> NDArray[N]:
-        """The results of `find` for each host; the same array as before if nothing has changed.
+        """The results of `find` for each host; the same array as in the last call if nothing has changed.
 
-        `weighs`: the result also depends on how many units are missing.
+        `what`: a name for the results. `weighs`: they also depend on the number of missing units.
         """
-        if len(self._words) > MAX_KEY_LENGTH:
-            return find(self.some(self.anchors))
+        if len(self._request_key) > MAX_KEY_LENGTH:
+            return find(self.subset(self.anchors))
 
         def revised(last: _StoredVerdicts[N] | None) -> _StoredVerdicts[N]:
             if last is None:
                 bits = self._bits(np.arange(len(self._forest.roots), dtype=np.int32))
-                return _StoredVerdicts(self._stamps, bits, find(self.some(self.anchors)))
+                return _StoredVerdicts(self._stamps, bits, find(self.subset(self.anchors)))
             slots = self._changed(last.stamps)
             if not len(slots):
                 return last
-            bits, slots = self._noticed_at(slots, last.bits, weighs=weighs)
+            bits, slots = self._changed_bits(slots, last.bits, weighs=weighs)
             changed = self._near(slots) if len(slots) else _NONE
             if not len(changed):
                 return _StoredVerdicts(self._stamps, bits, last.found)
             return _StoredVerdicts(
-                self._stamps, bits, _replaced(last.found, changed, find(self.some(self.anchors[changed])))
+                self._stamps, bits, _replaced(last.found, changed, find(self.subset(self.anchors[changed])))
             )
 
-        return self._forest.memo.revised((what, self._words), (self.layout, self._listed), revised).found
+        return self._forest.memo.revised((what, self._request_key), (self.layout, self._hosts), revised).found
 
-    def kept(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
-        """The result of `make`, which depends on the results by host and on the providers near these anchors."""
-        if len(self._words) > MAX_KEY_LENGTH:
+    def cached(self, what: str, found: NDArray[Any], anchors: Iterable[int], make: Callable[[], T]) -> T:
+        """The cached result of `make`, which may depend only on `found`, a result of `by_host`, and on the providers
+        near `anchors`.
+        """
+        if len(self._request_key) > MAX_KEY_LENGTH:
             return make()
         near = [provider for anchor in anchors for provider in self.providers_near(anchor)]
-        return self._forest.memo.get((what, self._words), (self.layout, found, *near), make)
+        return self._forest.memo.get((what, self._request_key), (self.layout, found, *near), make)
 
     def _changed(self, before: Sequence[Stamps]) -> Slots:
-        """Slots of the providers that have changed."""
-        if self._since is None or self._since[0] is not before:
-            self._since = before, _differing(before, self._stamps)
-        return self._since[1]
+        """Slots of the providers that have changed since `before`."""
+        if self._last_changed is None or self._last_changed[0] is not before:
+            self._last_changed = before, _differing_slots(before, self._stamps)
+        return self._last_changed[1]
 
     def _bits(self, slots: Slots) -> Bits | None:
-        return None if self._noticed is None else self._noticed.bits(self._forest, slots)
+        return None if self._fingerprint is None else self._fingerprint.bits(self._forest, slots)
 
-    def _noticed_at(self, slots: Slots, before: Bits | None, *, weighs: bool) -> tuple[Bits | None, Slots]:
-        """The bits of all providers, and those of `slots` whose change the request can notice."""
-        if self._noticed is None or before is None:
+    def _changed_bits(self, slots: Slots, before: Bits | None, *, weighs: bool) -> tuple[Bits | None, Slots]:
+        """(bits of all providers, those of `slots` whose change matters for the request)."""
+        if self._fingerprint is None or before is None:
             return None, slots
-        if self._noticed_last is None or self._noticed_last[0] is not slots:
-            self._noticed_last = slots, self._noticed.bits(self._forest, slots)
-        bits = self._noticed_last[1]
+        if self._last_bits is None or self._last_bits[0] is not slots:
+            self._last_bits = slots, self._fingerprint.bits(self._forest, slots)
+        bits = self._last_bits[1]
         differ = bits != before[slots]
-        seen = before
+        all_bits = before
         if differ.any():
-            seen = before.copy()
-            seen[slots] = bits
-        return seen, slots[differ | self._noticed.is_short(self._forest, slots, bits) if weighs else differ]
+            all_bits = before.copy()
+            all_bits[slots] = bits
+        return all_bits, slots[differ | self._fingerprint.is_short(self._forest, slots, bits) if weighs else differ]
 
     def _near(self, slots: Slots) -> Places:
         """Places of the hosts near these providers."""
@@ -207,12 +212,12 @@ class HostVerdicts:
             roots = layout.anchors[layout.anchor_of[touched[layout.members]]]
         else:
             roots = forest.roots[slots]
-        places = self._listed.place_at[roots[roots >= 0]]
+        places = self._hosts.place_at[roots[roots >= 0]]
         return np.unique(places[places >= 0])
 
 
-def _differing(before: Sequence[Stamps], after: Sequence[Stamps]) -> Slots:
-    """Slots with another stamp. The number of slots is the same, otherwise the trees would differ."""
+def _differing_slots(before: Sequence[Stamps], after: Sequence[Stamps]) -> Slots:
+    """Slots with different stamps. Both have the same number of slots, because the trees are the same."""
     pairs = enumerate(zip(before, after, strict=True))
     found = [
         np.flatnonzero(old != new).astype(np.int32) + (number << CHUNK_BITS)
@@ -227,7 +232,7 @@ _NONE: Places = np.empty(0, dtype=np.intp)
 
 @dataclass(frozen=True, slots=True)
 class _StoredVerdicts(Generic[N]):
-    stamps: Sequence[Stamps]  #: of the providers, as they were then
+    stamps: Sequence[Stamps]  #: of the providers when the results were computed
     bits: Bits | None  #: by slot: fingerprint of each provider; None if the request has none
     found: NDArray[N]  #: by host
 
@@ -241,27 +246,27 @@ def _replaced(values: NDArray[N], places: Places, new: NDArray[N]) -> NDArray[N]
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _HostIndex:
     anchors: Places  #: of each host, in order
-    place_at: Places  #: by slot: place of the host whose root it is, -1 where it is none's
+    place_at: Places  #: by slot of a root: place of its host; -1 for other slots
 
 
-def _listed(forest: Forest, layout: Layout) -> _Listed:
-    def make() -> _Listed:
+def _hosts(forest: Forest, layout: Layout) -> _HostIndex:
+    def make() -> _HostIndex:
         own = forest.roots[layout.members] == layout.anchors[layout.anchor_of]
         if forest.sharing:
             own &= ~masks.is_sharing(forest)[layout.members]
         anchors = np.unique(layout.anchor_of[own]).astype(np.intp)
         place_at = np.full(len(forest.roots), -1)
         place_at[layout.anchors[anchors]] = np.arange(len(anchors))
-        return _Listed(anchors, place_at)
+        return _HostIndex(anchors, place_at)
 
     return forest.memo.get("hosts", (layout, forest.sharing, forest.roots), make)
 
 
-def _words(request: CandidateRequest) -> str:
-    """A key that differs for requests with different meaning; without the limit."""
-    words = request.memo.get("words")
-    if not isinstance(words, str):
-        words = request.memo["words"] = repr(replace(request, limit=None))
-    return words
+def _request_key(request: CandidateRequest) -> str:
+    """A key that is equal for requests with equal meaning, apart from the limit."""
+    key = request.memo.get("key")
+    if not isinstance(key, str):
+        key = request.memo["key"] = repr(replace(request, limit=None))
+    return key

@@ -1,8 +1,8 @@
 """The smallest change that makes a request fit on a close host.
 
-Constraints that the host does not meet are relaxed (fewer units where it has some, otherwise dropped), and the changed
+Each constraint that the host does not meet is reduced to the units that the host can give, or removed, and the changed
 request is tried there. If the groups still do not fit together, the policy, the subtrees and finally whole groups are
-dropped, as few as possible.
+removed, as few as possible.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,16 +34,14 @@ class Relaxation:
     """The change that makes a request fit on `provider`."""
 
     provider: str
-    parts: tuple[str, ...]  #: in words
+    parts: tuple[str, ...]  #: descriptions of the changes
     request: CandidateRequest
 
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
     constraint: Constraint
-    amount: (
-        int  #: units that the closest provider could give instead; 0 if none, or if the constraint is not about units
-    )
+    amount: int  #: units that the closest provider could give instead; 0: none, or the constraint is not about units
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +56,28 @@ class CloseHost:
 def smallest_relaxation(
     forest: Forest, request: CandidateRequest, layout: Layout, closest: Sequence[CloseHost], budget: SearchBudget
 ) -> Relaxation | None:
-    """The smallest change for the first host of `closest` where one helps; None if none helps, or the search takes too long."""
+    """The smallest change for the first host of `closest` for which one helps.
+
+    None if none helps, or if the search exceeds the budget.
+    """
     try:
         changes = (_Trial(forest, layout, request, host, budget).change() for host in closest)
         return next((change for change in changes if change is not None), None)
     except Invalid:
-        return None  # the reasons for no candidate are known without it
+        return None  # over the budget; the explanation is complete without a change
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of a change."""
 
-    suffix: str | None  #: of the group that it is about; None: it is about all of them
-    words: str
+    suffix: str | None  #: of the changed group; None: the part concerns all groups
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Loosening:
-    """A condition of all groups, or a group, that can be dropped."""
+    """The removal of a group, or of a condition on all groups."""
 
     part: _Part
     relax: Callable[[CandidateRequest], CandidateRequest]
@@ -93,7 +94,7 @@ class _Trial:
         self._layout = layout
         self._host = host
         self._budget = budget
-        self._left = MAX_TRIES
+        self._tries_left = MAX_TRIES
 
     def change(self) -> Relaxation | None:
         request = self._request
@@ -102,7 +103,7 @@ class _Trial:
         groups = {group.suffix: group for group in request.groups}
         for unmet in self._host.unmet:
             suffix = unmet.constraint.suffix
-            groups[suffix], words = _without(groups[suffix], unmet)
+            groups[suffix], words = _relaxed_group(groups[suffix], unmet)
             parts.append(_Part(suffix, words))
         changed = replace(changed, groups=tuple(groups.values()))
         if self._fits(changed):
@@ -110,7 +111,7 @@ class _Trial:
         return self._fewer_groups(changed, parts)
 
     def _fewer_groups(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation | None:
-        """Drop conditions on all groups, then groups: a single one if that is enough."""
+        """Remove conditions on all groups, then groups: only one of them if that is enough."""
         loosenings = _loosenings(request)[: MAX_TRIES // 2]
         for loosening in loosenings:
             if self._fits(loosening.relax(request)):
@@ -122,18 +123,18 @@ class _Trial:
         return None
 
     def _change(self, request: CandidateRequest, parts: list[_Part]) -> Relaxation:
-        """Omits the changes of groups that are dropped in the end."""
-        tidy = _tidy(request)
-        kept = {group.suffix for group in tidy.groups}
-        told = [part.words for part in parts if part.suffix is None or part.suffix in kept]
-        gone = [_leave_away(group) for group in self._request.groups if group.suffix not in kept]
-        return Relaxation(self._host.root.name, (*told, *gone), tidy)
+        """The result; omits changes of groups that are removed in the end."""
+        final = _without_empty_groups(request)
+        kept = {group.suffix for group in final.groups}
+        changes = [part.text for part in parts if part.suffix is None or part.suffix in kept]
+        removals = [_removal_text(group) for group in self._request.groups if group.suffix not in kept]
+        return Relaxation(self._host.root.name, (*changes, *removals), final)
 
     def _fits(self, request: CandidateRequest) -> bool:
-        request = _tidy(request)
-        if not self._left or not any(group.resources for group in request.groups):
+        request = _without_empty_groups(request)
+        if not self._tries_left or not any(group.resources for group in request.groups):
             return False
-        self._left -= 1
+        self._tries_left -= 1
         self._budget.spend(BudgetItem.TRYING, len(request.groups) * STEPS_PER_GROUP)
         block = MemberBlock(self._forest, self._layout, requirements_of(request), np.array([self._host.anchor]))
         if not root_filter(self._forest, request, block.roots[:1]).all():
@@ -155,12 +156,12 @@ def _with_root(request: CandidateRequest, root: Provider) -> tuple[CandidateRequ
         root_forbidden=request.root_forbidden.difference(present),
     )
     words = ",".join([*missing, *(f"!{trait}" for trait in present)])
-    return changed, f"leave away root_required={words}" if words else ""
+    return changed, f"remove root_required={words}" if words else ""
 
 
-def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
+def _relaxed_group(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
     constraint = unmet.constraint
-    words = f"leave away {constraint}"
+    words = f"remove {constraint}"
     traits, aggregates = group.traits, group.aggregates
     match constraint.kind:
         case ConstraintKind.UNITS:
@@ -172,17 +173,17 @@ def _without(group: RequestGroup, unmet: Unmet) -> tuple[RequestGroup, str]:
         case ConstraintKind.TREE:
             return replace(group, in_tree=None), words
         case ConstraintKind.MEMBER:
-            aggregates = AggregateFilter(_others(aggregates.required, constraint.names), aggregates.forbidden)
+            aggregates = AggregateFilter(_all_but(aggregates.required, constraint.names), aggregates.forbidden)
         case ConstraintKind.NOT_MEMBER:
             aggregates = AggregateFilter(aggregates.required)
         case ConstraintKind.TRAIT:
-            traits = TraitFilter(_others(traits.required, constraint.names), traits.forbidden)
+            traits = TraitFilter(_all_but(traits.required, constraint.names), traits.forbidden)
         case ConstraintKind.NO_TRAIT:
             traits = TraitFilter(traits.required)
     return replace(group, traits=traits, aggregates=aggregates), words
 
 
-def _others(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
+def _all_but(required: AllOfAny, names: frozenset[str]) -> AllOfAny:
     return tuple(any_of for any_of in required if any_of != names)
 
 
@@ -200,18 +201,18 @@ def _without_subtree(suffixes: frozenset[str]) -> _Loosening:
     def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, same_subtrees=tuple(one for one in request.same_subtrees if one != suffixes))
 
-    return _Loosening(_Part(None, f"leave away same_subtree={','.join(sorted(suffixes))}"), relax)
+    return _Loosening(_Part(None, f"remove same_subtree={','.join(sorted(suffixes))}"), relax)
 
 
 def _without_group(group: RequestGroup) -> _Loosening:
     def relax(request: CandidateRequest) -> CandidateRequest:
         return replace(request, groups=tuple(one for one in request.groups if one.suffix != group.suffix))
 
-    return _Loosening(_Part(group.suffix, _leave_away(group)), relax)
+    return _Loosening(_Part(group.suffix, _removal_text(group)), relax)
 
 
-def _leave_away(group: RequestGroup) -> str:
-    return f"leave away group {group.suffix}" if group.is_granular else "leave away the unsuffixed group"
+def _removal_text(group: RequestGroup) -> str:
+    return f"remove group {group.suffix}" if group.is_granular else "remove the unsuffixed group"
 
 
 def _without_traits(group: RequestGroup) -> _Loosening:
@@ -223,11 +224,11 @@ def _without_traits(group: RequestGroup) -> _Loosening:
         return replace(request, groups=tuple(relaxed))
 
     words = ", ".join(alternatives(any_of) for any_of in group.traits.required)
-    return _Loosening(_Part(group.suffix, f"leave away required{group.suffix}={words}"), relax)
+    return _Loosening(_Part(group.suffix, f"remove required{group.suffix}={words}"), relax)
 
 
-def _tidy(request: CandidateRequest) -> CandidateRequest:
-    """Without groups and subtrees that have no condition left."""
+def _without_empty_groups(request: CandidateRequest) -> CandidateRequest:
+    """The request without groups and subtrees that have no condition left."""
     named = frozenset().union(*request.same_subtrees)
     groups = tuple(
         group

@@ -1,7 +1,7 @@
 """Entries of the change log as they are written: the state of a provider or consumer after a write, as a JSON document.
 
-Pure: made from states that the writer has in memory, so nothing is read for it. An entry has two kinds of readers:
-other Moorage processes look at `provider_id` (which provider to read again), clients at `kind`, `subject`, `document`.
+Pure: computed from states that the writer has in memory. An entry has two kinds of readers: other Moorage processes
+read `provider_id` (the provider to read again), clients read `kind`, `subject` and `document`.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from moorage.placement.forest.model import Consumer, Provider
 
 #: Pseudo providers in the log.
 NAMES_ID = 0  #: resource classes or traits were added or removed
-EVERYTHING_ID = -1  #: read all again
+EVERYTHING_ID = -1  #: readers must read everything again
 
 
 class SubjectKind(StrEnum):
@@ -26,7 +26,7 @@ class SubjectKind(StrEnum):
 
 
 class ChangeDocument(NamedTuple):
-    """`subject` is the uuid of a provider or consumer; without a `document` it was deleted."""
+    """`subject` is the uuid of a provider or consumer; `document` is None if it was deleted."""
 
     kind: SubjectKind
     provider_id: int | None

@@ -1,9 +1,9 @@
-"""Entries of the change log as clients see them: cursors, JSON, server-sent events; and the states they add up to.
+"""Entries of the change log for clients: cursors, JSON, server-sent events; and the past states that follow from them.
 
 The order of entries is the order of commits. An entry's document is complete, so seeing an entry twice does no harm.
 
-The state of a provider at some time is its last complete document, updated with the usages that claims wrote after
-it; the state of a consumer is its last document. `superseded` finds old entries that no such state needs.
+The state of a provider at some time is its last complete document, updated with the last usages after it; the state of
+a consumer is its last document. `superseded` finds old entries that no later state needs.
 
 Pure: `change_store` reads the log, `event_service` waits for new entries.
 """
@@ -21,21 +21,21 @@ from moorage.placement.forest.change_documents import SubjectKind
 #: Approximate size of the JSON or event around a document.
 ENVELOPE_BYTES = 250
 
-_PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
+_CURSOR = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?")
 
-#: After every entry of a number: more than a transaction can write.
+#: A position after all entries of a number: more than a transaction can write.
 LAST_POSITION = 2**31 - 1
 
 
 #: Kinds of entries about a provider, and about a consumer; the first of each is the whole state.
-OF_PROVIDER = (SubjectKind.PROVIDER, SubjectKind.USAGES)
+PROVIDER_KINDS = (SubjectKind.PROVIDER, SubjectKind.USAGES)
 
 
-OF_CONSUMER = (SubjectKind.CONSUMER,)
+CONSUMER_KINDS = (SubjectKind.CONSUMER,)
 
 
 class Cursor(NamedTuple):
-    """A position in the log: after one entry, or (`LAST_POSITION`) after all entries of a number. Written ``7.2`` and ``7``."""
+    """A position in the log: after an entry (``7.2``), or after all entries of a number (``7``; `LAST_POSITION`)."""
 
     sequence: int
     position: int = LAST_POSITION
@@ -45,8 +45,8 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Cursor":
-        """Raises `Invalid`."""
-        match = _PLACE.fullmatch(text)
+        """Parses ``7.2`` or ``7``. Raises `Invalid`."""
+        match = _CURSOR.fullmatch(text)
         if match is None:
             raise Invalid(
                 f"{text!r} is not a position in the change log; use the id of an entry, or its sequence number"
@@ -65,7 +65,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEvent:
-    """One row of the log. `subject` is None for names and everything; `document` (JSON) is None for a deleted subject."""
+    """One entry. `subject` is None for names and everything; `document` (JSON) is None for a deleted subject."""
 
     cursor: Cursor
     at: datetime
@@ -74,7 +74,7 @@ class ChangeEvent:
     document: str | None
 
     def json(self) -> str:
-        """On one line."""
+        """The entry as JSON, on one line."""
         subject = "null" if self.subject is None else f'"{self.subject}"'
         return (
             f'{{"id":"{self.cursor}","sequence":{self.cursor.sequence},"position":{self.cursor.position},'
@@ -106,7 +106,7 @@ def sse_frames(page: ChangePage) -> bytes:
 
 
 def sse_heartbeat(reached: Cursor) -> bytes:
-    """A comment, and an id without an event, which moves the position from which the client resumes."""
+    """A comment, and an id without an event, which advances the position from which the client resumes."""
     return f": nothing more up to {reached}\nid: {reached}\n\n".encode()
 
 
@@ -129,13 +129,13 @@ def iso_utc(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def first_within(entries: Iterable[ChangeEvent], most_bytes: int) -> tuple[ChangeEvent, ...]:
-    """The first entries that fit in `most_bytes`, at least one."""
+def first_within(entries: Iterable[ChangeEvent], max_bytes: int) -> tuple[ChangeEvent, ...]:
+    """The first entries that fit in `max_bytes`, at least one."""
     kept: list[ChangeEvent] = []
     size = 0
     for entry in entries:
         size += ENVELOPE_BYTES + len(entry.document or "")
-        if kept and size > most_bytes:
+        if kept and size > max_bytes:
             break
         kept.append(entry)
     return tuple(kept)
@@ -161,13 +161,13 @@ def superseded(entries: Iterable[EntryHeader]) -> list[Cursor]:
     old: list[Cursor] = []
     for _, about in groupby(entries, lambda entry: entry.subject):
         rows = list(about)
-        old += _superseded([row for row in rows if row.kind in OF_PROVIDER])
-        old += _superseded([row for row in rows if row.kind in OF_CONSUMER])
+        old += _superseded([row for row in rows if row.kind in PROVIDER_KINDS])
+        old += _superseded([row for row in rows if row.kind in CONSUMER_KINDS])
     return old
 
 
 def _superseded(rows: list[EntryHeader]) -> list[Cursor]:
-    """All but the last complete state (none, if that is a deletion) and the last usages after it."""
+    """All entries but the last complete state and the last usages after it; also that state if it is a deletion."""
     whole = next((row for row in reversed(rows) if row.kind != SubjectKind.USAGES), None)
     if whole is None:
         return [row.cursor for row in rows[:-1]]

@@ -1,4 +1,4 @@
-"""One resource class as arrays, which a search filters before it reads any object."""
+"""The inventories of one resource class as arrays, which searches filter before they read any object."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class Column:
 
     def fitting(self, amount: int) -> Slots:
         """Slots of the providers where a new consumer could take `amount`."""
-        if amount > MAX_INT:  # nor would it be a number for arrays
+        if amount > MAX_INT:  # fits nowhere, and might exceed the arrays' integers
             return self.slots[:0]
         fits = self.used + amount <= self.capacity
         fits &= self.min_unit <= amount
@@ -50,25 +50,25 @@ class Column:
         return fits
 
     def room_at(self, rows: Rows, most: int) -> Units:
-        """By index in `rows`: units that one consumer could take there, in 0 ... `most`."""
+        """By index in `rows`: units that one consumer could take there, from 0 to `most`."""
         room: Units = np.minimum(self.capacity[rows] - self.used[rows], self.max_unit[rows])
         return room.clip(0, most)
 
     def attainable_at(self, rows: Rows, wanted: int) -> Units:
-        """By index in `rows`: the amount nearest to `wanted` that a new consumer could take there; 0 if it could take nothing.
+        """By index in `rows`: the amount nearest to `wanted` that a new consumer could take there; 0 if none.
 
-        An amount of at most `wanted` comes before a larger one.
+        An amount of at most `wanted` is preferred to a larger one.
         """
         most = np.minimum(self.max_unit[rows], self.capacity[rows] - self.used[rows])
         least, fewer = np.maximum(self.min_unit[rows], 1), np.minimum(wanted, most)
-        if ((step := self.step_size[rows]) > 1).any():  # dividing takes longer than all the rest
+        if ((step := self.step_size[rows]) > 1).any():  # division takes longer than all other operations
             least, fewer = -(-least // step) * step, fewer // step * step
         amounts: Units = np.maximum(fewer, least)
         amounts[amounts > most] = 0
         return amounts
 
     def with_used(self, used: Mapping[int, int]) -> "Column":
-        """`used` is {slot: units}, of slots that have a row."""
+        """The column with new usages. `used`: {slot: units}; all slots must have a row."""
         column = self.used.copy()
         slots = np.fromiter(used, dtype=np.int32, count=len(used))
         column[np.searchsorted(self.slots, slots)] = np.fromiter(used.values(), dtype=np.int64, count=len(used))
@@ -77,22 +77,22 @@ class Column:
 
 def columns_of(providers: Sequence[Provider]) -> dict[str, Column]:
     """{resource class: its column}. `providers`: by slot."""
-    #: Ten thousand hosts have a few kinds of inventories, mostly the same object. {id: (inventories, slots)}
+    #: Ten thousand hosts have few different inventories, which mostly are the same objects. {id: (inventories, slots)}
     kinds: dict[int, tuple[Mapping[str, Inventory], list[int]]] = {}
     for slot, provider in enumerate(providers):
         kinds.setdefault(id(provider.inventories), (provider.inventories, []))[1].append(slot)
     by_class: dict[str, list[tuple[Inventory, list[int]]]] = defaultdict(list)
-    for offered, slots in kinds.values():
-        for name, inventory in offered.items():
+    for inventories, slots in kinds.values():
+        for name, inventory in inventories.items():
             by_class[name].append((inventory, slots))
-    return {name: _gathered(name, offers, providers) for name, offers in by_class.items()}
+    return {name: _column_of(name, groups, providers) for name, groups in by_class.items()}
 
 
-def _gathered(name: str, offers: Sequence[tuple[Inventory, list[int]]], providers: Sequence[Provider]) -> Column:
-    slots = concatenated(slots for _, slots in offers)
-    limits = np.array([_limits(inventory) for inventory, _ in offers], dtype=np.int64)
+def _column_of(name: str, groups: Sequence[tuple[Inventory, list[int]]], providers: Sequence[Provider]) -> Column:
+    slots = concatenated(slots for _, slots in groups)
+    limits = np.array([_limits(inventory) for inventory, _ in groups], dtype=np.int64)
     order = np.argsort(slots)
-    slots, kinds = slots[order], np.repeat(np.arange(len(offers)), [len(some) for _, some in offers])[order]
+    slots, kinds = slots[order], np.repeat(np.arange(len(groups)), [len(some) for _, some in groups])[order]
     capacity, min_unit, max_unit, step_size = (np.ascontiguousarray(units) for units in limits[kinds].T)
     used = [providers[slot].used.get(name, 0) for slot in slots.tolist()]
     return Column(slots, capacity, np.array(used, dtype=np.int64), min_unit, max_unit, step_size)
@@ -106,13 +106,16 @@ def _limits(inventory: Inventory) -> tuple[int, int, int, int]:
     return inventory.capacity, inventory.min_unit, inventory.max_unit, inventory.step_size
 
 
-# --- changing them ----------------------------------------------------------------------------------------------
+# --- changed columns --------------------------------------------------------------------------------------------
 
 
 def replaced_columns(
     columns: Mapping[str, Column], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
 ) -> dict[str, Column]:
-    """Each class that one of these had or has otherwise, by slot. Arrays in which nothing changes stay the same."""
+    """The columns after the providers have changed from `before` to `after`, both by slot.
+
+    Unchanged arrays stay the same.
+    """
     changes: dict[str, dict[int, _Row | None]] = defaultdict(dict)
     uses: dict[str, dict[int, int]] = defaultdict(dict)
     for slot, new in after.items():
@@ -154,32 +157,32 @@ def _rows(provider: Provider | None) -> dict[str, _Row]:
 
 
 def _with_rows(column: Column, rows: Mapping[int, _Row | None]) -> Column:
-    """`rows` are by slot; None takes one out."""
-    gone = np.array(sorted(slot for slot, row in rows.items() if row is None), dtype=np.int32)
+    """The column with changed rows. `rows`: {slot: its new row, None to remove it}."""
+    removed = np.array(sorted(slot for slot, row in rows.items() if row is None), dtype=np.int32)
     slots = column.slots
     units: tuple[Units, ...] = (column.capacity, column.used, column.min_unit, column.max_unit, column.step_size)
-    if len(gone):
-        places = np.searchsorted(slots, gone)
+    if len(removed):
+        places = np.searchsorted(slots, removed)
         slots, units = np.delete(slots, places), tuple(np.delete(array, places) for array in units)
-    present = sorted(slot for slot, row in rows.items() if row is not None)
-    if not present:
+    set_slots = sorted(slot for slot, row in rows.items() if row is not None)
+    if not set_slots:
         return Column(slots, *units)
-    coming = np.array(present, dtype=np.int32)
-    values = np.array([rows[slot] for slot in present], dtype=np.int64).T
-    places = np.searchsorted(slots, coming)
-    known = np.zeros(len(coming), dtype=np.bool_)
-    known[places < len(slots)] = slots[places[places < len(slots)]] == coming[places < len(slots)]
+    set_array = np.array(set_slots, dtype=np.int32)
+    values = np.array([rows[slot] for slot in set_slots], dtype=np.int64).T
+    places = np.searchsorted(slots, set_array)
+    known = np.zeros(len(set_array), dtype=np.bool_)
+    known[places < len(slots)] = slots[places[places < len(slots)]] == set_array[places < len(slots)]
     if known.any():
         units = tuple(_set(array, places[known], new[known]) for array, new in zip(units, values, strict=True))
     if not known.all():
-        at, new_slots = places[~known], coming[~known]
+        at, new_slots = places[~known], set_array[~known]
         slots = np.insert(slots, at, new_slots)
         units = tuple(np.insert(array, at, new[~known]) for array, new in zip(units, values, strict=True))
     return Column(slots, *units)
 
 
 def _set(array: Units, places: NDArray[np.intp], new: Units) -> Units:
-    """The same array where it has these values already."""
+    """The array with new values at `places`; the same object if it has these values already."""
     if (array[places] == new).all():
         return array
     changed = array.copy()

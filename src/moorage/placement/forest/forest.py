@@ -1,8 +1,8 @@
 """All providers as one immutable value: an object per provider, a column per resource class.
 
-Searches narrow tens of thousands of providers with array operations on the columns and look at objects only for the
-remaining ones. An update copies the changed parts and shares the rest: a claim copies two small tuples, and the
-inverted index is updated when somebody reads it (`moorage.placement.forest.inverted_index`).
+Searches filter tens of thousands of providers with array operations on the columns, and read objects only of the
+remaining ones. An update copies the changed parts and shares the rest: a claim copies two small tuples. The inverted
+index is updated when it is read (`moorage.placement.forest.inverted_index`).
 
 Providers are addressed by *slot*, a dense small integer that a provider keeps as long as it exists.
 """
@@ -23,7 +23,7 @@ from moorage.placement.forest.persistent_map import PersistentMap
 
 @dataclass(frozen=True)
 class Forest:
-    """Built by `build`, changed by `with_changes`; never in place."""
+    """Immutable: `build` creates it, `with_changes` returns a changed copy."""
 
     sequence: int = -1  #: every change up to this number of the change log is included
     names: NameTable = field(default_factory=NameTable)
@@ -31,9 +31,9 @@ class Forest:
     slot_of_id: PersistentMap[int, int] = field(default_factory=PersistentMap)
     slot_of_uuid: PersistentMap[str, int] = field(default_factory=PersistentMap)
     slot_of_name: PersistentMap[str, int] = field(default_factory=PersistentMap)
-    #: Slot of each slot's root; -1 where the slot is free.
+    #: By slot: slot of the root; -1 for free slots.
     roots: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    #: Slot of each slot's parent; -1 where there is none.
+    #: By slot: slot of the parent; -1 for roots and free slots.
     parents: Slots = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     #: {slot of a root: slots of its tree, the root first, parents before children}
     trees: PersistentMap[int, tuple[int, ...]] = field(default_factory=PersistentMap)
@@ -92,18 +92,18 @@ class Forest:
         return (provider for provider in self.providers if provider is not None)
 
     def tree(self, slot: int) -> tuple[int, ...]:
-        """The slots of the tree that `slot` is in."""
+        """The slots of the tree that contains `slot`."""
         return self.trees[self.root_of(slot)]
 
     def roots_near(self, slot: int) -> frozenset[int]:
-        """Roots of all trees with a member in one of the provider's aggregates: the trees that a sharing provider can serve."""
+        """Roots of all trees with a member in one of the provider's aggregates: the trees that it can share with."""
         near: set[int] = set()
         for aggregate in self.at(slot).aggregates:
             near.update(int(self.roots[member]) for member in self.aggregates[aggregate])
         return frozenset(near)
 
     def sharing_with(self, root: int) -> list[int]:
-        """Slots of sharing providers of *other* trees that share with any member of this one, in order."""
+        """Slots of sharing providers of *other* trees that share with any member of this tree, ascending."""
         if not self.sharing:
             return []
         found: set[int] = set()
@@ -113,11 +113,11 @@ class Forest:
                 found |= self.aggregates[aggregate] & self.sharing
         return sorted(found.difference(own))
 
-    # --- making one ---------------------------------------------------------------------------------------------
+    # --- creating and changing ----------------------------------------------------------------------------------
 
     @classmethod
     def build(cls, providers: Iterable[Provider], names: NameTable, sequence: int) -> "Forest":
-        """From scratch."""
+        """The forest of `providers`. `sequence`: number of the last change that they include."""
         listed = list(providers)
         slot_of_id = {provider.id: slot for slot, provider in enumerate(listed)}
         return cls(
@@ -140,27 +140,27 @@ class Forest:
     def with_changes(
         self, changed: Mapping[int, Provider | None], *, sequence: int | None = None, names: NameTable | None = None
     ) -> "Forest":
-        """`changed` is {provider id: its new state, None if it was deleted}."""
+        """A copy with changes. `changed`: {provider id: its new state, None if it was deleted}."""
         moved: dict[int, Provider | None] = {}
-        staying: dict[int, Provider | None] = {}
+        in_place: dict[int, Provider | None] = {}
         for provider_id, provider in changed.items():
             slot = self.slot_of_id.get(provider_id)
-            if slot is not None and provider is not None and _is_where_it_was(self.at(slot), provider):
-                staying[slot] = provider
+            if slot is not None and provider is not None and _is_in_place(self.at(slot), provider):
+                in_place[slot] = provider
             elif slot is not None or provider is not None:
                 moved[provider_id] = provider
-        providers = self.providers.with_items(staying) if staying else self.providers
+        providers = self.providers.with_items(in_place) if in_place else self.providers
         forest = replace(
             self,
             sequence=self.sequence if sequence is None else sequence,
             names=self.names if names is None else names,
             providers=providers,
-            index=self.index.changed(self.providers, providers, staying),
+            index=self.index.changed(self.providers, providers, in_place),
         )
         return _with_moved(forest, moved) if moved else forest
 
 
-def _is_where_it_was(old: Provider, new: Provider) -> bool:
+def _is_in_place(old: Provider, new: Provider) -> bool:
     """Same identity, name and place in the tree; inventories and usage may differ."""
     return (
         old.uuid == new.uuid and old.name == new.name and old.parent_id == new.parent_id and old.root_id == new.root_id
@@ -168,12 +168,12 @@ def _is_where_it_was(old: Provider, new: Provider) -> bool:
 
 
 def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Forest:
-    """Applies providers that were created, deleted, moved or renamed."""
-    before, after = _placed(forest, changed)
+    """Applies changes that create, delete, move or rename providers."""
+    before, after = _with_slots(forest, changed)
     was = [(slot, old) for slot, old in before.items() if old is not None]
     now = [(slot, new) for slot, new in after.items() if new is not None]
     slot_of_id = forest.slot_of_id.changed({new.id: slot for slot, new in now}, gone={old.id for _, old in was})
-    roots, parents = _lengthened(forest.roots, max(after) + 1), _lengthened(forest.parents, max(after) + 1)
+    roots, parents = _padded(forest.roots, max(after) + 1), _padded(forest.parents, max(after) + 1)
     for slot, new in after.items():
         roots[slot] = -1 if new is None else slot_of_id[new.root_id]
         parents[slot] = -1 if new is None or new.parent_id is None else slot_of_id[new.parent_id]
@@ -191,37 +191,37 @@ def _with_moved(forest: Forest, changed: Mapping[int, Provider | None]) -> Fores
         ),
         roots=roots,
         parents=parents,
-        trees=_regrown(forest, providers, slot_of_id, touched_trees, after),
+        trees=_rebuilt_trees(forest, providers, slot_of_id, touched_trees, after),
         index=forest.index.changed(forest.providers, providers, after),
     )
 
 
-def _lengthened(slots: Slots, length: int) -> Slots:
+def _padded(slots: Slots, length: int) -> Slots:
     """A copy with at least `length` elements, padded with -1."""
     longer = np.full(max(len(slots), length), -1, dtype=np.int32)
     longer[: len(slots)] = slots
     return longer
 
 
-def _placed(
+def _with_slots(
     forest: Forest, changed: Mapping[int, Provider | None]
 ) -> tuple[dict[int, Provider | None], dict[int, Provider | None]]:
-    """The states before and after, by slot. New providers take free slots first, then new ones at the end."""
-    left = np.flatnonzero(forest.roots < 0).tolist() if len(forest) < len(forest.providers) else []
+    """The states before and after, by slot. New providers get free slots first, then new slots at the end."""
+    free_slots = np.flatnonzero(forest.roots < 0).tolist() if len(forest) < len(forest.providers) else []
     length = len(forest.providers)
     before: dict[int, Provider | None] = {}
     after: dict[int, Provider | None] = {}
     for provider_id, new in sorted(changed.items()):
         slot = forest.slot_of_id.get(provider_id)
         if slot is None:
-            slot = left.pop() if left else length
+            slot = free_slots.pop() if free_slots else length
             length = max(length, slot + 1)
         before[slot] = forest.providers[slot] if slot < len(forest.providers) else None
         after[slot] = new
     return before, after
 
 
-def _regrown(
+def _rebuilt_trees(
     forest: Forest,
     providers: PersistentList[Provider | None],
     slot_of_id: Mapping[int, int],

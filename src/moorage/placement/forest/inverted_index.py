@@ -1,7 +1,7 @@
 """Columns per resource class, members per aggregate, slots per trait: built from the providers on first read.
 
-Most writes are followed by other writes. So a write only records the changed slots, and the index is updated for many
-writes at once.
+Most writes are followed by other writes before the next search. So a write only records the changed slots, and the next
+read updates the index for all of them at once.
 """
 
 from collections import defaultdict
@@ -14,7 +14,7 @@ from moorage.placement.forest.columns import Column, Slots, columns_of, concaten
 from moorage.placement.forest.model import Provider
 from moorage.placement.forest.persistent_list import PersistentList
 
-#: Pending slots, at most: the next reader must not wait long, and recording one more copies them all.
+#: Maximum number of pending slots: the next reader must not wait long, and recording one more copies them all.
 MAX_PENDING_SLOTS = 256
 
 ProvidersBySlot = PersistentList[Provider | None]
@@ -34,7 +34,7 @@ class InvertedIndex:
 
     @classmethod
     def of(cls, listed: Sequence[Provider]) -> "InvertedIndex":
-        """`listed` by slot."""
+        """`listed`: the providers, by slot."""
         return cls(
             columns_of(listed),
             _aggregates(enumerate(listed)),
@@ -43,10 +43,10 @@ class InvertedIndex:
         )
 
     def changed(self, before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]) -> "InvertedIndex":
-        """Both mappings are by slot and have the same slots."""
+        """The index after these changes. Both mappings are by slot, with the same slots."""
         return InvertedIndex(
             replaced_columns(self.columns, before, after),
-            _moved_members(self.aggregates, before, after),
+            _changed_aggregates(self.aggregates, before, after),
             _changed_traits(self.with_trait, before, after),
             _sharing(self.sharing, after),
         )
@@ -54,14 +54,14 @@ class InvertedIndex:
 
 @dataclass(frozen=True, slots=True)
 class _PendingChanges:
-    """`slots` have changed from `before`, whose index is known, to `after`."""
+    """`slots` have changed since `before`, whose index is `index`, to `after`."""
 
     index: InvertedIndex
     before: ProvidersBySlot
     after: ProvidersBySlot
     slots: frozenset[int]
 
-    def gathered(self) -> InvertedIndex:
+    def compute(self) -> InvertedIndex:
         length = len(self.before)
         before = {slot: self.before[slot] if slot < length else None for slot in self.slots}
         return self.index.changed(before, {slot: self.after[slot] for slot in self.slots})
@@ -70,26 +70,26 @@ class _PendingChanges:
 class LazyIndex:
     """The index of one forest. Thread-safe: at worst two threads build the same, and all get the first result."""
 
-    __slots__ = ("_gathered", "_noted")
+    __slots__ = ("_indexes", "_pending")
 
     def __init__(self, known: InvertedIndex | _PendingChanges | None = None) -> None:
-        self._noted = known if isinstance(known, _PendingChanges) else None
-        self._gathered = [] if isinstance(known, _PendingChanges) else [known or InvertedIndex()]
+        self._pending = known if isinstance(known, _PendingChanges) else None
+        self._indexes = [] if isinstance(known, _PendingChanges) else [known or InvertedIndex()]
 
     def get(self) -> InvertedIndex:
-        if (noted := self._noted) is not None:
-            self._gathered.append(noted.gathered())
-            self._noted = None  # frees the state before
-        return self._gathered[0]
+        if (pending := self._pending) is not None:
+            self._indexes.append(pending.compute())
+            self._pending = None  # frees the state before
+        return self._indexes[0]
 
     def changed(self, before: ProvidersBySlot, after: ProvidersBySlot, slots: Collection[int]) -> "LazyIndex":
-        """The index after these slots have changed; `before` is the list that this index is about."""
+        """The index after these slots have changed. `before`: the providers of this index."""
         if not slots:
             return self
-        noted = self._noted
-        if noted is None or len(noted.slots) + len(slots) > MAX_PENDING_SLOTS:
+        pending = self._pending
+        if pending is None or len(pending.slots) + len(slots) > MAX_PENDING_SLOTS:
             return LazyIndex(_PendingChanges(self.get(), before, after, frozenset(slots)))
-        return LazyIndex(_PendingChanges(noted.index, noted.before, after, noted.slots.union(slots)))
+        return LazyIndex(_PendingChanges(pending.index, pending.before, after, pending.slots.union(slots)))
 
 
 def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozenset[int]]:
@@ -100,7 +100,7 @@ def _aggregates(providers: Iterable[tuple[int, Provider]]) -> dict[str, frozense
     return {aggregate: frozenset(slots) for aggregate, slots in members.items()}
 
 
-def _moved_members(
+def _changed_aggregates(
     aggregates: Mapping[str, frozenset[int]],
     before: Mapping[int, Provider | None],
     after: Mapping[int, Provider | None],
@@ -124,40 +124,40 @@ def _aggregates_of(provider: Provider | None) -> frozenset[str]:
 
 
 def _with_trait(providers: Sequence[Provider]) -> dict[str, Slots]:
-    """{trait: slots, ascending}. Most providers share a few trait sets as objects, so each set is examined once."""
+    """{trait: slots, ascending}. Most providers share a few set objects, so each set is examined once."""
     sets: dict[int, tuple[frozenset[str], list[int]]] = {}
     for slot, provider in enumerate(providers):
         sets.setdefault(id(provider.traits), (provider.traits, []))[1].append(slot)
     slots: dict[str, list[list[int]]] = defaultdict(list)
-    for traits, having in sets.values():
+    for traits, members in sets.values():
         for trait in traits:
-            slots[trait].append(having)
+            slots[trait].append(members)
     return {trait: np.sort(concatenated(lists)) for trait, lists in slots.items()}
 
 
 def _changed_traits(
     with_trait: Mapping[str, Slots], before: Mapping[int, Provider | None], after: Mapping[int, Provider | None]
 ) -> Mapping[str, Slots]:
-    gone: dict[str, list[int]] = defaultdict(list)
-    come: dict[str, list[int]] = defaultdict(list)
+    removed: dict[str, list[int]] = defaultdict(list)
+    added: dict[str, list[int]] = defaultdict(list)
     for slot, new in after.items():
         old = before[slot]
         was = old.traits if old is not None else frozenset()
         now = new.traits if new is not None else frozenset()
         for trait in was - now:
-            gone[trait].append(slot)
+            removed[trait].append(slot)
         for trait in now - was:
-            come[trait].append(slot)
-    if not gone and not come:
+            added[trait].append(slot)
+    if not removed and not added:
         return with_trait
     result = dict(with_trait)
-    for trait in gone.keys() | come.keys():
+    for trait in removed.keys() | added.keys():
         slots = result.get(trait, np.empty(0, dtype=np.int32))
-        if trait in gone:
-            slots = np.delete(slots, np.searchsorted(slots, gone[trait]))
-        if trait in come:
-            coming = sorted(come[trait])
-            slots = np.insert(slots, np.searchsorted(slots, coming), coming)
+        if trait in removed:
+            slots = np.delete(slots, np.searchsorted(slots, removed[trait]))
+        if trait in added:
+            new_slots = sorted(added[trait])
+            slots = np.insert(slots, np.searchsorted(slots, new_slots), new_slots)
         if len(slots):
             result[trait] = slots
         else:

@@ -13,16 +13,17 @@ import numpy as np
 
 T = TypeVar("T")
 
-#: Limits on entries and on the bytes of their arrays; the least recently used goes first. An entry has some bytes
-#: per provider, so with a hundred thousand providers the bytes are the limit that matters.
+#: Limits on the number of entries and on the bytes of their arrays; the least recently used entry is evicted first. An
+#: entry has a few bytes per provider, so with a hundred thousand providers the limit on bytes is reached first.
 MAX_ENTRIES = 512
 MAX_BYTES = 32 * 2**20
-#: Kept regardless of size: one or two queries need that many, and computing one for a million providers takes seconds.
+#: Entries kept regardless of size: one or two queries need that many, and computing one for a million providers takes
+#: seconds.
 MIN_ENTRIES = 16
 
 
 class ForestMemo:
-    """Passed on from forest to forest. Thread-safe: at worst, two threads compute the same result."""
+    """Shared by successive forests. Thread-safe: at worst, two threads compute the same result."""
 
     __slots__ = ("_entries",)
 
@@ -30,30 +31,30 @@ class ForestMemo:
         self._entries: dict[Hashable, _Entry] = {}
 
     def get(self, key: Hashable, sources: tuple[object, ...], make: Callable[[], T]) -> T:
-        """The result of `make`, which must depend only on `key` and `sources`. The sources must never be changed in place."""
+        """The result of `make`, which must depend only on `key` and `sources`; sources are never changed in place."""
         entry = self._entries.pop(key, None)
-        if entry is None or not _same(entry[0], sources):
-            entry = self._made(sources, make(), entry)
+        if entry is None or not _are_same_objects(entry[0], sources):
+            entry = self._new_entry(sources, make(), entry)
         self._entries[key] = entry  # at the end: most recently used
         return cast(T, entry[1])
 
     def revised(self, key: Hashable, sources: tuple[object, ...], revise: Callable[[T | None], T]) -> T:
-        """The result of `revise`, called with its last result; with None at first, and when the sources have changed.
+        """The result of `revise`, called with its last result; with None if there is none for these sources.
 
         It may depend on more than `key` and `sources` if it detects such changes itself.
         """
         entry = self._entries.get(key)
-        last = entry[1] if entry is not None and _same(entry[0], sources) else None
+        last = entry[1] if entry is not None and _are_same_objects(entry[0], sources) else None
         made = revise(cast(T | None, last))
         if entry is None or made is not last:
-            entry = self._made(sources, made, entry)
+            entry = self._new_entry(sources, made, entry)
         self._entries.pop(key, None)
         self._entries[key] = entry
         return made
 
-    def _made(self, sources: tuple[object, ...], made: object, instead_of: "_Entry | None") -> "_Entry":
+    def _new_entry(self, sources: tuple[object, ...], made: object, replaced: "_Entry | None") -> "_Entry":
         size = _size(made)
-        if instead_of is None or size > instead_of[2]:
+        if replaced is None or size > replaced[2]:
             self._make_room(size)
         return sources, made, size
 
@@ -72,8 +73,8 @@ class ForestMemo:
 _Entry = tuple[tuple[object, ...], object, int]
 
 
-def _same(held: tuple[object, ...], given: tuple[object, ...]) -> bool:
-    return len(held) == len(given) and all(map(is_, held, given))
+def _are_same_objects(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    return len(before) == len(now) and all(map(is_, before, now))
 
 
 def _size(value: object) -> int:

@@ -1,4 +1,4 @@
-"""Providers, inventories, consumers, allocations and names; and the arithmetic of "does it fit"."""
+"""Providers, inventories, consumers, allocations and names; and whether an amount fits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from datetime import datetime
 from moorage.core import inventories
 from moorage.placement.forest.persistent_map import PersistentMap
 
-#: Far more than all consumers can hold, and additions to it still fit in 64 bits.
+#: Far more than all consumers can use, and sums with it still fit in 64 bits.
 MAX_CAPACITY = 2**62
 
 #: The trait that makes a provider share its inventory with the members of its aggregates.
@@ -25,8 +25,8 @@ class Inventory(inventories.Inventory):
         May be less than the present usage (an operator can shrink an inventory).
         Source: placement API reference, "Update resource provider inventory".
 
-        Between `-MAX_CAPACITY` and `MAX_CAPACITY` for every ratio (the peer's schema allows up to 3e38, and has no lower
-        bound), because arrays and JSON hold it in 64 bits.
+        Limited to `-MAX_CAPACITY` ... `MAX_CAPACITY`, because arrays and JSON have 64 bits for it, while the peer's
+        schema allows ratios up to 3e38 and has no lower bound.
         """
         return int(max(-MAX_CAPACITY, min(MAX_CAPACITY, (self.total - self.reserved) * self.allocation_ratio)))
 
@@ -37,7 +37,7 @@ class Inventory(inventories.Inventory):
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One resource provider as of `revision`: everything that candidates and claims are decided on."""
+    """The state of one resource provider at `revision`: all that searches and claims need."""
 
     id: int
     uuid: str
@@ -52,8 +52,8 @@ class Provider:
     aggregates: frozenset[str] = frozenset()
     updated_at: datetime | None = None
     inventories_updated_at: datetime | None = None
-    #: Encoded answers that depend on this state alone, so that they are encoded once.
-    #: A changed provider is another object with its own memo. {name: JSON}
+    #: Cached parts of answers that depend only on this state: {name: JSON}. A changed provider is another object with
+    #: an empty memo.
     memo: dict[str, bytes] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property

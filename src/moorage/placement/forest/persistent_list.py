@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-#: By item of a chunk.
+#: By item of a chunk: a number that changes when the item changes.
 Stamps = NDArray[np.int64]
 
 #: Results computed from one chunk alone. {name: result}
@@ -29,7 +29,7 @@ class PersistentList(Generic[T]):
     """An immutable list. A changed copy costs two small tuples instead of one large one."""
 
     chunks: tuple[tuple[T, ...], ...] = ()
-    #: One for each chunk; a changed chunk has a new, empty one.
+    #: One memo for each chunk; a changed chunk gets a new, empty one.
     memos: tuple[Memo, ...] = field(default=(), compare=False, repr=False)
 
     def __getitem__(self, index: int) -> T:
@@ -55,17 +55,14 @@ class PersistentList(Generic[T]):
         return [chunks[index >> CHUNK_BITS][index & CHUNK_MASK] for index in indexes]
 
     def stamps(self) -> list[Stamps]:
-        """One array per chunk, with a number for each item that changes when the item changes. An unchanged chunk keeps its array.
-
-        Keeping stamps does not keep the items alive.
-        """
+        """One array per chunk; an unchanged chunk keeps its array. Stamps do not keep the items alive."""
         return [
             memo[_STAMPS] if _STAMPS in memo else memo.setdefault(_STAMPS, _stamped(None, len(chunk), ()))
             for chunk, memo in self.with_memos()
         ]
 
     def with_items(self, changed: Mapping[int, T]) -> "PersistentList[T]":
-        """Existing indexes may be replaced; new ones must follow the end without a gap."""
+        """A copy with changed items: {index: item}. New indexes must follow the end without a gap."""
         chunks, memos = [*self.chunks], [*self.memos]
         open_chunks: dict[int, list[T]] = {}
         for index in sorted(changed):
@@ -83,14 +80,14 @@ class PersistentList(Generic[T]):
         for number, chunk in open_chunks.items():
             stamps = memos[number].get(_STAMPS)
             chunks[number], memos[number] = tuple(chunk), {}
-            if stamps is not None:  # somebody uses them
+            if stamps is not None:  # somebody reads stamps
                 places = [index & CHUNK_MASK for index in changed if index >> CHUNK_BITS == number]
                 memos[number][_STAMPS] = _stamped(stamps, len(chunk), places)
         return PersistentList(tuple(chunks), tuple(memos))
 
 
 def _stamped(before: Stamps | None, length: int, changed: Sequence[int]) -> Stamps:
-    """New stamps for the `changed` places, or for all if there were none `before`."""
+    """Stamps with new numbers at the `changed` places; at all places if `before` is None."""
     stamps = np.full(length, _next_stamp())
     if before is not None:
         old = before.copy()

@@ -7,13 +7,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
 
-#: In the upper layer: the key of the lower layer is gone.
+#: Value in the upper layer: the key was removed.
 _GONE: Any = object()
-_NOWHERE: Any = object()
+_MISSING: Any = object()
 
-#: Minimum bound on the keys in the upper layer; otherwise the square root of the lower layer's size. So copying the
-#: upper layer at each change and merging the layers now and then cost about the same.
-_LEAST = 64
+#: The upper layer may have this many keys, or the square root of the number of keys in the lower layer if that is more.
+#: Then copying the upper layer at each change costs about as much as merging the layers now and then.
+_MIN_UPPER_SIZE = 64
 
 
 class PersistentMap(Mapping[K, V], Generic[K, V]):
@@ -32,20 +32,20 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
     @overload
     def get(self, key: K, /, default: V | D) -> V | D: ...
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        found = self._upper.get(key, _NOWHERE)
-        if found is _NOWHERE:
+        found = self._upper.get(key, _MISSING)
+        if found is _MISSING:
             return self._lower.get(key, default)
         return default if found is _GONE else found
 
     def __getitem__(self, key: K) -> V:
-        found = self.get(key, _NOWHERE)
-        if found is _NOWHERE:
+        found = self.get(key, _MISSING)
+        if found is _MISSING:
             raise KeyError(key)
         return found
 
     def __contains__(self, key: object) -> bool:
-        found = self._upper.get(cast(K, key), _NOWHERE)
-        return key in self._lower if found is _NOWHERE else found is not _GONE
+        found = self._upper.get(cast(K, key), _MISSING)
+        return key in self._lower if found is _MISSING else found is not _GONE
 
     def __len__(self) -> int:
         return self._length
@@ -63,17 +63,17 @@ class PersistentMap(Mapping[K, V], Generic[K, V]):
         yield from (value for value in self._upper.values() if value is not _GONE)
 
     def __repr__(self) -> str:
-        return f"Layers({dict(self)!r})"
+        return f"PersistentMap({dict(self)!r})"
 
     def changed(self, items: Mapping[K, V], gone: frozenset[K] | set[K] = frozenset()) -> "PersistentMap[K, V]":
         """A copy with `items` added and `gone` removed; a key in both is kept."""
-        out = {key for key in gone if key not in items}
-        come = sum(key not in self for key in items)
-        went = sum(key in self for key in out)
-        upper = {**self._upper, **dict.fromkeys(out, _GONE), **items}
+        removed = {key for key in gone if key not in items}
+        new_keys = sum(key not in self for key in items)
+        removed_keys = sum(key in self for key in removed)
+        upper = {**self._upper, **dict.fromkeys(removed, _GONE), **items}
         new: PersistentMap[K, V] = PersistentMap()
-        new._length = self._length + come - went
-        if len(upper) ** 2 <= max(_LEAST**2, len(self._lower)):
+        new._length = self._length + new_keys - removed_keys
+        if len(upper) ** 2 <= max(_MIN_UPPER_SIZE**2, len(self._lower)):
             new._lower, new._upper = self._lower, upper
         else:
             new._lower = {key: value for key, value in {**self._lower, **upper}.items() if value is not _GONE}

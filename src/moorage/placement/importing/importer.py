@@ -1,8 +1,7 @@
-"""Taking over an existing OpenStack Placement database: everything in one transaction, or nothing.
+"""Imports an existing OpenStack Placement database: everything in one transaction, or nothing.
 
-uuids, names, generations and times are kept; ids are the target's own. `rules` decides what becomes of each
-row, `placement_db` reads, `target` writes. Memory is that of the providers with their inventories, and of
-one page of consumers.
+The import keeps uuids, names, generations and times; the target assigns new ids. `rules` decides about each row,
+`placement_db` reads, `target` writes. The memory holds all providers with their inventories, and one page of consumers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,11 +15,11 @@ from sqlalchemy import Engine
 
 from moorage.core.import_findings import ImportFinding, ImportOutcome
 from moorage.db.importing import INSERT_ROWS, FindingCallback, ImportLedger, ImportReceipt, ProgressCallback, batched
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.placement.forest.model import Inventory
 from moorage.placement.importing import rules
 from moorage.placement.importing.placement_db import PlacementDatabase
-from moorage.placement.importing.rules import Holdings, ImportFindingKind, PeerAllocation, TakenConsumer
+from moorage.placement.importing.rules import Holdings, ImportedConsumer, ImportFindingKind, PeerAllocation
 from moorage.placement.importing.target import ImportSink, ImportTarget, Name, Rehearsal
 
 T = TypeVar("T")
@@ -34,22 +33,22 @@ def import_into(
     Calls `noted` with each finding. Raises `Conflict` if `target` is not empty.
     """
     with write(target) as connection:
-        return _Run(peer, ImportTarget(connection, now), noted, progress).receipt()
+        return _Import(peer, ImportTarget(connection, now), noted, progress).run()
 
 
 def rehearse_import(peer: PlacementDatabase, *, noted: FindingCallback, progress: ProgressCallback) -> ImportReceipt:
     """Reports the receipt and findings that `import_into` would, and writes nothing."""
-    return _Run(peer, Rehearsal(), noted, progress).receipt()
+    return _Import(peer, Rehearsal(), noted, progress).run()
 
 
-class _Run:
+class _Import:
     def __init__(
         self, peer: PlacementDatabase, sink: ImportSink, noted: FindingCallback, progress: ProgressCallback
     ) -> None:
         self._peer = peer
         self._sink = sink
         self._ledger = ImportLedger(peer.row_counts(), noted, progress)
-        self._note, self._count = self._ledger.record, self._ledger.count_rows
+        self._report, self._count = self._ledger.record, self._ledger.count_rows
         self._class_names: dict[int, str] = {}
         self._trait_ids: set[int] = set()
         self._provider_names: dict[int, str] = {}
@@ -58,15 +57,15 @@ class _Run:
         #: {table of the peer: names that a consumer refers to}
         self._owners: dict[str, set[str]] = {"projects": set(), "users": set(), "consumer_types": set()}
 
-    def receipt(self) -> ImportReceipt:
-        """Take everything."""
-        self._take_names()
-        self._take_providers()
-        self._take_inventories()
-        self._take_traits()
-        self._take_aggregates()
-        self._take_consumers()
-        self._take_without_consumer()
+    def run(self) -> ImportReceipt:
+        """Imports everything, and returns the receipt."""
+        self._import_names()
+        self._import_providers()
+        self._import_inventories()
+        self._import_traits()
+        self._import_aggregates()
+        self._import_consumers()
+        self._import_allocations_without_consumer()
         self._check_owners()
         self._check_capacity()
         self._sink.finish()
@@ -74,7 +73,7 @@ class _Run:
 
     # --- names and providers ------------------------------------------------------------------------------------
 
-    def _take_names(self) -> None:
+    def _import_names(self) -> None:
         classes = list(self._names("resource_classes", frozenset(os_resource_classes.STANDARDS)))
         self._class_names = {peer_id: name for peer_id, name, _, _ in classes}
         self._sink.add_classes(classes)
@@ -85,26 +84,26 @@ class _Run:
     def _names(self, table: str, standard: frozenset[str]) -> Iterator[Name]:
         for row in self._peer.classes() if table == "resource_classes" else self._peer.traits():
             if finding := rules.name_finding(table, row.name, is_standard=row.name in standard):
-                self._note(finding)
+                self._report(finding)
                 if finding.outcome is ImportOutcome.LEFT_OUT:
                     continue
             self._count(table)
             yield row.id, row.name, not row.name.startswith("CUSTOM_"), self._peer.created_at(row)
 
-    def _take_providers(self) -> None:
-        taken = []
-        for one in rules.taken_providers(self._peer.providers(), pads=self._sink.pads):
+    def _import_providers(self) -> None:
+        imported = []
+        for one in rules.imported_providers(self._peer.providers(), pads=self._sink.pads):
             if isinstance(one, ImportFinding):
-                self._note(one)
+                self._report(one)
             else:
-                taken.append(one)
-        self._provider_names = {one.id: one.name for one in taken}
-        for _, level in groupby(taken, key=lambda one: one.depth):
+                imported.append(one)
+        self._provider_names = {one.id: one.name for one in imported}
+        for _, level in groupby(imported, key=lambda one: one.depth):
             for batch in batched(level):
                 self._sink.add_providers(batch)
                 self._count("resource_providers", len(batch))
 
-    def _take_inventories(self) -> None:
+    def _import_inventories(self) -> None:
         for batch in batched(self._inventory_rows()):
             self._sink.add_inventories(batch)
             self._count("inventories", len(batch))
@@ -115,91 +114,93 @@ class _Run:
             name = self._class_names.get(row.resource_class_id)
             where = f"inventory {row.id}"
             if provider is None:
-                text = f"{where}: provider {row.resource_provider_id} is not there"
-                self._note(ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text))
+                text = f"{where}: provider {row.resource_provider_id} does not exist"
+                self._report(ImportFinding(ImportFindingKind.LOST_PROVIDER, where, text))
                 continue
             if name is None:
-                text = f"{where} of {provider}: resource class {row.resource_class_id} is not there"
-                self._note(ImportFinding(ImportFindingKind.LOST_CLASS, where, text))
+                text = f"{where} of {provider}: resource class {row.resource_class_id} does not exist"
+                self._report(ImportFinding(ImportFindingKind.LOST_CLASS, where, text))
                 continue
             inventory = Inventory(
                 row.total, row.reserved, row.min_unit, row.max_unit, row.step_size, row.allocation_ratio
             )
             for finding in rules.inventory_findings(provider, name, inventory):
-                self._note(finding)
+                self._report(finding)
             self._inventories[row.resource_provider_id, row.resource_class_id] = inventory
             yield row.resource_provider_id, row.resource_class_id, inventory, self._peer.updated_at(row)
 
-    def _take_traits(self) -> None:
+    def _import_traits(self) -> None:
         table = "resource_provider_traits"
         rows = ((provider, trait, trait if trait in self._trait_ids else None)
                 for provider, trait in self._peer.provider_traits())  # fmt: skip
-        for batch in batched(self._known(table, "trait", rows)):
+        for batch in batched(self._references(table, "trait", rows)):
             self._sink.add_provider_traits(batch)
             self._count(table, len(batch))
 
-    def _take_aggregates(self) -> None:
+    def _import_aggregates(self) -> None:
         table = "resource_provider_aggregates"
         uuids = self._peer.aggregates()
         rows = ((provider, aggregate, uuids.get(aggregate)) for provider, aggregate in self._peer.provider_aggregates())
         used: set[str] = set()
-        for batch in batched(self._known(table, "aggregate", rows)):
+        for batch in batched(self._references(table, "aggregate", rows)):
             used |= {aggregate for _, aggregate in batch}
             self._sink.add_aggregates(batch)
             self._count(table, len(batch))
         self._count("placement_aggregates", len(used))
         for uuid in uuids.values():
             if uuid not in used:
-                self._note(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
+                self._report(ImportFinding(ImportFindingKind.UNUSED, str(uuid), f"aggregate {uuid}"))
 
-    def _known(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
+    def _references(self, table: str, what: str, rows: Iterable[tuple[int, int, T | None]]) -> Iterator[tuple[int, T]]:
         """`rows`: provider, id in the peer's database, and the object with that id, if it exists."""
         for provider, peer_id, found in rows:
             if provider not in self._provider_names:
-                text = f"{what} {peer_id} of provider {provider}, which is not there"
-                self._note(ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text))
+                text = f"{what} {peer_id} of provider {provider}, which does not exist"
+                self._report(ImportFinding(ImportFindingKind.LOST_PROVIDER, table, text))
             elif found is None:
                 name = self._provider_names[provider]
-                self._note(ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} is not there"))
+                self._report(
+                    ImportFinding(ImportFindingKind.LOST_NAME, name, f"{what} {peer_id} of {name} does not exist")
+                )
             else:
                 yield provider, found
 
     # --- consumers ----------------------------------------------------------------------------------------------
 
-    def _take_consumers(self) -> None:
+    def _import_consumers(self) -> None:
         for page in self._peer.consumers():
-            taken: list[tuple[TakenConsumer, Holdings]] = []
+            imported: list[tuple[ImportedConsumer, Holdings]] = []
             for row, allocations in page:
                 held = self._holdings(row.uuid, allocations)
-                for outcome in rules.taken_consumer(row, allocations, held):
+                for outcome in rules.imported_consumer(row, allocations, held):
                     if isinstance(outcome, ImportFinding):
-                        self._note(outcome)
+                        self._report(outcome)
                     else:
-                        taken.append((outcome, held))
-                        self._remember(outcome, allocations, held)
-            self._sink.add_consumers(taken)
-            self._count("consumers", len(taken))
+                        imported.append((outcome, held))
+                        self._count_consumer(outcome, allocations, held)
+            self._sink.add_consumers(imported)
+            self._count("consumers", len(imported))
 
-    def _take_without_consumer(self) -> None:
-        for batch in batched(self._peer.without_consumer(), INSERT_ROWS // 10):
-            taken: list[tuple[TakenConsumer, Holdings]] = []
+    def _import_allocations_without_consumer(self) -> None:
+        for batch in batched(self._peer.allocations_without_consumer(), INSERT_ROWS // 10):
+            imported: list[tuple[ImportedConsumer, Holdings]] = []
             for uuid, allocations in batch:
                 held = self._holdings(uuid, allocations)
                 for outcome in rules.consumer_without_row(uuid, held):
                     if isinstance(outcome, ImportFinding):
-                        self._note(outcome)
+                        self._report(outcome)
                     else:
-                        taken.append((outcome, held))
-                        self._remember(outcome, allocations, held)
-            self._sink.add_consumers(taken)
+                        imported.append((outcome, held))
+                        self._count_consumer(outcome, allocations, held)
+            self._sink.add_consumers(imported)
 
     def _holdings(self, uuid: str, allocations: list[PeerAllocation]) -> Holdings:
-        held, findings = rules.taken_allocations(uuid, allocations, self._provider_names, self._class_names)
+        held, findings = rules.imported_allocations(uuid, allocations, self._provider_names, self._class_names)
         for finding in findings:
-            self._note(finding)
+            self._report(finding)
         return held
 
-    def _remember(self, consumer: TakenConsumer, allocations: list[PeerAllocation], held: Holdings) -> None:
+    def _count_consumer(self, consumer: ImportedConsumer, allocations: list[PeerAllocation], held: Holdings) -> None:
         self._owners["projects"].add(consumer.project)
         self._owners["users"].add(consumer.user)
         if consumer.type is not None:
@@ -215,7 +216,7 @@ class _Run:
             if name in self._owners[table]:
                 self._count(table)
             else:
-                self._note(
+                self._report(
                     ImportFinding(ImportFindingKind.UNUSED, name, f"{table.removesuffix('s').replace('_', ' ')} {name}")
                 )
 
@@ -224,4 +225,4 @@ class _Run:
             provider, resource_class = place
             names = self._provider_names[provider], self._class_names[resource_class]
             if finding := rules.capacity_finding(*names, self._inventories.get(place), used):
-                self._note(finding)
+                self._report(finding)

@@ -1,7 +1,7 @@
 """Reads an existing OpenStack Placement database: the tables of openstack-placement 16.0.0, with SELECT only.
 
-One transaction sees one state, regardless of concurrent writers. It reads pages instead of keeping cursors open, so
-memory is that of a page, however many rows there are.
+One transaction reads one state, regardless of concurrent writers. It reads pages instead of keeping cursors open, so
+the memory holds one page at a time.
 """
 
 from collections.abc import Iterator
@@ -107,13 +107,13 @@ _CONSUMERS = (
     .order_by(_consumers.c.id)
     .limit(PAGE)
 )
-_OF_CONSUMERS = (
+_ALLOCATIONS_OF_CONSUMERS = (
     select(_consumers.c.id.label("consumer"), _allocations)
     .join(_consumers, _allocations.c.consumer_id == _consumers.c.uuid)
     .where(_consumers.c.id > bindparam("after"), _consumers.c.id <= bindparam("last"))
     .order_by(_consumers.c.id, _allocations.c.id)
 )
-_OF_NOBODY = (
+_ALLOCATIONS_WITHOUT_CONSUMER = (
     select(_allocations)
     .outerjoin(_consumers, _allocations.c.consumer_id == _consumers.c.uuid)
     .where(_consumers.c.id.is_(None))
@@ -126,7 +126,7 @@ _SCHEMA = PeerSchema(
     needed="resource_providers",
     revisions=REVISIONS,
     no_database=(
-        "OpenStack Placement: name the one that [placement_database] connection in placement.conf names (before Stein, "
+        "OpenStack Placement: use the URL of [placement_database] connection in placement.conf (before Stein, "
         "Placement's tables were in nova_api: upgrade it first)"
     ),
     older=(
@@ -137,14 +137,14 @@ _SCHEMA = PeerSchema(
 )
 
 
-def reading(url: str, now: datetime) -> AbstractContextManager["PlacementDatabase"]:
+def open_placement_database(url: str, now: datetime) -> AbstractContextManager["PlacementDatabase"]:
     """See `moorage.db.importing.open_peer_database`."""
     return importing.open_peer_database(url, lambda connection: PlacementDatabase(connection, _SCHEMA, now))
 
 
 class PlacementDatabase(importing.PeerDatabase):
     def classes(self) -> list[Row[Any]]:
-        """Rows of id, name and times; also of `traits`."""
+        """Rows with id, name and times; those of `traits` have the same columns."""
         return self._all_rows(_resource_classes)
 
     def traits(self) -> list[Row[Any]]:
@@ -193,12 +193,12 @@ class PlacementDatabase(importing.PeerDatabase):
                 yield table.name, row[0]
 
     def consumers(self) -> Iterator[list[tuple[PeerConsumer, list[PeerAllocation]]]]:
-        """Page by page."""
+        """Yields pages of (consumer, its allocations), by id."""
         after = 0
         while rows := self._connection.execute(_CONSUMERS, {"after": after}).all():
             last = rows[-1].id
             held: dict[int, list[PeerAllocation]] = {}
-            for row in self._connection.execute(_OF_CONSUMERS, {"after": after, "last": last}):
+            for row in self._connection.execute(_ALLOCATIONS_OF_CONSUMERS, {"after": after, "last": last}):
                 held.setdefault(row.consumer, []).append(self._allocation(row))
             yield [
                 (
@@ -211,9 +211,11 @@ class PlacementDatabase(importing.PeerDatabase):
             ]
             after = last
 
-    def without_consumer(self) -> Iterator[tuple[str, list[PeerAllocation]]]:
-        """(uuid of a consumer that has no row, its allocations)"""
-        for uuid, rows in groupby(self._stream_rows(_OF_NOBODY), key=lambda row: str(row.consumer_id)):
+    def allocations_without_consumer(self) -> Iterator[tuple[str, list[PeerAllocation]]]:
+        """Yields (uuid, allocations) of consumers without a row of their own."""
+        for uuid, rows in groupby(
+            self._stream_rows(_ALLOCATIONS_WITHOUT_CONSUMER), key=lambda row: str(row.consumer_id)
+        ):
             yield uuid, [self._allocation(row) for row in rows]
 
     def _allocation(self, row: Row[Any]) -> PeerAllocation:

@@ -1,8 +1,8 @@
 """Decides, row by row, how an OpenStack Placement database is imported, and which findings to report.
 
 The peer's schema allows rows that refer to missing rows (few of its references are foreign keys), older releases left
-some behind, and SQLite keeps texts of any length. Each such row is left out, mended or kept, and reported: nothing is
-dropped silently. Ids here are those of the peer's database; the target assigns its own.
+some behind, and SQLite stores texts of any length. Each such row is left out, repaired or kept, and always reported. Ids
+here are those of the peer's database; the target assigns its own.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,50 +20,58 @@ MAX_UUID, MAX_PROVIDER_NAME, MAX_NAME = 36, 200, 255
 
 
 class ImportFindingKind(FindingKind):
-    LOST_PROVIDER = ("lost-provider", ImportOutcome.LEFT_OUT, "rows of a provider that is not there")
-    LOST_CLASS = ("lost-class", ImportOutcome.LEFT_OUT, "rows of a resource class that is not there")
-    LOST_NAME = ("lost-name", ImportOutcome.LEFT_OUT, "providers' traits and aggregates that are not there")
+    LOST_PROVIDER = ("lost-provider", ImportOutcome.LEFT_OUT, "rows of a missing provider")
+    LOST_CLASS = ("lost-class", ImportOutcome.LEFT_OUT, "rows of a missing resource class")
+    LOST_NAME = ("lost-name", ImportOutcome.LEFT_OUT, "references of providers to missing traits and aggregates")
     TOO_LONG = ("too-long", ImportOutcome.LEFT_OUT, "texts or numbers that no Placement accepts")
     EMPTY_CONSUMER = (
         "empty-consumer",
         ImportOutcome.LEFT_OUT,
-        "consumers that hold nothing (consumers go with their last allocation)",
+        "consumers without allocations (Placement deletes a consumer with its last allocation)",
     )
-    UNUSED = ("unused", ImportOutcome.LEFT_OUT, "aggregates, projects, users and consumer types that nothing refers to")
+    UNUSED = ("unused", ImportOutcome.LEFT_OUT, "aggregates, projects, users and consumer types without references")
     NO_CONSUMER = (
         "no-consumer",
         ImportOutcome.MENDED,
-        "allocations without a consumer, which is made, with an incomplete owner",
+        "allocations without a consumer; a consumer with an incomplete owner is created for them",
     )
     LOST_OWNER = (
         "lost-owner",
         ImportOutcome.MENDED,
-        "consumers whose project or user is not there, incomplete from now on",
+        "consumers whose project or user is missing; their owner becomes incomplete",
     )
-    LOST_TYPE = ("lost-type", ImportOutcome.MENDED, "consumers whose type is not there, of unknown type from now on")
-    RENAMED = ("renamed", ImportOutcome.MENDED, "providers without a usable name, named by their uuid from now on")
-    NO_GENERATION = ("no-generation", ImportOutcome.MENDED, "providers without a generation, 0 from now on")
-    LOST_PARENT = ("lost-parent", ImportOutcome.MENDED, "providers whose parent is not there, roots from now on")
-    LOOP = ("loop", ImportOutcome.MENDED, "providers that are their own ancestors, roots from now on")
+    LOST_TYPE = ("lost-type", ImportOutcome.MENDED, "consumers whose type is missing; their type becomes unknown")
+    RENAMED = ("renamed", ImportOutcome.MENDED, "providers without a usable name; their uuid becomes their name")
+    NO_GENERATION = ("no-generation", ImportOutcome.MENDED, "providers without a generation; it becomes 0")
+    LOST_PARENT = ("lost-parent", ImportOutcome.MENDED, "providers whose parent is missing; they become roots")
+    LOOP = ("loop", ImportOutcome.MENDED, "providers that are their own ancestors; they become roots")
     WRONG_ROOT = (
         "wrong-root",
         ImportOutcome.MENDED,
-        "providers whose root disagrees with their parents, which are believed",
+        "providers whose root contradicts their parents; it is set from the parents",
     )
-    TWICE = ("twice", ImportOutcome.MENDED, "allocations that are there more than once, added up")
-    UNKNOWN_NAME = ("unknown-name", ImportOutcome.KEPT, "classes and traits that are neither custom nor standard today")
+    TWICE = (
+        "twice",
+        ImportOutcome.MENDED,
+        "several allocations of one consumer, provider and class; they are added up",
+    )
+    UNKNOWN_NAME = (
+        "unknown-name",
+        ImportOutcome.KEPT,
+        "classes and traits that are neither custom nor standard in this release",
+    )
     INCOMPLETE_OWNER = (
         "incomplete-owner",
         ImportOutcome.KEPT,
-        "consumers with an incomplete owner; `moorage audit` finds whose they are",
+        "consumers with an incomplete owner; `moorage audit` finds their owners",
     )
-    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "allocations of a class that the provider does not offer")
+    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "allocations of a class of which the provider has no inventory")
     OVER_CAPACITY = (
         "over-capacity",
         ImportOutcome.KEPT,
-        "more in use than there is; nothing more is given out until it is less",
+        "usage above the capacity; Placement refuses further claims until it is below",
     )
-    IMPOSSIBLE = ("impossible", ImportOutcome.KEPT, "inventories that cannot be right")
+    IMPOSSIBLE = ("impossible", ImportOutcome.KEPT, "inventories with contradictory values")
 
 
 # --- providers --------------------------------------------------------------------------------------------------
@@ -82,7 +90,7 @@ class PeerProvider:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenProvider:
+class ImportedProvider:
     """`root_id` and `parent_id` agree; `depth` is 0 on a root."""
 
     id: int
@@ -96,9 +104,12 @@ class TakenProvider:
     updated_at: datetime
 
 
-def taken_providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iterator[TakenProvider | ImportFinding]:
-    """Parents before their children. `pads`: the target treats names as equal if they differ only in trailing
-    blanks.
+def imported_providers(
+    rows: Sequence[PeerProvider], *, pads: bool = False
+) -> Iterator[ImportedProvider | ImportFinding]:
+    """Yields parents before their children.
+
+    `pads`: the target treats names as equal if they differ only in trailing spaces.
     """
     usable = {row.id: row for row in rows if len(row.uuid) <= MAX_UUID}
     yield from (_too_long(f"resource_providers {row.id}", "uuid", row.uuid) for row in rows if row.id not in usable)
@@ -115,21 +126,23 @@ def taken_providers(rows: Sequence[PeerProvider], *, pads: bool = False) -> Iter
         name = row.name or ""
         key = name.rstrip(" ") if pads else name
         if not name or len(name) > MAX_PROVIDER_NAME or key in names:
-            why = "it has none" if not name else f"{_short(name)} is {'too long' if key not in names else 'taken'}"
-            yield ImportFinding(ImportFindingKind.RENAMED, row.uuid, f"provider {row.uuid} is named by its uuid: {why}")
+            why = "it has no name" if not name else f"{_short(name)} is {'too long' if key not in names else 'taken'}"
+            yield ImportFinding(
+                ImportFindingKind.RENAMED, row.uuid, f"provider {row.uuid} gets its uuid as name: {why}"
+            )
             name = key = row.uuid
         names.add(key)
         if row.generation is None:
             yield ImportFinding(ImportFindingKind.NO_GENERATION, row.uuid, f"provider {name} has no generation")
         if row.root_id != root_id:
-            said = usable[row.root_id].uuid if row.root_id in usable else "nothing that is there"
+            stored_root = usable[row.root_id].uuid if row.root_id in usable else "a missing provider"
             found = usable[root_id]
             yield ImportFinding(
                 ImportFindingKind.WRONG_ROOT,
                 row.uuid,
-                f"root of {name} is {found.name or found.uuid} ({found.uuid}), not {said}",
+                f"the root of {name} is {found.name or found.uuid} ({found.uuid}), not {stored_root}",
             )
-        yield TakenProvider(
+        yield ImportedProvider(
             id=row.id,
             uuid=row.uuid,
             name=name,
@@ -154,7 +167,7 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
                 ImportFinding(
                     ImportFindingKind.LOST_PARENT,
                     row.uuid,
-                    f"parent {row.parent_id} of {row.name or row.uuid} is not there",
+                    f"parent {row.parent_id} of {row.name or row.uuid} does not exist",
                 )
             )
     sound: set[int] = set()
@@ -172,7 +185,7 @@ def _parents(rows: Mapping[int, PeerProvider]) -> tuple[dict[int, int | None], l
                 ImportFinding(
                     ImportFindingKind.LOOP,
                     cut.uuid,
-                    f"{cut.name or cut.uuid} is its own ancestor, {len(loop)} providers long",
+                    f"{cut.name or cut.uuid} is its own ancestor, in a loop of {len(loop)} providers",
                 )
             )
         sound.update(path)
@@ -198,7 +211,7 @@ def name_finding(table: str, name: str, *, is_standard: bool) -> ImportFinding |
         return _too_long(table, "name", name)
     if not is_standard and not name.startswith("CUSTOM_"):
         return ImportFinding(
-            ImportFindingKind.UNKNOWN_NAME, name, f"{name} is not custom, and this release does not know it"
+            ImportFindingKind.UNKNOWN_NAME, name, f"{name} is neither custom nor standard in this release"
         )
     return None
 
@@ -212,11 +225,15 @@ def inventory_findings(provider: str, name: str, inventory: Inventory) -> Iterat
 def capacity_finding(provider: str, name: str, inventory: Inventory | None, used: int) -> ImportFinding | None:
     if inventory is None:
         return ImportFinding(
-            ImportFindingKind.NO_INVENTORY, provider, f"{used} {name} in use on {provider}, which offers none"
+            ImportFindingKind.NO_INVENTORY,
+            provider,
+            f"{used} {name} in use on {provider}, which has no inventory of it",
         )
     if used > inventory.capacity:
         return ImportFinding(
-            ImportFindingKind.OVER_CAPACITY, provider, f"{used} {name} in use on {provider}, of {inventory.capacity}"
+            ImportFindingKind.OVER_CAPACITY,
+            provider,
+            f"{used} {name} in use on {provider}, which has a capacity of {inventory.capacity}",
         )
     return None
 
@@ -226,7 +243,7 @@ def capacity_finding(provider: str, name: str, inventory: Inventory | None, used
 
 @dataclass(frozen=True, slots=True)
 class PeerConsumer:
-    """`project` and `user` are None if the reference points to a missing row."""
+    """`project`, `user` and `type` are None if the reference is missing or points to a missing row."""
 
     id: int
     uuid: str
@@ -238,7 +255,7 @@ class PeerConsumer:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenConsumer:
+class ImportedConsumer:
     uuid: str
     generation: int
     project: str
@@ -255,73 +272,82 @@ class PeerAllocation:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportedAllocations:
+class ImportedAllocation:
     used: int
     written_at: datetime
 
 
 #: {(provider id, class id): the consumer's allocations there}
-Holdings = Mapping[tuple[int, int], ImportedAllocations]
+Holdings = Mapping[tuple[int, int], ImportedAllocation]
 
 
-def taken_consumer(
+def imported_consumer(
     row: PeerConsumer, rows: Sequence[PeerAllocation], held: Holdings
-) -> Iterator[TakenConsumer | ImportFinding]:
-    """At most one `TakenConsumer`, last. `rows` are its allocations; `held` has the imported ones among them."""
+) -> Iterator[ImportedConsumer | ImportFinding]:
+    """Yields findings, then at most one `ImportedConsumer`.
+
+    `rows`: its allocations; `held`: the imported ones of them.
+    """
     for what, text, bound in (("uuid", row.uuid, MAX_UUID), ("project", row.project, MAX_NAME),
                               ("user", row.user, MAX_NAME), ("type", row.type, MAX_NAME)):  # fmt: skip
         if text is not None and len(text) > bound:
             yield _too_long(f"consumer {row.uuid}", what, text)
             return
     if not held:
-        why = "its allocations are left out" if rows else "it holds nothing"
+        why = "all its allocations are left out" if rows else "it has no allocations"
         yield ImportFinding(ImportFindingKind.EMPTY_CONSUMER, row.uuid, f"consumer {row.uuid}: {why}")
         return
     if row.project is None or row.user is None:
-        lost = " and ".join(what for what, text in (("project", row.project), ("user", row.user)) if text is None)
-        yield ImportFinding(ImportFindingKind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {lost} is not there")
+        missing = " and ".join(what for what, text in (("project", row.project), ("user", row.user)) if text is None)
+        yield ImportFinding(
+            ImportFindingKind.LOST_OWNER, row.uuid, f"consumer {row.uuid}: its {missing} does not exist"
+        )
     elif INCOMPLETE in (row.project, row.user):
         yield ImportFinding(
-            ImportFindingKind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: nobody said whose it is"
+            ImportFindingKind.INCOMPLETE_OWNER, row.uuid, f"consumer {row.uuid}: its owner was never set"
         )
     if row.type_id is not None and row.type is None:
         yield ImportFinding(
-            ImportFindingKind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} is not there"
+            ImportFindingKind.LOST_TYPE, row.uuid, f"consumer {row.uuid}: type {row.type_id} does not exist"
         )
-    yield TakenConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
+    yield ImportedConsumer(row.uuid, row.generation, row.project or INCOMPLETE, row.user or INCOMPLETE, row.type)
 
 
-def consumer_without_row(uuid: str, held: Holdings) -> Iterator[TakenConsumer | ImportFinding]:
-    """The consumer of allocations that have none; at most one `TakenConsumer`, last."""
+def consumer_without_row(uuid: str, held: Holdings) -> Iterator[ImportedConsumer | ImportFinding]:
+    """A new consumer for allocations without one. Yields findings, then at most one `ImportedConsumer`."""
     if len(uuid) > MAX_UUID:
         yield _too_long("an allocation", "consumer", uuid)
     elif held:
-        yield ImportFinding(ImportFindingKind.NO_CONSUMER, uuid, f"consumer {uuid} is not there, its allocations are")
-        yield TakenConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
+        yield ImportFinding(
+            ImportFindingKind.NO_CONSUMER, uuid, f"consumer {uuid} does not exist, but its allocations do"
+        )
+        yield ImportedConsumer(uuid, 0, INCOMPLETE, INCOMPLETE, None)
 
 
-def taken_allocations(
+def imported_allocations(
     consumer_uuid: str, rows: Iterable[PeerAllocation], provider_ids: Collection[int], class_ids: Collection[int]
-) -> tuple[dict[tuple[int, int], ImportedAllocations], list[ImportFinding]]:
+) -> tuple[dict[tuple[int, int], ImportedAllocation], list[ImportFinding]]:
     """The allocations of one consumer, at most one per provider and class."""
-    held: dict[tuple[int, int], ImportedAllocations] = {}
+    held: dict[tuple[int, int], ImportedAllocation] = {}
     findings = []
     for row in rows:
         place = row.provider_id, row.class_id
         if row.provider_id not in provider_ids:
-            text = f"allocation of {consumer_uuid}: provider {row.provider_id} is not there"
+            text = f"allocation of {consumer_uuid}: provider {row.provider_id} does not exist"
             findings.append(ImportFinding(ImportFindingKind.LOST_PROVIDER, consumer_uuid, text))
         elif row.class_id not in class_ids:
-            text = f"allocation of {consumer_uuid}: resource class {row.class_id} is not there"
+            text = f"allocation of {consumer_uuid}: resource class {row.class_id} does not exist"
             findings.append(ImportFinding(ImportFindingKind.LOST_CLASS, consumer_uuid, text))
         elif place not in held:
-            held[place] = ImportedAllocations(row.used, row.written_at)
+            held[place] = ImportedAllocation(row.used, row.written_at)
         elif held[place].used + row.used > MAX_INT:
-            text = f"allocation of {consumer_uuid}: with others of the same provider and class more than {MAX_INT}"
+            text = (
+                f"allocation of {consumer_uuid}: the sum with others of the same provider and class exceeds {MAX_INT}"
+            )
             findings.append(ImportFinding(ImportFindingKind.TOO_LONG, consumer_uuid, text))
         else:
             before = held[place]
-            held[place] = ImportedAllocations(before.used + row.used, max(before.written_at, row.written_at))
+            held[place] = ImportedAllocation(before.used + row.used, max(before.written_at, row.written_at))
             text = f"allocation of {consumer_uuid}: {before.used} and {row.used} of the same provider and class"
             findings.append(ImportFinding(ImportFindingKind.TWICE, consumer_uuid, text))
     return held, findings

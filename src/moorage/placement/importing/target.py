@@ -1,6 +1,6 @@
-"""Destinations of an import: our tables, filled in batches, together with the change log; or nothing, for a rehearsal.
+"""Destinations of an import: Moorage's tables and change log, filled in batches; or nothing, for a rehearsal.
 
-Callers use the peer's ids; the target assigns ours.
+Callers use the peer's ids; the target assigns new ones.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -13,7 +13,7 @@ from moorage.core.errors import Conflict
 from moorage.db.engine import dialect_name
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.model import Consumer, Inventory
-from moorage.placement.importing.rules import Holdings, TakenConsumer, TakenProvider
+from moorage.placement.importing.rules import Holdings, ImportedConsumer, ImportedProvider
 from moorage.placement.store import change_log, name_store, provider_store
 from moorage.placement.store.tables import (
     allocations,
@@ -29,24 +29,24 @@ Name = tuple[int, str, bool, datetime]
 
 
 class ImportSink(Protocol):
-    """Receives the rows in this order, each kind in any number of batches, then `finish`."""
+    """Receives rows in the order of these methods, each kind in any number of batches; then `finish` is called."""
 
-    #: True if the database treats names as equal that differ only in trailing blanks.
+    #: True if the database treats names as equal that differ only in trailing spaces.
     pads: bool
 
     def add_classes(self, names: Sequence[Name]) -> None: ...
     def add_traits(self, names: Sequence[Name]) -> None: ...
-    def add_providers(self, taken: Sequence[TakenProvider]) -> None:
-        """Providers of one depth; their parents were added before."""
+    def add_providers(self, imported: Sequence[ImportedProvider]) -> None:
+        """Providers of one depth; their parents must have been added before."""
         ...
 
     def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
-        """(provider, class, inventory, updated at)"""
+        """`rows`: (provider, class, inventory, time of the last change)."""
         ...
 
     def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
     def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
-    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None: ...
+    def add_consumers(self, imported: Sequence[tuple[ImportedConsumer, Holdings]]) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -57,11 +57,11 @@ class Rehearsal:
 
     def add_classes(self, names: Sequence[Name]) -> None: ...
     def add_traits(self, names: Sequence[Name]) -> None: ...
-    def add_providers(self, taken: Sequence[TakenProvider]) -> None: ...
+    def add_providers(self, imported: Sequence[ImportedProvider]) -> None: ...
     def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None: ...
     def add_provider_traits(self, rows: Sequence[tuple[int, int]]) -> None: ...
     def add_aggregates(self, rows: Sequence[tuple[int, str]]) -> None: ...
-    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None: ...
+    def add_consumers(self, imported: Sequence[tuple[ImportedConsumer, Holdings]]) -> None: ...
     def finish(self) -> None: ...
 
 
@@ -83,13 +83,13 @@ def check_empty(connection: Connection) -> None:
         where = connection.engine.url.render_as_string(hide_password=True)
         raise Conflict(
             f"{where} has {found['providers']} providers and {found['consumers']} consumers already; an import goes "
-            "into an empty database: name a new one as [database] placement, or remove this one first",
+            "into an empty database: set [database] placement to a new one, or delete this one first",
             code="placement.import.not_empty",
         )
 
 
 class ImportTarget:
-    """Rows in a transaction of ours, and an entry in the change log for each provider and consumer.
+    """Writes rows and an entry in the change log for each provider and consumer, in the caller's transaction.
 
     Raises `Conflict` if the database is not empty.
     """
@@ -130,7 +130,7 @@ class ImportTarget:
         known = name_store.ids_of_names(self._connection, table, [name for _, name, _, _ in names])
         return {peer_id: known[name] for peer_id, name, _, _ in names}
 
-    def add_providers(self, taken: Sequence[TakenProvider]) -> None:
+    def add_providers(self, imported: Sequence[ImportedProvider]) -> None:
         self._insert(
             providers,
             [
@@ -144,13 +144,13 @@ class ImportTarget:
                     "created_at": one.created_at,
                     "updated_at": one.updated_at,
                 }
-                for one in taken
+                for one in imported
             ],
         )
         self._connection.execute(_ROOTS)
-        ids = self._ids(_PROVIDER_IDS, [one.uuid for one in taken])
-        self._providers |= {one.id: ids[one.uuid] for one in taken}
-        self._uuids |= {one.id: one.uuid for one in taken}
+        ids = self._ids(_PROVIDER_IDS, [one.uuid for one in imported])
+        self._providers |= {one.id: ids[one.uuid] for one in imported}
+        self._uuids |= {one.id: one.uuid for one in imported}
 
     def add_inventories(self, rows: Sequence[tuple[int, int, Inventory, datetime]]) -> None:
         self._insert(
@@ -183,7 +183,7 @@ class ImportTarget:
             [{"provider_id": self._providers[provider], "aggregate": aggregate} for provider, aggregate in rows],
         )
 
-    def add_consumers(self, taken: Sequence[tuple[TakenConsumer, Holdings]]) -> None:
+    def add_consumers(self, imported: Sequence[tuple[ImportedConsumer, Holdings]]) -> None:
         self._insert(
             consumers,
             [
@@ -194,10 +194,10 @@ class ImportTarget:
                     "user_id": one.user,
                     "consumer_type": one.type,
                 }
-                for one, _ in taken
+                for one, _ in imported
             ],
         )
-        ids = self._ids(_CONSUMER_IDS, [one.uuid for one, _ in taken])
+        ids = self._ids(_CONSUMER_IDS, [one.uuid for one, _ in imported])
         self._insert(
             allocations,
             [
@@ -208,15 +208,15 @@ class ImportTarget:
                     "used": held.used,
                     "created_at": held.written_at,
                 }
-                for one, holdings in taken
+                for one, holdings in imported
                 for (provider, resource_class), held in holdings.items()
             ],
         )
-        self._log.add([self._consumer_entry(ids[one.uuid], one, holdings) for one, holdings in taken])
+        self._log.add([self._consumer_entry(ids[one.uuid], one, holdings) for one, holdings in imported])
 
     def finish(self) -> None:
-        """Writes the state of each provider to the change log, and tells running processes to read everything
-        again.
+        """Writes the state of each provider to the change log, and an entry that makes running processes read
+        everything again.
         """
         uuids: dict[int | None, str] = {row.id: row.uuid for row in self._connection.execute(_UUIDS)}
         known = name_store.name_table(self._connection)
@@ -228,7 +228,7 @@ class ImportTarget:
         self._log.add([change_documents.EVERYTHING])
 
     def _consumer_entry(
-        self, consumer_id: int, one: TakenConsumer, holdings: Holdings
+        self, consumer_id: int, one: ImportedConsumer, holdings: Holdings
     ) -> change_documents.ChangeDocument:
         held: dict[str, dict[str, int]] = {}
         for (provider, resource_class), units in holdings.items():

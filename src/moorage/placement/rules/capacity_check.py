@@ -1,7 +1,7 @@
 """Checks whether the requested allocations of several consumers fit together.
 
-The check first releases their previous allocations. Then the inventory must allow each amount, and the sum must fit. A
-provider that is over its capacity (an operator shrank it) may stay over it, but not by more.
+The check subtracts their previous allocations. Then the inventory must allow each amount, and the sum must fit. If the
+usage of a provider exceeds its capacity already (an operator shrank the inventory), a write must not increase it.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedUsage:
-    """They fit: the usage afterwards, of each provider that changes."""
+    """The allocations fit. Contains the new usage of each provider that changes."""
 
-    used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, all classes of the provider
+    used: Mapping[int, Mapping[str, int]]  # {provider id: {class: units}}, with all classes of the provider
 
 
 class ProviderSnapshot(Protocol):
@@ -35,35 +35,35 @@ def decide_capacity(
     forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> ClaimedUsage | Refusal:
     """`before` and `after` are {consumer: its allocations}; all providers in them must exist."""
-    given_back = _sums(before)
+    released = _sums(before)
     taken = _sums(after)
-    involved = {number: _provider(forest, number) for number in sorted(given_back.keys() | taken.keys())}
+    involved = {number: _provider(forest, number) for number in sorted(released.keys() | taken.keys())}
     for holdings in after.values():
         for number, amounts in holdings.items():
-            provider, back, sums = involved[number], given_back.get(number, _NOTHING), taken[number]
+            provider, released_here, sums = involved[number], released.get(number, _NO_UNITS), taken[number]
             for name, amount in amounts.items():
-                if problem := _problem(provider, name, amount, back.get(name, 0), sums[name]):
-                    return Refusal(_nothing_at_all(forest, before, after) or problem)
+                if problem := _problem(provider, name, amount, released_here.get(name, 0), sums[name]):
+                    return Refusal(_no_class_problem(forest, before, after) or problem)
     return ClaimedUsage(
         {
-            number: _used_after(provider, given_back.get(number, _NOTHING), taken.get(number, _NOTHING))
+            number: _used_after(provider, released.get(number, _NO_UNITS), taken.get(number, _NO_UNITS))
             for number, provider in involved.items()
         }
     )
 
 
-_NOTHING: Mapping[str, int] = {}
+_NO_UNITS: Mapping[str, int] = {}
 
 
-def _nothing_at_all(
+def _no_class_problem(
     forest: ProviderSnapshot, before: Mapping[str, Holdings], after: Mapping[str, Holdings]
 ) -> str | None:
-    """The check that the peer makes first: providers that have none of the requested classes."""
+    """The message of the peer's first check, for providers without any requested class; None if it passes."""
     emptied = {consumer: held for consumer, held in before.items() if not after[consumer]}
     classes = {name for holdings in (*after.values(), *emptied.values()) for one in holdings.values() for name in one}
-    asked = {provider_id for holdings in after.values() for provider_id in holdings}
+    requested = {provider_id for holdings in after.values() for provider_id in holdings}
     without = [
-        _provider(forest, number) for number in asked if classes.isdisjoint(_provider(forest, number).inventories)
+        _provider(forest, number) for number in requested if classes.isdisjoint(_provider(forest, number).inventories)
     ]
     if not without:
         return None
@@ -71,7 +71,7 @@ def _nothing_at_all(
     return f"Inventory for '{', '.join(sorted(classes))}' on resource provider '{uuids}' invalid."
 
 
-def _problem(provider: Provider, name: str, amount: int, given_back: int, taken: int) -> str | None:
+def _problem(provider: Provider, name: str, amount: int, released: int, taken: int) -> str | None:
     """`amount` is one consumer's, `taken` the sum over all consumers of this write."""
     inventory = provider.inventories.get(name)
     if inventory is None:
@@ -80,15 +80,15 @@ def _problem(provider: Provider, name: str, amount: int, given_back: int, taken:
     if not inventory.allows(amount):
         return f"{start} would violate inventory constraints."
     before = provider.used.get(name, 0)
-    after = before - given_back + taken
+    after = before - released + taken
     if after > inventory.capacity and after > before:
         return f"{start} would exceed the capacity."
     return None
 
 
-def _used_after(provider: Provider, given_back: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
+def _used_after(provider: Provider, released: Mapping[str, int], taken: Mapping[str, int]) -> dict[str, int]:
     used = dict(provider.used)
-    for name, units in given_back.items():
+    for name, units in released.items():
         used[name] = used.get(name, 0) - units
     for name, units in taken.items():
         used[name] = used.get(name, 0) + units

@@ -1,9 +1,9 @@
 """Changes of a provider's inventories, and the reshaper, decided on a write set.
 
-An inventory may be set below its usage; it may not be removed while any of it is used.
+The capacity of an inventory may be set below its usage. An inventory in use cannot be removed.
 
-A reshape is all or nothing. First every provider gets its new inventories beside the old ones, then allocations move,
-then the inventories that are no longer wanted are removed: one that is still in use refuses the whole reshape.
+A reshape is all or nothing. First the new inventories are added to the old ones, then the allocations move, then the
+inventories that are not in the request are removed. If one of these is still in use, the whole reshape is refused.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,58 +23,60 @@ PROVIDER_NOT_FOUND = "placement.resource_provider.not_found"
 def replace_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
     if missing := [name for name in wanted if name not in write_set.forest.names.classes]:
         raise Invalid(
-            f"Unknown resource class in inventory for resource provider {provider.uuid}: {_no_class(missing[0])}"
+            f"Unknown resource class in inventory for resource provider {provider.uuid}: {_no_class_text(missing[0])}"
         )
-    if used := _used(write_set, provider, provider.inventories.keys() - wanted.keys()):
-        raise Conflict(f"update conflict: {in_use(used, provider.uuid)}", code=IN_USE)
-    return _set(write_set, provider, wanted)
+    if still_used := _classes_in_use(write_set, provider, provider.inventories.keys() - wanted.keys()):
+        raise Conflict(f"update conflict: {in_use_text(still_used, provider.uuid)}", code=IN_USE)
+    return _with_inventories(write_set, provider, wanted)
 
 
 def add_inventory(write_set: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in write_set.forest.names.classes:
-        raise Invalid(f"Unable to create inventory for resource provider {provider.uuid}: {_no_class(name)}")
+        raise Invalid(f"Unable to create inventory for resource provider {provider.uuid}: {_no_class_text(name)}")
     if name in provider.inventories:
         raise ConcurrentUpdate(
             f"Update conflict: resource provider {provider.uuid} has an inventory of class {name} already; use PUT",
             code=CONCURRENT_UPDATE,
         )
-    return _set(write_set, provider, {**provider.inventories, name: inventory})
+    return _with_inventories(write_set, provider, {**provider.inventories, name: inventory})
 
 
 def update_inventory(write_set: WriteSet, provider: Provider, name: str, inventory: Inventory) -> Provider:
     if name not in write_set.forest.names.classes:
-        raise NotFound(_no_class(name))
+        raise NotFound(_no_class_text(name))
     if name not in provider.inventories:
         raise Invalid(
             f"No inventory record with resource class for resource provider {provider.uuid}: "
             f"No inventory of class {name} found."
         )
-    return _set(write_set, provider, {**provider.inventories, name: inventory})
+    return _with_inventories(write_set, provider, {**provider.inventories, name: inventory})
 
 
 def remove_inventory(write_set: WriteSet, provider: Provider, name: str) -> Provider:
     if name not in write_set.forest.names.classes:
-        raise NotFound(f"No inventory of class {name} found for delete: {_no_class(name)}")
-    if _used(write_set, provider, (name,)):
+        raise NotFound(f"No inventory of class {name} found for delete: {_no_class_text(name)}")
+    if _classes_in_use(write_set, provider, (name,)):
         raise Conflict(
-            f"Unable to delete inventory of class {name}: {in_use([name], provider.uuid)}", code=CONCURRENT_UPDATE
+            f"Unable to delete inventory of class {name}: {in_use_text([name], provider.uuid)}", code=CONCURRENT_UPDATE
         )
     if name not in provider.inventories:
         raise NotFound(f"No inventory of class {name} found for delete: No inventory of class {name} found for delete")
-    return _set(write_set, provider, {kept: one for kept, one in provider.inventories.items() if kept != name})
+    return _with_inventories(
+        write_set, provider, {kept: one for kept, one in provider.inventories.items() if kept != name}
+    )
 
 
 def add_inventories(write_set: WriteSet, provider: Provider, wanted: Mapping[str, Inventory]) -> Provider:
-    """Adds the new inventories of a reshape beside the old ones. Raises `Invalid` for an unknown resource class."""
+    """Adds the new inventories of a reshape; the old ones stay. Raises `Invalid` for an unknown resource class."""
     for name in wanted:
         if name not in write_set.forest.names.classes:
-            raise Invalid(f"malformed reshaper data: {_no_class(name)}")
-    return _set(write_set, provider, {**provider.inventories, **wanted})
+            raise Invalid(f"malformed reshaper data: {_no_class_text(name)}")
+    return _with_inventories(write_set, provider, {**provider.inventories, **wanted})
 
 
 @dataclass(frozen=True, slots=True)
 class NewInventories:
-    """The inventories of one provider in a reshape."""
+    """The inventories of one provider after a reshape, and its expected generation."""
 
     generation: int
     inventories: Mapping[str, Inventory]
@@ -115,11 +117,11 @@ def _check_generations(write_set: WriteSet, inventories: Mapping[str, NewInvento
             )
 
 
-def in_use(names: Collection[str], uuid: str) -> str:
+def in_use_text(names: Collection[str], uuid: str) -> str:
     return f"Inventory for '{', '.join(names)}' on resource provider '{uuid}' in use."
 
 
-def _set(write_set: WriteSet, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
+def _with_inventories(write_set: WriteSet, provider: Provider, inventories: Mapping[str, Inventory]) -> Provider:
     return write_set.change(
         provider,
         inventories=inventories,
@@ -129,11 +131,11 @@ def _set(write_set: WriteSet, provider: Provider, inventories: Mapping[str, Inve
     )
 
 
-def _used(write_set: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
-    """Those of the classes that are in use on this provider, in the order of their ids."""
+def _classes_in_use(write_set: WriteSet, provider: Provider, names: Collection[str]) -> list[str]:
+    """The classes in `names` that are in use on this provider, in the order of their ids."""
     classes = write_set.forest.names.classes
     return sorted((name for name in names if provider.used.get(name)), key=lambda name: classes[name])
 
 
-def _no_class(name: str) -> str:
+def _no_class_text(name: str) -> str:
     return f"No such resource class {name}."

@@ -1,4 +1,4 @@
-"""Changes of providers, their place in the tree, their traits and aggregates, decided on a write set."""
+"""Changes of providers, of their position in a tree, and of their traits and aggregates, decided on a write set."""
 
 from collections.abc import Collection
 
@@ -46,10 +46,10 @@ def create_provider(write_set: WriteSet, uuid: str, name: str, parent_uuid: str 
     parent = None if parent_uuid is None else write_set.by_uuid(parent_uuid)
     if parent_uuid is not None and parent is None:
         raise refused("parent provider UUID does not exist.")
-    # Of two duplicates the uuid is named, as the peer's databases do.
+    # If uuid and name exist, the message names the uuid, as that of the peer's databases.
     if write_set.by_uuid(uuid) is not None:
         raise _duplicate(f"uuid: {uuid}")
-    if write_set.has_name(name):
+    if write_set.is_name_taken(name):
         raise _duplicate(f"name: {name}")
     return write_set.create(uuid, name, parent)
 
@@ -61,15 +61,15 @@ def _duplicate(what: str) -> Conflict:
 def update_provider(
     write_set: WriteSet, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
 ) -> Provider:
-    """Rename, and set the parent if it is given. `may_move`: from 1.37 on, the parent may also change or be removed.
+    """Rename, and set the parent if `parent_given`. `may_move` (from 1.37 on): allow to change or remove the parent.
 
-    The subtree moves along to the new tree. Generations stay, as with the peer.
+    Moves the whole subtree to the new tree. Generations stay, as with the peer.
     """
     provider = existing_provider(write_set, uuid)
     parent_id, root_id, moved = provider.parent_id, provider.root_id, list[Provider]()
     if parent_given:
         parent_id, root_id, moved = _new_place(write_set, provider, parent_uuid, may_move=may_move)
-    if write_set.has_name(name, but=provider.id):
+    if write_set.is_name_taken(name, but=provider.id):
         raise _duplicate(name)
     for member in moved:
         if member.id != provider.id and member.root_id != root_id:
@@ -80,7 +80,7 @@ def update_provider(
 def _new_place(
     write_set: WriteSet, provider: Provider, parent_uuid: str | None, *, may_move: bool
 ) -> tuple[int | None, int, list[Provider]]:
-    """(parent id, root id, the subtree that moves along)."""
+    """(parent id, root id, the subtree that moves)."""
 
     def refused(reason: str, action: str = "update") -> Invalid:
         return Invalid(
@@ -121,7 +121,7 @@ _STALE = "Resource provider's generation already changed. Please update the gene
 
 
 def set_traits(write_set: WriteSet, uuid: str, generation: int | None, names: Collection[str]) -> Provider:
-    """`generation` None: do not compare it. If nothing changes, the generation stays."""
+    """`generation` None: do not compare it. If no trait changes, the generation stays."""
     provider = at_generation(write_set, uuid, generation, _STALE)
     traits = frozenset(names)
     if missing := sorted(traits.difference(write_set.forest.names.traits)):
@@ -132,7 +132,7 @@ def set_traits(write_set: WriteSet, uuid: str, generation: int | None, names: Co
 
 
 def set_aggregates(write_set: WriteSet, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
-    """`generation` None: the request of before 1.19, which does not increase the provider's generation."""
+    """`generation` None: a request below 1.19, which does not increase the provider's generation."""
     provider = at_generation(write_set, uuid, generation, _STALE)
     after = provider.generation if generation is None else provider.generation + 1
     return write_set.change(provider, aggregates=frozenset(aggregates), generation=after, updated_at=write_set.now)

@@ -1,8 +1,9 @@
 """The states that a write transaction starts from, and the states that it has decided so far.
 
-The forest in it is exact: the decider has taken the next change number and is the only writer. Each request of a
-group sees the changes of those before it. The difference between found and decided states is what gets written in the
-end (`moorage.placement.store.write_set_sql`).
+Its forest is exact when the write commits: the transaction has taken the next change number, or takes it with the
+commit, only if no other change came in between. Each request of a group sees the changes of the requests before it. In
+the end, `moorage.placement.store.write_set_sql` writes the differences between the states at the start and the decided
+states.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,14 +37,12 @@ class WriteSet:
     consumers: dict[str, ConsumerAllocations] = field(default_factory=dict)
     #: {uuid: negative id}
     created: dict[str, int] = field(default_factory=dict)
-    #: {provider id or consumer uuid: (its state, the rows that `write_set_sql` has prepared for it)}
-    made: dict[int | str, tuple[object, Any]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
         return not self.providers and not self.consumers
 
-    # --- as it is now -------------------------------------------------------------------------------------------
+    # --- present states -----------------------------------------------------------------------------------------
 
     def by_id(self, provider_id: int) -> Provider | None:
         changed = self.providers.get(provider_id)
@@ -83,31 +82,34 @@ class WriteSet:
             found += [member for member in members if member.parent_id == provider.id]
         return found
 
-    def has_name(self, name: str, *, but: int = 0) -> bool:
+    def is_name_taken(self, name: str, *, but: int = 0) -> bool:
         """Whether a provider other than `but` has this name."""
         slot = self.forest.slot_of_name.get(name)
         owner = self.owners.get(name, but) if slot is None else self.forest.at(slot).id
         return owner != but
 
     def consumer(self, uuid: str) -> ConsumerAllocations | None:
-        """None if the consumer does not exist, or no longer does. No two requests of a group concern the same consumer."""
+        """None if the consumer does not exist or was deleted. No two requests of a group have the same consumer."""
         if uuid in self.consumers:
             return self.consumers[uuid] if self.consumers[uuid].holdings else None
         return self.found.get(uuid)
 
     def new_providers(self) -> Iterator[Provider]:
-        return (made for number in self.created.values() if (made := self.providers[number]) is not None)
+        return (new for number in self.created.values() if (new := self.providers[number]) is not None)
 
-    # --- from now on --------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------
 
     def change(self, provider: Provider, **fields: Any) -> Provider:
-        """The provider with these fields. Every change increases its revision."""
+        """Sets these fields and increases the revision; returns the changed provider."""
         changed = replace(provider, revision=provider.revision + 1, **fields)
         self.providers[provider.id] = changed
         return changed
 
     def use(self, provider: Provider, used: Mapping[str, int], *, counts: bool) -> None:
-        """Set the usage. `counts`: increase the generation. Same as `change` in half the time: claims do nothing else."""
+        """Set the usage. `counts`: increase the generation.
+
+        Same as `change` in half the time, because claims do nothing else.
+        """
         self.providers[provider.id] = Provider(
             provider.id,
             provider.uuid,
@@ -127,35 +129,35 @@ class WriteSet:
     def create(self, uuid: str, name: str, parent: Provider | None) -> Provider:
         provider_id = -1 - len(self.created)
         root_id = provider_id if parent is None else parent.root_id
-        made = Provider(
+        new = Provider(
             provider_id, uuid, name, 0, 0, None if parent is None else parent.id, root_id, updated_at=self.now
         )
         self.created[uuid] = provider_id
-        self.providers[provider_id] = made
-        return made
+        self.providers[provider_id] = new
+        return new
 
     def drop(self, provider: Provider) -> None:
         self.providers[provider.id] = None
 
     def number(self, ids: Mapping[str, int]) -> dict[int, Provider]:
-        """Give all created providers their ids. `ids` is {uuid: id from the database}.
+        """Replace the temporary ids of all created providers. `ids`: {uuid: id from the database}.
 
         Returns {temporary id: the provider with its id}.
         """
         numbered: dict[int, Provider] = {}
         for uuid, temporary in self.created.items():
-            made = self.at(temporary)
-            root_id = ids[uuid] if made.root_id == temporary else made.root_id
-            numbered[temporary] = replace(made, id=ids[uuid], root_id=root_id)
+            new = self.at(temporary)
+            root_id = ids[uuid] if new.root_id == temporary else new.root_id
+            numbered[temporary] = replace(new, id=ids[uuid], root_id=root_id)
             del self.providers[temporary]
             self.providers[ids[uuid]] = numbered[temporary]
         self.created = dict(ids)
         return numbered
 
-    # --- all or nothing -----------------------------------------------------------------------------------------
+    # --- decisions of several steps -----------------------------------------------------------------------------
 
     def trial(self) -> "WriteSet":
-        """A copy for a decision of several steps; `accept` takes its result over."""
+        """A copy for a decision of several steps; `accept` applies its result."""
         return replace(self, providers=dict(self.providers), consumers=dict(self.consumers), created=dict(self.created))
 
     def accept(self, trial: "WriteSet") -> None:

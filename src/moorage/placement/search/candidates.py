@@ -1,16 +1,16 @@
-"""Allocation candidates: which providers could together serve a request.
+"""Finds allocation candidates: sets of providers that could serve a request together.
 
     forest + CandidateRequest
-      -> trees with a single choice: these are candidates (`single_choice`)
+      -> trees with a single choice for each class: each is a candidate (`single_choice`)
          or
       -> anchors (tree roots) where every requirement has at least one provider; anchors in the same situation form one
          class (`equivalence_classes`)
       -> the solutions of each situation, by depth-first search (`tree_search`)
       -> translated to each anchor of the class: candidates
 
-The product of all groups is never built: anchors come in growing blocks, and the search stops at the limit. With a
-limit, the search first tries only one of several members that the request cannot tell apart, per requirement and over
-all trees; it tries their permutations only if the limit is not reached. So the answer has many hosts instead of one host
+The product of all groups is never built: the search takes anchors in growing blocks, and stops at the limit. With a
+limit, it first tries, for each requirement in each tree, only one of several members that the request cannot tell
+apart. It tries their permutations only if the limit is not reached. So the answer has many hosts instead of one host
 many times: the first hosts or, with a sample seed, hosts from all over the cloud (`single_choice.stride_for`).
 
 Source: placement API reference, "Allocation candidates"; where it is silent, Placement 16.0.0 measured.
@@ -34,7 +34,7 @@ from moorage.placement.search.search_budget import COMPARISONS_PER_STEP, MAX_STE
 from moorage.placement.search.single_choice import root_filter, scan_trees, single_choice_trees, stride_for
 from moorage.placement.search.tree_search import Solutions, first_solutions, other_solutions
 
-#: `int`, or `int | None`.
+#: A limit: `int`, or `int | None`.
 L = TypeVar("L")
 
 #: Minimum size of the first block of anchors; each following block is `GROWTH` times as large.
@@ -94,9 +94,9 @@ def find_candidates(
 ) -> SearchResult:
     """Finds at most `request.limit` candidates (None: all), each only once.
 
-    Without `sample`, the oldest trees come first. With a limit and the seed `sample`, the trees come from all over the cloud;
-    the same seed visits them in the same order. Raises `Invalid` (code placement.query.too_complex) if the search needs more
-    than `max_steps` steps.
+    Without `sample`, the oldest trees come first. With a limit and the seed `sample`, the trees come from all over the
+    cloud, in an order that depends only on the seed. Raises `Invalid` (code placement.query.too_complex) if the search
+    needs more than `max_steps` steps.
     """
     requirements = requirements_of(request)
     collector = _Collector(forest, requirements, request.limit)
@@ -152,7 +152,7 @@ def _blocks(anchors: Places, limit: int | None, sample: str | None) -> Iterator[
 def anchors_for(forest: Forest, layout: Layout, request: CandidateRequest, requirements: Requirements) -> Places:
     """Places in `layout.anchors` of the anchors worth searching, in order: those with the root traits and ``in_tree``.
 
-    If the rarest class of the request is rare (`RARE_FACTOR`), only anchors where a member has enough of it.
+    If the rarest class of the request is rare (`RARE_FACTOR`), only anchors with a member that has enough of it.
     """
     found = np.arange(len(layout.anchors))
     for spec in requirements.specs:
@@ -190,7 +190,8 @@ def _collect(
 ) -> None:
     """Add the solutions of each class at each of its anchors, in the order of the anchors, until the collector is full.
 
-    `classes` are sorted by their first anchors. A class is searched only if the classes before it have too few solutions.
+    `classes` must be sorted by their first anchors. A class is searched only if the classes before it have too few
+    solutions.
     """
     solved: list[Solutions] = []
     since = 0
@@ -213,7 +214,7 @@ def _collect_between(
     collector: "_Collector",
     budget: SearchBudget,
 ) -> None:
-    """Add the solutions at the anchors whose places are in the range `places`."""
+    """Add the solutions at the anchors with places in the half-open range `places`."""
     anchors = np.concatenate([one.anchors for one in classes])
     lengths = [len(one.anchors) for one in classes]
     counts = np.repeat([len(one.rows) for one in solved], lengths)
@@ -221,14 +222,14 @@ def _collect_between(
     row = np.concatenate([np.arange(length) for length in lengths])
     order = np.argsort(anchors)
     order = order[slice(*np.searchsorted(anchors[order], places))]
-    upto = np.cumsum(counts[order])
+    total = np.cumsum(counts[order])
     start = 0
     while start < len(order) and not collector.is_full:
-        before = upto[start - 1] if start else 0
+        before = total[start - 1] if start else 0
         wanted = collector.wanted
-        end = len(order) if wanted is None else int(np.searchsorted(upto, before + wanted)) + 1
+        end = len(order) if wanted is None else int(np.searchsorted(total, before + wanted)) + 1
         chosen = order[start:end]
-        budget.spend(BudgetItem.NAMING, int(counts[chosen].sum()) * collector.width)
+        budget.spend(BudgetItem.LISTING, int(counts[chosen].sum()) * collector.width)
         _translate(layout, classes, solved, group[chosen], row[chosen], collector)
         start = end
 
@@ -243,16 +244,16 @@ def _translate(
 ) -> None:
     anchors, chosen = [], []
     for group in np.unique(groups).tolist():
-        mine = rows[groups == group]
+        own_rows = rows[groups == group]
         solutions = solved[group].rows
         if len(solutions):
-            slots = classes[group].members[mine][:, solutions]
+            slots = classes[group].members[own_rows][:, solutions]
             chosen.append(slots.reshape(-1, solutions.shape[1]))
-            anchors.append(np.repeat(layout.anchors[classes[group].anchors[mine]], len(solutions)))
+            anchors.append(np.repeat(layout.anchors[classes[group].anchors[own_rows]], len(solutions)))
     if anchors:
-        together = np.concatenate(anchors)
-        order = np.argsort(together, kind="stable")
-        collector.add(together[order], np.concatenate(chosen)[order])
+        all_anchors = np.concatenate(anchors)
+        order = np.argsort(all_anchors, kind="stable")
+        collector.add(all_anchors[order], np.concatenate(chosen)[order])
 
 
 class _Collector:
@@ -264,8 +265,8 @@ class _Collector:
         self._count = 0
         self._anchors: list[Slots] = []
         self._chosen: list[NDArray[np.int32]] = []
-        # The same providers can serve several anchors only if all of them share; a candidate with a provider of
-        # the anchor's own tree that does not share belongs to this anchor alone.
+        # Several anchors can have the same candidate only if all its providers are sharing ones: any other provider
+        # serves only the anchor of its own tree.
         self._shares = masks.is_sharing(forest) if forest.sharing else None
         self._seen: set[tuple[int, ...]] = set()
 
@@ -287,7 +288,7 @@ class _Collector:
 
     def add(self, anchors: Slots, chosen: NDArray[np.int32]) -> None:
         if self._shares is not None:
-            anchors, chosen = self._new(self._shares, anchors, chosen)
+            anchors, chosen = self._without_duplicates(self._shares, anchors, chosen)
         if self._limit is not None:
             left = self._limit - self._count
             anchors, chosen = anchors[:left], chosen[:left]
@@ -295,13 +296,15 @@ class _Collector:
         self._anchors.append(anchors)
         self._chosen.append(chosen)
 
-    def _new(self, shares: masks.Mask, anchors: Slots, chosen: NDArray[np.int32]) -> tuple[Slots, NDArray[np.int32]]:
-        again: masks.Mask = np.asarray(shares[chosen].all(axis=1), dtype=np.bool_)
-        for place in np.flatnonzero(again).tolist():
+    def _without_duplicates(
+        self, shares: masks.Mask, anchors: Slots, chosen: NDArray[np.int32]
+    ) -> tuple[Slots, NDArray[np.int32]]:
+        duplicates: masks.Mask = np.asarray(shares[chosen].all(axis=1), dtype=np.bool_)
+        for place in np.flatnonzero(duplicates).tolist():
             key = tuple(chosen[place].tolist())
-            again[place] = key in self._seen
+            duplicates[place] = key in self._seen
             self._seen.add(key)
-        return anchors[~again], chosen[~again]
+        return anchors[~duplicates], chosen[~duplicates]
 
     def found(self) -> SearchResult:
         if not self._anchors:

@@ -1,4 +1,4 @@
-"""The single conditions of a request group: their text, the providers that meet them, and the reasons of the others."""
+"""The single conditions of a request group: their texts, the providers that meet them, and why others do not."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Constraint:
             case ConstraintKind.UNITS:
                 return _lacks(self.name, self.amount, providers)
             case ConstraintKind.TREE:
-                return f"{first} is another tree"
+                return f"{first} is the root of another tree"
             case ConstraintKind.MEMBER:
                 return f"{first} is not in {alternatives(self.names)}"
             case ConstraintKind.NOT_MEMBER:
@@ -65,7 +65,7 @@ class Constraint:
         return f"{first} has no {alternatives(self.names)} where the resources are"
 
     def spec(self, *, granular: bool) -> Spec:
-        """This condition alone, as a spec for one provider."""
+        """A spec that has only this condition. Not for units."""
         traits, aggregates = NO_TRAITS, NO_AGGREGATES
         match self.kind:
             case ConstraintKind.TRAIT:
@@ -100,19 +100,19 @@ def alternatives(names: frozenset[str]) -> str:
 
 
 def _lacks(name: str, amount: int, providers: Sequence[Provider]) -> str:
-    offering = [provider for provider in providers if name in provider.inventories]
-    if not offering:
+    with_class = [provider for provider in providers if name in provider.inventories]
+    if not with_class:
         return f"{providers[0].name} has no {name}"
-    fitting = [provider for provider in offering if provider.fits(name, amount)]
+    fitting = [provider for provider in with_class if provider.fits(name, amount)]
     if fitting:
         return f"{fitting[0].name} has {name} but not the rest of the group"
-    best = max(offering, key=lambda provider: provider.inventories[name].capacity - provider.used.get(name, 0))
+    best = max(with_class, key=lambda provider: provider.inventories[name].capacity - provider.used.get(name, 0))
     inventory, used = best.inventories[name], best.used.get(name, 0)
     if used + amount > inventory.capacity:
         return f"{best.name} has {used} of {inventory.capacity} in use"
     return (
-        f"{best.name} gives {inventory.min_unit} to {inventory.max_unit} in steps of {inventory.step_size} "
-        "to one consumer"
+        f"{best.name} gives one consumer {inventory.min_unit} to {inventory.max_unit} units in steps of "
+        f"{inventory.step_size}"
     )
 
 
@@ -125,10 +125,10 @@ def _has_forbidden(traits: frozenset[str], providers: Sequence[Provider]) -> str
 
 def constraints_by_group(request: CandidateRequest) -> Sequence[Sequence[Constraint]]:
     """The conditions of each group, in the order of `request.groups`. Computed once for each request object."""
-    made = request.memo.get("constraints")
-    if not isinstance(made, tuple):
-        made = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
-    return made
+    constraints = request.memo.get("constraints")
+    if not isinstance(constraints, tuple):
+        constraints = request.memo["constraints"] = tuple(constraints_of(group) for group in request.groups)
+    return constraints
 
 
 class GroupMasks:
@@ -154,26 +154,26 @@ class GroupMasks:
         return self._masks[number]
 
     def served(self) -> Iterator[Mask]:
-        """Yields a mask by anchor for each constraint: True if the anchor could serve the group with the constraints so far."""
+        """Yields a mask by anchor for each constraint: True if the anchor meets it and all constraints before it."""
         if self.group.is_granular or (self._block.has_one_each and self.group.resources):
             return self._served_by_one()
-        return self._served_spread()
+        return self._served_by_several()
 
     def _served_by_one(self) -> Iterator[Mask]:
         serving = np.ones(len(self._block.slots), dtype=np.bool_)
-        says_what = False
+        has_positive = False
         for number, constraint in enumerate(self.constraints):
             serving &= self.mask(number)
-            says_what = says_what or constraint.kind in (
+            has_positive = has_positive or constraint.kind in (
                 ConstraintKind.UNITS,
                 ConstraintKind.MEMBER,
                 ConstraintKind.TRAIT,
             )
-            # No anchor serves a group that has only negative conditions; the check of all groups together finds that.
+            # No anchor can serve a group with negative conditions only; the check of all groups together reports that.
             served = self._block.by_anchor(serving)
-            yield served if says_what else np.ones(len(served), dtype=np.bool_)
+            yield served if has_positive else np.ones(len(served), dtype=np.bool_)
 
-    def _served_spread(self) -> Iterator[Mask]:
+    def _served_by_several(self) -> Iterator[Mask]:
         block, forest = self._block, self._forest
         eligible = np.ones(len(block.slots), dtype=np.bool_)
         own, roots = eligible.copy(), eligible.copy()  # whether the member, or its anchor, is in all aggregates so far

@@ -1,8 +1,8 @@
 """Anchors that a request cannot tell apart, grouped by array operations.
 
-A *situation* describes an anchor as far as the request depends on it. For each member that could serve at least one spec,
-it contains the specs that it serves, the required traits that it has, the units of each contested class that it could
-give (capped at the most that the request could take), and its nearest ancestor among these members.
+A *situation* contains all facts about an anchor that matter for the request. For each member that could serve at least
+one spec, these are the specs that it serves, the required traits that it has, the units of each contested class that it
+could give (limited to the most that the request could take), and its nearest ancestor among these members.
 """
 
 from collections.abc import Sequence
@@ -54,13 +54,13 @@ class MemberBlock:
 
     def fits(self, name: str, amount: int) -> Mask:
         """By member: True if a new consumer could take `amount` of the class `name` there."""
-        known = self._fits.get((name, amount))
-        if known is None:
-            known = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
-        return known
+        cached = self._fits.get((name, amount))
+        if cached is None:
+            cached = self._fits[name, amount] = masks.fits(self._forest, name, amount, self._rows_of(name))
+        return cached
 
     def room(self, name: str, most: int) -> NDArray[np.int64]:
-        """By member: units of the class `name` that one consumer could take there, in 0 ... `most`."""
+        """By member: units of the class `name` that one consumer could take there, from 0 to `most`."""
         return masks.room(self._forest, name, most, self._rows_of(name))
 
     def attainable(self, name: str, wanted: int, member: int) -> int:
@@ -71,28 +71,28 @@ class MemberBlock:
         return int(column.attainable_at(rows, wanted)[0])
 
     def shortage(self, name: str, wanted: int) -> NDArray[np.float64]:
-        """By member: see `masks.shortage`."""
+        """By member: `masks.shortage` for the class `name`."""
         return masks.shortage(self._forest, name, wanted, self._rows_of(name), self.fits(name, wanted))
 
     def _rows_of(self, name: str) -> Rows:
-        known = self._rows.get(name)
-        if known is None:
-            known = self._rows[name] = masks.rows_at(self._forest, name, self.slots)
-        return known
+        cached = self._rows.get(name)
+        if cached is None:
+            cached = self._rows[name] = masks.rows_at(self._forest, name, self.slots)
+        return cached
 
     def eligible(self, spec: Spec) -> Mask:
         """By member: True if it meets the conditions of `spec` on traits, aggregates and tree.
 
-        For the unsuffixed group, an aggregate of the root, required or forbidden, counts for its whole tree. A sharing provider,
-        and the provider of a granular group, must itself be in a required aggregate.
+        For the unsuffixed group, an aggregate of the root, required or forbidden, counts for its whole tree. A sharing
+        provider, and the provider of a granular group, must itself be in a required aggregate.
         """
         key = (spec.granular, spec.traits, spec.aggregates, spec.in_tree)
-        known = self._eligible.get(key)
-        if known is None:
-            known = self._eligible[key] = self._allowed(spec)
-        return known
+        cached = self._eligible.get(key)
+        if cached is None:
+            cached = self._eligible[key] = self._compute_eligible(spec)
+        return cached
 
-    def _allowed(self, spec: Spec) -> Mask:
+    def _compute_eligible(self, spec: Spec) -> Mask:
         forest, slots = self._forest, self.slots
         found = np.ones(len(slots), dtype=np.bool_)
         for any_of in spec.traits.required:
@@ -128,7 +128,7 @@ class MemberBlock:
         return len(self.slots) == len(self.anchors)
 
     def by_anchor(self, members: Mask) -> Mask:
-        """By anchor: True if `members`, a mask by member, is True for at least one of its members."""
+        """By anchor: True if the mask `members` is True for at least one member of the anchor."""
         if self.has_one_each:
             return members
         found = np.zeros(len(self.anchors), dtype=np.bool_)
@@ -147,7 +147,7 @@ class MemberBlock:
         )
 
     def equivalence_classes(self) -> list[EquivalenceClass]:
-        """The anchors where each requirement has at least one provider, grouped by situation; sorted by first anchor."""
+        """The anchors where each requirement has at least one provider, by situation; sorted by first anchor."""
         requirements = self.requirements
         served = [self.serves(spec) for spec in requirements.specs]
         viable = np.ones(len(self.anchors), dtype=np.bool_)
@@ -159,10 +159,10 @@ class MemberBlock:
         useful = _any_of(served) & viable[local_anchor]
         kept = np.flatnonzero(useful)
         columns = self._columns(kept, useful, served, local_anchor)
-        return self._grouped(columns, kept, np.flatnonzero(viable), local_anchor[kept])
+        return self._group_by_situation(columns, kept, np.flatnonzero(viable), local_anchor[kept])
 
     def _columns(self, kept: Places, useful: Mask, served: Sequence[Mask], local_anchor: Places) -> NDArray[np.int64]:
-        """One row per kept member: the situations of all anchors, concatenated, in the format that `tree_search` decodes."""
+        """The situations of all anchors, one row per kept member, in the format that `tree_search` decodes."""
         requirements, slots = self.requirements, self.slots[kept]
         columns = _words([members[kept] for members in served])
         if requirements.spread_traits:
@@ -177,11 +177,11 @@ class MemberBlock:
             roots = self._forest.roots[slots]
             columns.append(np.where(roots == self.roots[kept], -1, roots).astype(np.int64))
         if requirements.search_key.subtrees:
-            columns.append(self._nearest(kept, useful, local_anchor))
+            columns.append(self._nearest_ancestors(kept, useful, local_anchor))
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
-    def _nearest(self, kept: Places, useful: Mask, local_anchor: Places) -> NDArray[np.int64]:
-        """By useful member: index of its nearest useful ancestor among the useful members of its anchor; -1 if it has none."""
+    def _nearest_ancestors(self, kept: Places, useful: Mask, local_anchor: Places) -> NDArray[np.int64]:
+        """By useful member: index, among its anchor's useful members, of its nearest useful ancestor; -1: none."""
         layout = self._layout
         up = nearest_ancestors(self._forest)
         number = np.full(len(layout.members), -1, dtype=np.int64)
@@ -191,11 +191,11 @@ class MemberBlock:
         is_kept = np.zeros(len(layout.members), dtype=np.bool_)
         is_kept[self.places[useful]] = True
         nearest = up[self.places[kept]].astype(np.int64)
-        while (passed := (nearest >= 0) & ~is_kept[nearest]).any():
-            nearest[passed] = up[nearest[passed]]
+        while (skipped := (nearest >= 0) & ~is_kept[nearest]).any():
+            nearest[skipped] = up[nearest[skipped]]
         return np.where(nearest >= 0, number[nearest], -1)
 
-    def _grouped(
+    def _group_by_situation(
         self, columns: NDArray[np.int64], kept: Places, viable: Places, anchors: Places
     ) -> list[EquivalenceClass]:
         """`anchors`: by kept member, index of its anchor. Each anchor in `viable` has at least one kept member."""

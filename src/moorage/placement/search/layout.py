@@ -18,16 +18,16 @@ Places = NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Members of the anchor at place ``i`` are at the places ``starts[i]`` up to ``starts[i + 1]``."""
+    """The members of the anchor at place ``i`` are ``members[starts[i] : starts[i + 1]]``."""
 
-    anchors: Slots  #: in order
+    anchors: Slots  #: ascending
     starts: Places
     members: Slots
     anchor_of: Slots  #: by member: place of its anchor
     has_shared: bool
 
     def members_of(self, anchors: Places) -> tuple[Places, Places]:
-        """Returns (places of all members of `anchors`, concatenated; for each anchor, the index of its first member in that)."""
+        """(places of the members of `anchors`, concatenated; by anchor: index of its first member in these)."""
         if len(anchors) == len(self.anchors):
             return np.arange(len(self.members)), self.starts[:-1]
         begin, end = self.starts[anchors], self.starts[anchors + 1]
@@ -37,36 +37,36 @@ class Layout:
 
 
 def layout_of(forest: Forest) -> Layout:
-    """The layout of all trees; kept in the forest's memo while trees, aggregates and sharing providers stay the same."""
+    """The layout of all trees; cached while trees, aggregates and sharing providers stay the same."""
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
-    return forest.memo.get("layout", (forest.trees, *shared), lambda: _laid_out(forest))
+    return forest.memo.get("layout", (forest.trees, *shared), lambda: _compute_layout(forest))
 
 
-def _laid_out(forest: Forest) -> Layout:
+def _compute_layout(forest: Forest) -> Layout:
     anchors = np.array(sorted(forest.trees), dtype=np.int32)
     trees = [forest.trees[root] for root in anchors.tolist()]
     lengths = np.fromiter(map(len, trees), dtype=np.intp, count=len(trees))
     members = np.fromiter(chain.from_iterable(trees), dtype=np.int32, count=int(lengths.sum()))
     anchor_of = np.repeat(np.arange(len(trees), dtype=np.int32), lengths)
-    near = [_shares_with(forest, anchors, slot) for slot in sorted(forest.sharing)]
-    if near and sum(map(len, near)):
-        givers = np.repeat(np.array(sorted(forest.sharing), dtype=np.int32), [len(places) for places in near])
-        members = np.concatenate((members, givers))
-        anchor_of = np.concatenate((anchor_of, *near)).astype(np.int32)
+    served = [_served_anchors(forest, anchors, slot) for slot in sorted(forest.sharing)]
+    if served and sum(map(len, served)):
+        sharing = np.repeat(np.array(sorted(forest.sharing), dtype=np.int32), [len(places) for places in served])
+        members = np.concatenate((members, sharing))
+        anchor_of = np.concatenate((anchor_of, *served)).astype(np.int32)
         order = np.argsort(anchor_of, kind="stable")
         members, anchor_of = members[order], anchor_of[order]
     starts = np.searchsorted(anchor_of, np.arange(len(trees) + 1))
     return Layout(anchors, starts, members, anchor_of, len(members) > int(lengths.sum()))
 
 
-def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
+def _served_anchors(forest: Forest, anchors: Slots, slot: int) -> Slots:
     """Places of the anchors of the other trees with a member in one of the provider's aggregates."""
     own = forest.root_of(slot)
-    near = [
+    served = [
         forest.roots[np.fromiter(members, dtype=np.int32, count=len(members))]
         for members in (forest.aggregates[aggregate] for aggregate in forest.at(slot).aggregates)
     ]
-    roots = np.unique(np.concatenate(near)) if near else np.empty(0, dtype=np.int32)
+    roots = np.unique(np.concatenate(served)) if served else np.empty(0, dtype=np.int32)
     places: Slots = np.searchsorted(anchors, roots[roots != own]).astype(np.int32)
     return places
 
@@ -74,10 +74,10 @@ def _shares_with(forest: Forest, anchors: Slots, slot: int) -> Slots:
 def nearest_ancestors(forest: Forest) -> NDArray[np.int32]:
     """By member: place of its nearest ancestor among the members of the same anchor; -1 if it has none."""
     layout = layout_of(forest)
-    return forest.memo.get("above", (layout, forest.parents), lambda: _above(forest, layout))
+    return forest.memo.get("above", (layout, forest.parents), lambda: _compute_nearest_ancestors(forest, layout))
 
 
-def _above(forest: Forest, layout: Layout) -> NDArray[np.int32]:
+def _compute_nearest_ancestors(forest: Forest, layout: Layout) -> NDArray[np.int32]:
     parents = forest.parents
     result = np.full(len(layout.members), -1, dtype=np.int32)
     local = np.flatnonzero(forest.roots[layout.members] == layout.anchors[layout.anchor_of])
@@ -87,12 +87,12 @@ def _above(forest: Forest, layout: Layout) -> NDArray[np.int32]:
     result[has_parent] = place[parents[layout.members[has_parent]]]
     shared = np.setdiff1d(np.arange(len(layout.members)), local)
     if (parents[layout.members[shared]] >= 0).any():
-        _above_shared(layout, parents, shared, result)
+        _set_shared_ancestors(layout, parents, shared, result)
     return result
 
 
-def _above_shared(layout: Layout, parents: Slots, shared: Places, result: NDArray[np.int32]) -> None:
-    """Sharing providers nested below each other: rare, and never in the anchor's own tree."""
+def _set_shared_ancestors(layout: Layout, parents: Slots, shared: Places, result: NDArray[np.int32]) -> None:
+    """Sets `result` for sharing providers that are nested below each other. They are rare, and in other trees."""
     place = {(int(layout.anchor_of[at]), int(layout.members[at])): at for at in shared.tolist()}
     for (anchor, slot), at in place.items():
         up = int(parents[slot])

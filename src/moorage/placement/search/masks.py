@@ -1,6 +1,6 @@
 """Properties of providers as boolean arrays by slot: traits, aggregates, and the units that fit.
 
-All are kept in the forest's memo (`moorage.placement.forest.memo`) while their source arrays stay the same objects.
+All are cached in the forest's memo (`moorage.placement.forest.memo`) while their source arrays stay the same objects.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from moorage.placement.search.query import AllOfAny
 Mask = NDArray[np.bool_]
 Distances = NDArray[np.float64]
 
-#: Distance of a shortage, at least; and of a class that the provider cannot give at all.
+#: Minimum distance of a shortage, and distance of a class that the provider cannot give at all.
 SHORT = 1.0
 ABSENT = 100.0
 
-#: Index a column's rows by slot if at least one slot in `SPARSE` has a row; otherwise search them.
+#: Index the rows of a column by slot if at least one slot in `SPARSE` has a row; otherwise use binary search.
 SPARSE = 16
-#: Below one row in `FEW`, compute only these rows; otherwise compute all rows once and keep them for the next request.
+#: For fewer than one row in `FEW`, compute only these rows; otherwise compute all rows and cache them.
 FEW = 8
 
 
@@ -122,18 +122,20 @@ def rows_at(forest: Forest, name: str, slots: Slots) -> Rows:
     if column is None:
         return np.zeros(len(slots), dtype=np.intp)
     if len(column.slots) * SPARSE >= len(forest.roots):
-        index = forest.memo.get(("rows", name), (column.slots, forest.roots), lambda: _index(forest, column))
-        return index[slots]
+        row_by_slot = forest.memo.get(
+            ("rows", name), (column.slots, forest.roots), lambda: _row_by_slot(forest, column)
+        )
+        return row_by_slot[slots]
     rows = np.searchsorted(column.slots, slots)
     rows[column.slots[np.minimum(rows, len(column.slots) - 1)] != slots] = len(column.slots)
     return rows
 
 
-def _index(forest: Forest, column: Column) -> Rows:
+def _row_by_slot(forest: Forest, column: Column) -> Rows:
     count = len(column.slots)
-    index = np.full(len(forest.roots), count, dtype=np.intp)
-    index[column.slots] = np.arange(count)
-    return index
+    row_by_slot = np.full(len(forest.roots), count, dtype=np.intp)
+    row_by_slot[column.slots] = np.arange(count)
+    return row_by_slot
 
 
 def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
@@ -144,22 +146,22 @@ def fits(forest: Forest, name: str, amount: int, rows: Rows) -> Mask:
     if len(rows) * FEW >= len(column.slots):
         return fitting(forest, name, column, amount)[rows]
     found = np.zeros(len(rows), dtype=np.bool_)
-    there = rows < len(column.slots)
-    found[there] = column.fits_at(rows[there], amount)
+    present = rows < len(column.slots)
+    found[present] = column.fits_at(rows[present], amount)
     return found
 
 
 def room(forest: Forest, name: str, most: int, rows: Rows) -> Units:
-    """By index in `rows`, which are from `rows_at`: units that one consumer could take, in 0 ... `most`."""
+    """By index in `rows`, which are from `rows_at`: units that one consumer could take, from 0 to `most`."""
     found = np.zeros(len(rows), dtype=np.int64)
     if (column := forest.columns.get(name)) is not None:
-        there = rows < len(column.slots)
-        found[there] = column.room_at(rows[there], most)
+        present = rows < len(column.slots)
+        found[present] = column.room_at(rows[present], most)
     return found
 
 
 def shortage(forest: Forest, name: str, wanted: int, rows: Rows, fits: Mask) -> Distances:
-    """By index in `rows` (from `rows_at`): distance of the provider from giving `wanted` units to a new consumer.
+    """By index in `rows` (from `rows_at`): distance from being able to give `wanted` units to a new consumer.
 
     0 if they fit; `SHORT` plus the missing fraction (at most 1) if another amount would fit; `ABSENT` if none would.
     `fits`: the result of the function `fits` for the same arguments.

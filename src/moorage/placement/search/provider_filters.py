@@ -25,28 +25,28 @@ class ProviderFilter:
 def matching_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
     """Slots of the providers that meet all conditions of `wanted`, ascending."""
     if wanted.name is None and wanted.uuid is None and wanted.in_tree is None:
-        return np.flatnonzero(_offering(forest, wanted)).tolist()
-    pool = _pool(forest, wanted)
-    if pool and (wanted.resources or wanted.traits != NO_TRAITS or wanted.aggregates != NO_AGGREGATES):
-        offering = _offering(forest, wanted)
-        pool = [slot for slot in pool if offering[slot]]
-    return pool
+        return np.flatnonzero(_matching(forest, wanted)).tolist()
+    slots = _named_slots(forest, wanted)
+    if slots and (wanted.resources or wanted.traits != NO_TRAITS or wanted.aggregates != NO_AGGREGATES):
+        matching = _matching(forest, wanted)
+        slots = [slot for slot in slots if matching[slot]]
+    return slots
 
 
-def _pool(forest: Forest, wanted: ProviderFilter) -> list[int]:
+def _named_slots(forest: Forest, wanted: ProviderFilter) -> list[int]:
     """Slots of the providers with this name, with this uuid, and in this tree, as far as given; in order."""
-    pools: list[Collection[int]] = []
+    slot_sets: list[Collection[int]] = []
     for key, slot_of in ((wanted.name, forest.slot_of_name), (wanted.uuid, forest.slot_of_uuid)):
         if key is not None:
             slot = slot_of.get(key)
-            pools.append(() if slot is None else (slot,))
+            slot_sets.append(() if slot is None else (slot,))
     if wanted.in_tree is not None:
         member = forest.slot_of_uuid.get(wanted.in_tree)
-        pools.append(() if member is None else forest.tree(member))
-    return sorted(set(pools[0]).intersection(*pools[1:]))
+        slot_sets.append(() if member is None else forest.tree(member))
+    return sorted(set(slot_sets[0]).intersection(*slot_sets[1:]))
 
 
-def _offering(forest: Forest, wanted: ProviderFilter) -> Mask:
+def _matching(forest: Forest, wanted: ProviderFilter) -> Mask:
     """By slot: True if the provider meets the conditions on resources, traits and aggregates."""
     passes: Mask = np.asarray(forest.roots >= 0, dtype=np.bool_)
     for name, amount in (wanted.resources or {}).items():

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 
-#: (major, minor), as negotiated at the edge.
+#: (major, minor)
 Microversion = tuple[int, int]
 
 #: At least one name of each set is required.
@@ -44,21 +44,12 @@ NO_TRAITS = TraitFilter()
 NO_AGGREGATES = AggregateFilter()
 
 
-def meets_all(wanted: AllOfAny, held: frozenset[str]) -> bool:
-    """Whether `held` has at least one name of each set in `wanted`."""
-    return all(not any_of.isdisjoint(held) for any_of in wanted)
-
-
-def in_aggregates(aggregates: frozenset[str], wanted: AggregateFilter) -> bool:
-    return meets_all(wanted.required, aggregates) and wanted.forbidden.isdisjoint(aggregates)
-
-
-#: The usual form. Checking it with `uuid.UUID` takes five times as long.
+#: The usual form of a UUID. `uuid.UUID` takes five times as long to check it.
 _CANONICAL = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z").match
 
 
 def looks_like_uuid(text: object) -> bool:
-    """Whether the peer accepts `text` as a UUID: dashes, braces, ``urn:uuid:`` and case do not matter."""
+    """Whether the peer accepts `text` as a UUID; it ignores dashes, braces, ``urn:uuid:`` and case."""
     if not isinstance(text, str):
         return False
     if _CANONICAL(text):
@@ -143,7 +134,10 @@ def trait_list(value: str, *, forbidden_allowed: bool) -> tuple[set[str], set[st
 
 
 def parse_member_of(values: Sequence[str], version: Microversion, suffix: str = "") -> AggregateFilter:
-    """The filter of all values of one ``member_of`` parameter. Raises `Invalid` for a form that `version` does not support."""
+    """The filter of all values of one ``member_of`` parameter.
+
+    Raises `Invalid` for a form that `version` does not support.
+    """
     if len(values) > 1 and version < (1, 24):
         raise Invalid(f"Multiple member_of{suffix} parameters are not supported")
     required: list[frozenset[str]] = []
@@ -159,7 +153,7 @@ def parse_member_of(values: Sequence[str], version: Microversion, suffix: str = 
 
 
 def _aggregates(value: str) -> tuple[frozenset[str], frozenset[str]]:
-    """Parses one value; returns (any of these, none of these). Forms: ``UUID``, ``in:UUID,UUID``, and each after ``!``."""
+    """Parses ``UUID``, ``in:UUID,UUID``, or one of these after ``!``; returns (required, forbidden)."""
     if "," in value and not value.startswith(("in:", "!in:")):
         raise Invalid(
             "Multiple values for 'member_of' must be prefixed with the 'in:' or '!in:' keyword using the valid "

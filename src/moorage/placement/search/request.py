@@ -61,9 +61,8 @@ class CandidateRequest:
     group_policy: str | None = None  #: ``isolate``: granular groups on different providers
     root_required: frozenset[str] = frozenset()
     root_forbidden: frozenset[str] = frozenset()
-    same_subtrees: tuple[
-        frozenset[str], ...
-    ] = ()  #: each set: suffixes of groups; one of their providers is an ancestor of the others
+    #: Each set contains suffixes of groups; one of their providers must be an ancestor of the others.
+    same_subtrees: tuple[frozenset[str], ...] = ()
     #: False before 1.29: a candidate may use at most one provider of each tree.
     nested: bool = True
     #: Results computed from this request alone. {name: result}
@@ -111,7 +110,7 @@ def parse_request(pairs: Sequence[tuple[str, str]], version: Microversion) -> Ca
 
 
 def _limit(digits: str) -> int | None:
-    """None for a number with 19 digits or more: there are never that many candidates, and Python refuses 5,000 digits."""
+    """None from 19 digits on: there are never that many candidates, and Python refuses to parse 5,000 digits."""
     return int(digits) if len(digits) < 19 else None
 
 
@@ -125,7 +124,9 @@ def _groups(pairs: Sequence[tuple[str, str]], version: Microversion) -> list[Req
 
 
 def _group(suffix: str, given: Mapping[str, list[str]], version: Microversion) -> RequestGroup:
-    """If ``resources`` or ``in_tree`` is repeated, the last value counts; ``required`` and ``member_of`` have their own rules."""
+    """One group. Of repeated ``resources`` or ``in_tree``, the last value counts; `parse_traits` and `parse_member_of`
+    have other rules.
+    """
     return RequestGroup(
         suffix=suffix,
         resources=[parse_resources(value) for value in given["resources"]][-1] if "resources" in given else {},
@@ -141,7 +142,7 @@ def _root_traits(values: Sequence[str]) -> tuple[set[str], set[str]]:
     if len(values) > 1:
         raise Invalid("Query parameter 'root_required' may be specified only once.", code=DUPLICATE_KEY)
     if values[0].startswith("in:"):
-        parse_traits(values, (1, 38))  # refuses in the right words: any-traits are not for roots
+        parse_traits(values, (1, 38))  # raises the peer's error: ``in:`` is not allowed here
     required, forbidden = trait_list(values[0], forbidden_allowed=True)
     if conflicts := sorted(required & forbidden):
         raise Invalid(
@@ -204,7 +205,8 @@ def _check_conflicts(groups: Sequence[RequestGroup]) -> None:
     ]
     if conflicts:
         raise Invalid(
-            f"Conflicting required and forbidden traits found in the following traits keys: {', '.join(sorted(conflicts))}"
+            "Conflicting required and forbidden traits found in the following traits keys: "
+            f"{', '.join(sorted(conflicts))}"
         )
 
 

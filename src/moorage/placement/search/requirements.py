@@ -1,7 +1,7 @@
-"""A request as requirements: for each, one provider must be chosen at every anchor.
+"""Compiles a request into requirements. A candidate chooses one provider for each requirement.
 
 The unsuffixed group is one requirement per resource class; a granular group is one requirement for all its classes.
-Requirements with the same conditions share a `Spec`, so eight groups of one GPU each are looked up once.
+Requirements with the same conditions share a `Spec`, so the providers of eight groups of one GPU are filtered once.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from moorage.core.inventories import MAX_INT
 from moorage.placement.search.query import AggregateFilter, AllOfAny, TraitFilter
 from moorage.placement.search.request import CandidateRequest, RequestGroup
 
-#: More than any provider may give to one consumer. Larger amounts are clipped to this: they fit nowhere.
+#: More than any provider can give to one consumer. Larger amounts are reduced to this one, because they fit nowhere.
 UNSATISFIABLE_AMOUNT = MAX_INT + 1
 
 
@@ -41,13 +41,13 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class CompiledRequirement:
-    """A requirement as the tree search sees it: numbers instead of names."""
+    """A requirement for the tree search, with numbers instead of names."""
 
     spec: int
     granular: bool
     has_resources: bool
     units: tuple[tuple[int, int], ...]  #: (number of a contested class, units)
-    #: Equal for requirements that are interchangeable, so that a provider chosen for one could serve the other as well.
+    #: Equal for interchangeable requirements: a provider chosen for one could serve the other.
     label: int
 
 
@@ -66,7 +66,7 @@ class SearchKey:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """The part of a request's preparation that does not depend on the forest."""
+    """A compiled request. It does not depend on the forest."""
 
     specs: tuple[Spec, ...]
     requirements: tuple[Requirement, ...]
@@ -77,7 +77,7 @@ class Requirements:
 
     @property
     def size(self) -> int:
-        """Number of conditions to compare each provider with; used to charge the search budget."""
+        """Number of conditions with which each provider is compared; determines the cost of a comparison."""
         filters = len(self.spread_traits) + sum(
             1 + len(one.resources) + len(one.traits.required) + len(one.aggregates.required) for one in self.specs
         )
@@ -86,9 +86,9 @@ class Requirements:
 
 def requirements_of(request: CandidateRequest) -> Requirements:
     """The requirements of `request`, in the order of its groups. Computed once for each request object."""
-    requirements = request.memo.get("demand")
+    requirements = request.memo.get("requirements")
     if not isinstance(requirements, Requirements):
-        requirements = request.memo["demand"] = _compiled(request)
+        requirements = request.memo["requirements"] = _compiled(request)
     return requirements
 
 
@@ -112,8 +112,8 @@ def _compiled(request: CandidateRequest) -> Requirements:
             for name, amount in requirement.resources.items()
             if name in numbers
         )
-        meaning = (requirement.suffix if requirement.suffix in in_subtrees else requirement.suffix != "", units)
-        label = labels.setdefault(meaning, len(labels))
+        interchangeable = (requirement.suffix if requirement.suffix in in_subtrees else requirement.suffix != "", units)
+        label = labels.setdefault(interchangeable, len(labels))
         compiled.append(
             CompiledRequirement(requirement.spec, requirement.suffix != "", bool(requirement.resources), units, label)
         )
@@ -131,21 +131,21 @@ def _compiled(request: CandidateRequest) -> Requirements:
 def _specs(group: RequestGroup) -> Iterator[tuple[Mapping[str, int], Spec]]:
     """(resources, spec) of each requirement of a group."""
     if group.is_granular:
-        wanted = tuple(sorted(_clipped(group.resources)))
-        yield group.resources, Spec(True, wanted, group.traits, group.aggregates, group.in_tree)
+        amounts = tuple(sorted(_limited(group.resources)))
+        yield group.resources, Spec(True, amounts, group.traits, group.aggregates, group.in_tree)
         return
-    alone = replace(group.traits, required=())
+    spread_filter = replace(group.traits, required=())
     for name, amount in group.resources.items():
-        wanted = tuple(_clipped({name: amount}))
-        yield {name: amount}, Spec(False, wanted, alone, group.aggregates, group.in_tree)
+        amounts = tuple(_limited({name: amount}))
+        yield {name: amount}, Spec(False, amounts, spread_filter, group.aggregates, group.in_tree)
 
 
-def _clipped(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def _limited(resources: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     return ((name, min(amount, UNSATISFIABLE_AMOUNT)) for name, amount in resources.items())
 
 
 def _contested(requirements: list[Requirement], *, isolate: bool) -> dict[str, int]:
-    """{class: most units that the request could take from one provider}, for classes that several requirements could share.
+    """{class: most units that the request could take from one provider}, for classes of several requirements.
 
     With ``isolate``, a provider serves at most one granular group (and the unsuffixed group).
     """
@@ -159,9 +159,9 @@ def _contested(requirements: list[Requirement], *, isolate: bool) -> dict[str, i
                 spread[name] = min(amount, UNSATISFIABLE_AMOUNT)
     found: dict[str, int] = {}
     for name, amounts in granular.items():
-        together = [max(amounts)] if isolate else amounts
+        competing = [max(amounts)] if isolate else amounts
         if name in spread:
-            together = [*together, spread[name]]
-        if len(together) > 1:
-            found[name] = sum(together)
+            competing = [*competing, spread[name]]
+        if len(competing) > 1:
+            found[name] = sum(competing)
     return found

@@ -1,30 +1,30 @@
 """The limit on the work for one request, counted in steps so that it means the same on every machine.
 
-A hostile request (hundreds of groups, nested ``same_subtree``, no limit where there are millions of solutions) is given
-up with an error that names the most expensive part. A step takes 0.5 to 1.5 us and at most 100 bytes.
+A hostile request (hundreds of groups, nested ``same_subtree``, no limit on millions of solutions) is refused with an
+error that names the most expensive part. A step takes 0.5 to 1.5 us and at most 100 bytes.
 """
 
 from enum import Enum
 
 from moorage.core.errors import Invalid
 
-#: About a second at most, and 100 MiB. Only a request without a limit, one with hundreds of groups, or one whose groups nearly
-#: fit in very many ways comes near. For operators: [placement] max_search_steps.
+#: At most about a second, and 100 MiB. Only requests without a limit, with hundreds of groups, or with very many
+#: combinations that nearly fit come near. Operators set it with [placement] max_search_steps.
 MAX_STEPS = 800_000
 
-#: Comparisons of a member with a condition that cost one step: they are done in arrays.
+#: Number of comparisons of a member with a condition that cost one step; they are array operations.
 COMPARISONS_PER_STEP = 64
 
 
 class BudgetItem(Enum):
-    """The work that steps are spent on; the value names it and tells the client how to reduce it."""
+    """The parts of a search; the value names the part and tells the client how to make it cheaper."""
 
-    COMPARING = "comparing providers with groups: ask for fewer different groups"
+    COMPARING = "comparing providers with groups; request fewer different groups"
     TRYING = (
-        "trying which providers go together: ask for fewer groups, tell the providers apart by more traits or "
-        "aggregates, or give a limit"
+        "trying combinations of providers; request fewer groups, distinguish the providers by more traits or "
+        "aggregates, or set a limit"
     )
-    NAMING = "naming candidates: give a limit, or a smaller one"
+    LISTING = "listing candidates; set a limit, or a smaller one"
 
 
 class SearchBudget:
@@ -50,7 +50,7 @@ class SearchBudget:
 
 def too_complex(steps: int, most: BudgetItem) -> Invalid:
     return Invalid(
-        f"The search for candidates was given up at its limit of {steps} steps, most of them spent on {most.value}. An "
-        "operator can raise the limit: [placement] max_search_steps.",
+        f"The search for candidates was stopped at its limit of {steps} steps. It spent most of them on {most.value}. "
+        "An operator can raise the limit with [placement] max_search_steps.",
         code="placement.query.too_complex",
     )

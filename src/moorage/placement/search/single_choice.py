@@ -1,13 +1,13 @@
 """Trees where each requested class is on exactly one provider, found for all trees at once by array operations.
 
-Most requests in most clouds are like this: no granular groups, and each class on one provider of the tree or on one
-that shares with it. There is nothing to choose, so nothing is searched. Results that depend on inventories, traits and
-aggregates only are kept in the forest's memo; usage is compared for each request, block by block, so a request for ten
+This is the case for most requests in most clouds: no granular groups, and each class on one provider of the tree or on
+one that shares with it. Then there is no choice, and no search. Results that depend only on inventories, traits and
+aggregates are cached in the forest's memo. Usage is compared for each request, block by block, so a request for ten
 hosts of a hundred thousand does not examine all of them.
 
-**Sampling.** With a limit but no seed, every answer would begin with the oldest trees, and a scheduler that compares
-few hosts would fill them one after the other. With a seed, trees are visited with a `Stride`: an even step around all
-trees from a start, both derived from the seed. The same seed visits the same trees again.
+**Sampling.** With a limit but no seed, every answer begins with the oldest trees, so a scheduler that compares few
+hosts would fill them one after the other. With a seed, the trees are visited with a `Stride`: from a start, in equal
+steps, both derived from the seed. The same seed visits the same trees in the same order.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ FIRST_BLOCK = 256
 GROWTH = 8
 
 
-#: Characters of a seed; the rest is ignored.
+#: Characters of a seed that are used.
 MAX_SEED_LENGTH = 128
 
 
@@ -57,8 +57,8 @@ class _Owners:
 def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoiceTrees | None:
     """The trees that have all classes of the request, each on exactly one provider, regardless of amounts.
 
-    None: the caller must search, because the request has granular groups or no resources, because at some anchor several
-    providers have one of the classes, or because providers are nested and the microversion is below 1.29.
+    None: the caller must search, because the request has granular groups or no resources, because at some anchor
+    several providers have one of the classes, or because providers are nested and the microversion is below 1.29.
     """
     group = request.groups[0]
     if len(request.groups) > 1 or group.is_granular or not group.resources or (forest.is_nested and not request.nested):
@@ -67,7 +67,9 @@ def single_choice_trees(forest: Forest, request: CandidateRequest) -> SingleChoi
     columns = [forest.columns.get(name) for name in names]
     slots = tuple(None if column is None else column.slots for column in columns)
     shared = (forest.aggregates, forest.sharing) if forest.sharing else ()
-    return forest.memo.get(("ways", names), (forest.trees, *slots, *shared), lambda: _find_trees(forest, names))
+    return forest.memo.get(
+        ("single choice", names), (forest.trees, *slots, *shared), lambda: _find_trees(forest, names)
+    )
 
 
 def _find_trees(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | None:
@@ -92,7 +94,7 @@ def _find_trees(forest: Forest, names: tuple[str, ...]) -> SingleChoiceTrees | N
 
 
 def _owners(forest: Forest, name: str) -> _Owners | None:
-    """None if any anchor has several providers of the class."""
+    """The provider of the class `name` at each anchor; None if any anchor has several."""
     column = forest.columns.get(name)
     if column is None:
         empty = np.empty(0, dtype=np.int32)
@@ -116,35 +118,35 @@ def scan_trees(
 ) -> Iterator[tuple[Slots, NDArray[np.int32]]]:
     """Yields (anchors, providers) of the trees that can serve the request, block by block.
 
-    `providers` has the shape (anchors, classes). The trees are in order of slots or, with a limit and a seed `sample`, in the
-    order of the seed's `Stride`.
+    `providers` has the shape (anchors, classes). The trees are in the order of slots or, with a limit and a seed
+    `sample`, in the order of the seed's `Stride`.
     """
     group = request.groups[0]
     if not len(trees.anchors):
         return
     columns = [forest.columns[name] for name in group.resources]
     amounts = [min(amount, UNSATISFIABLE_AMOUNT) for amount in group.resources.values()]
-    chosen = _allowed_places(forest, request, trees, columns)
-    count = len(trees.anchors) if chosen is None else len(chosen)
+    allowed = _allowed_places(forest, request, trees, columns)
+    count = len(trees.anchors) if allowed is None else len(allowed)
     if sample is not None and request.limit is not None and count:
-        yield from _sampled(columns, amounts, trees, chosen, count, request.limit, sample)
+        yield from _scan_sample(columns, amounts, trees, allowed, count, request.limit, sample)
         return
     start, size = 0, count if request.limit is None else max(FIRST_BLOCK, 2 * request.limit)
     while start < count:
         block = slice(start, start + size)
-        fits = _fits(columns, amounts, trees, block if chosen is None else chosen[block])
+        fits = _fits(columns, amounts, trees, block if allowed is None else allowed[block])
         hits = np.flatnonzero(fits)
         if len(hits):
-            places = hits + start if chosen is None else chosen[block][hits]
+            places = hits + start if allowed is None else allowed[block][hits]
             yield trees.anchors[places], trees.owners[:, places].T
         start, size = start + size, size * GROWTH
 
 
-def _sampled(
+def _scan_sample(
     columns: list[Column],
     amounts: list[int],
     trees: SingleChoiceTrees,
-    chosen: NDArray[np.int32] | None,
+    allowed: NDArray[np.int32] | None,
     count: int,
     limit: int,
     seed: str,
@@ -153,7 +155,7 @@ def _sampled(
     order, start, size = stride_for(count, seed), 0, limit
     while start < count:
         block = order.between(start, start + size)
-        places = block if chosen is None else chosen[block]
+        places = block if allowed is None else allowed[block]
         places = places[_fits(columns, amounts, trees, places)]
         if len(places):
             yield trees.anchors[places], trees.owners[:, places].T
@@ -187,7 +189,7 @@ def _allowed_places(
         *(forest.aggregates.get(aggregate) for aggregate in sorted(aggregates)),
     )
     filters = (group.traits, group.aggregates, group.in_tree, request.root_required, request.root_forbidden)
-    key = ("chosen", tuple(group.resources.items()), *filters)
+    key = ("allowed places", tuple(group.resources.items()), *filters)
     return forest.memo.get(key, sources, lambda: _compute_allowed_places(forest, request, trees, columns))
 
 
@@ -195,7 +197,7 @@ def _compute_allowed_places(
     forest: Forest, request: CandidateRequest, trees: SingleChoiceTrees, columns: list[Column]
 ) -> NDArray[np.int32] | None:
     group = request.groups[0]
-    found = root_filter(forest, request, trees.anchors) & _tree_filter(forest, group, trees)
+    found = root_filter(forest, request, trees.anchors) & _by_aggregates_and_tree(forest, group, trees)
     for number, ((name, amount), column) in enumerate(zip(group.resources.items(), columns, strict=True)):
         units = masks.allowed(forest, name, column, min(amount, UNSATISFIABLE_AMOUNT))
         if units is not None:
@@ -207,7 +209,7 @@ def _compute_allowed_places(
     return None if found.all() else np.flatnonzero(found).astype(np.int32)
 
 
-def _tree_filter(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) -> masks.Mask:
+def _by_aggregates_and_tree(forest: Forest, group: RequestGroup, trees: SingleChoiceTrees) -> masks.Mask:
     """By tree: True if it meets ``member_of`` and ``in_tree``. An aggregate of the root counts for its whole tree."""
     found = np.ones(len(trees.anchors), dtype=np.bool_)
     local = forest.roots[trees.owners] == trees.anchors

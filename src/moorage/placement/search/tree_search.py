@@ -1,14 +1,14 @@
 """Depth-first search at one anchor, pruned by capacity, group policy and subtree.
 
-The search sees an anchor as its *situation* (`equivalence_classes`). Thousands of hosts are in a handful of situations,
-so each situation is searched once and its solutions are translated to every host in it (`candidates`). Solutions are
-also remembered for the next request with the same search key.
+The search reads an anchor's *situation* (`equivalence_classes`). Thousands of hosts have few different situations, so
+each situation is searched once and its solutions are translated to each of its hosts (`candidates`). Solutions are also
+cached for the next request with the same search key.
 
-Two things keep the search from exploring permutations of equal devices:
+Two rules avoid permutations of equal devices:
 
 * `first_solutions` tries only one of several equal, untouched members per requirement.
-* A state without solutions is remembered up to the exchange of equal members, so eight groups on seven equal devices
-  fail at once and not after 8! attempts.
+* A state without solutions is remembered for all states that differ only by an exchange of equal members. So eight
+  groups on seven equal devices fail at once, and not after 8! attempts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,14 +24,14 @@ from moorage.placement.search.search_budget import BudgetItem, too_complex
 #: Bits in one number of a situation.
 WORD = 62
 
-#: The cache keeps results with at most this many numbers, for at most this many situations: 20 MiB at most.
-MAX_REMEMBERED_NUMBERS = 20_000
-MAX_REMEMBERED_SITUATIONS = 128
+#: Limits of the cache: numbers in a result, and situations; about 20 MiB.
+MAX_CACHED_NUMBERS = 20_000
+MAX_CACHED_SITUATIONS = 128
 
-#: Members that can be skipped at the cost of one step.
+#: Number of skipped members that cost one step.
 SKIPS_PER_STEP = 4
 
-#: Total length of all states remembered as dead: about 30 MiB at most, during one search.
+#: Total length of the states without solutions that one search remembers: about 30 MiB.
 MAX_DEAD_NUMBERS = 200_000
 
 
@@ -46,25 +46,25 @@ def _words(bits: int) -> int:
 
 
 def first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
-    """Finds at most `limit` solutions, trying only one of several equal members per requirement. None: all solutions.
+    """Finds at most `limit` solutions (None: all), and tries only one of several equal members per requirement.
 
     Raises `Invalid` (code placement.query.too_complex) if the search needs more than `max_steps` steps.
     """
-    if limit is None or limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
+    if limit is None or limit * len(search_key.requirements) > MAX_CACHED_NUMBERS:
         return _first_solutions(search_key, situation, limit, max_steps)
-    return _remembered_first_ways(search_key, situation, limit, max_steps)
+    return _cached_first_solutions(search_key, situation, limit, max_steps)
 
 
 def other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_steps: int) -> Solutions:
-    """Finds at most `limit` solutions that `first_solutions` with the same limit does not return. Raises the same error."""
-    if limit * len(search_key.requirements) > MAX_REMEMBERED_NUMBERS:
+    """Finds at most `limit` solutions that are not in `first_solutions` with the same limit. Raises the same error."""
+    if limit * len(search_key.requirements) > MAX_CACHED_NUMBERS:
         return _other_solutions(search_key, situation, limit, max_steps)
-    return _remembered_other_ways(search_key, situation, limit, max_steps)
+    return _cached_other_solutions(search_key, situation, limit, max_steps)
 
 
 def _first_solutions(search_key: SearchKey, situation: bytes, limit: int | None, max_steps: int) -> Solutions:
     search = _Search(search_key, situation, max_steps)
-    found = list(search.solutions(equals_as_one=limit is not None, at_most=limit))
+    found = list(search.solutions(equals_as_one=limit is not None, limit=limit))
     return _solved(search_key, found, search.steps)
 
 
@@ -74,7 +74,7 @@ def _other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_st
     if not search.has_equals or not first:
         return _solved(search_key, [], 0)
     found: list[tuple[int, ...]] = []
-    for solution in search.solutions(equals_as_one=False, at_most=None):
+    for solution in search.solutions(equals_as_one=False, limit=None):
         if solution not in first:
             found.append(solution)
             if len(found) == limit:
@@ -82,8 +82,8 @@ def _other_solutions(search_key: SearchKey, situation: bytes, limit: int, max_st
     return _solved(search_key, found, search.steps)
 
 
-_remembered_first_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_first_solutions)
-_remembered_other_ways = lru_cache(MAX_REMEMBERED_SITUATIONS)(_other_solutions)
+_cached_first_solutions = lru_cache(MAX_CACHED_SITUATIONS)(_first_solutions)
+_cached_other_solutions = lru_cache(MAX_CACHED_SITUATIONS)(_other_solutions)
 
 
 def _solved(search_key: SearchKey, found: Sequence[tuple[int, ...]], steps: int) -> Solutions:
@@ -96,12 +96,12 @@ class _Search:
     """The search of one situation. Finish one iteration of `solutions` before starting another."""
 
     def __init__(self, search_key: SearchKey, situation: bytes, max_steps: int) -> None:
-        self._question = search_key
+        self._search_key = search_key
         self._max_steps = max_steps
         self.steps = 0
         members = _Members(search_key, situation)
         self._members = members
-        # The unsuffixed group first, because its traits are checked when it is complete; then few options first.
+        # The unsuffixed group first, because its traits are checked when it is complete; then those with few options.
         numbered = sorted(
             range(len(search_key.requirements)),
             key=lambda number: (
@@ -115,7 +115,7 @@ class _Search:
         self._kinds = members.kinds()
         self.has_equals = len(set(self._kinds)) < len(self._kinds)
         self._subtrees_at, self._options_after = self._subtrees()
-        self._dead: list[set[object]] = [set() for _ in numbered]
+        self._dead_states: list[set[object]] = [set() for _ in numbered]
         self._dead_numbers = 0
         self._reset()
 
@@ -126,16 +126,16 @@ class _Search:
         self._granular = [0] * count  # by member: number of granular groups that it serves
         self._touched = [0] * count  # by member: number of requirements that it serves
         self._trees: dict[int, list[int]] = {}  # {tree: chosen members that give resources}
-        self._common = [[-1] for _ in self._question.subtrees]  # bits: members above all chosen ones; -1: all members
-        self._inside = [[0] for _ in self._question.subtrees]  # bits: chosen members
+        self._common = [[-1] for _ in self._search_key.subtrees]  # bits: members above all chosen ones; -1: all members
+        self._inside = [[0] for _ in self._search_key.subtrees]  # bits: chosen members
 
     def _subtrees(self) -> tuple[list[list[int]], list[dict[int, int]]]:
-        """By depth: the subtrees of the requirement there, and {subtree: bits of the members open to its later requirements}."""
+        """By depth: the subtrees of its requirement, and {subtree: bits of the members for later requirements}."""
         place = {number: depth for depth, number in enumerate(self._order)}
         options = [sum(1 << member for member in members) for members in self._members.serving]
         at: list[list[int]] = [[] for _ in self._order]
         after: list[dict[int, int]] = [{} for _ in self._order]
-        for subtree, numbers in enumerate(self._question.subtrees):
+        for subtree, numbers in enumerate(self._search_key.subtrees):
             later = 0
             for depth in sorted((place[number] for number in numbers), reverse=True):
                 at[depth].append(subtree)
@@ -143,86 +143,90 @@ class _Search:
                 later |= options[self._requirements[depth].spec]
         return at, after
 
-    def solutions(self, *, equals_as_one: bool, at_most: int | None) -> Iterator[tuple[int, ...]]:
+    def solutions(self, *, equals_as_one: bool, limit: int | None) -> Iterator[tuple[int, ...]]:
         if not self._could_fit():
             return
         self._reset()
         last = len(self._requirements) - 1
         options: list[Iterator[int]] = [iter(())] * (last + 1)
         tried: list[set[int]] = [set() for _ in self._requirements]
-        fruitful = [False] * (last + 1)
+        has_solutions = [False] * (last + 1)
         found = 0
         depth = 0
         options[0] = iter(self._members.serving[self._requirements[0].spec])
         while depth >= 0:
-            if not self._next(depth, options[depth], tried[depth] if equals_as_one else None):
-                if not fruitful[depth]:
-                    self._bury(depth)
+            if not self._choose_next(depth, options[depth], tried[depth] if equals_as_one else None):
+                if not has_solutions[depth]:
+                    self._remember_dead_state(depth)
                 depth -= 1
                 if depth >= 0:
-                    self._give_back(depth)
-                    fruitful[depth] |= fruitful[depth + 1]
+                    self._undo_choice(depth)
+                    has_solutions[depth] |= has_solutions[depth + 1]
             elif depth == last:
                 self._spend(len(self._order) // 4)
                 yield self._solution()
                 found += 1
-                fruitful[depth] = True
-                self._give_back(depth)
-                if found == at_most:
+                has_solutions[depth] = True
+                self._undo_choice(depth)
+                if found == limit:
                     return
-            elif self._dead[depth + 1] and self._key() in self._dead[depth + 1]:
-                self._give_back(depth)
+            elif self._dead_states[depth + 1] and self._state_key() in self._dead_states[depth + 1]:
+                self._undo_choice(depth)
             else:
                 depth += 1
                 options[depth] = iter(self._members.serving[self._requirements[depth].spec])
                 tried[depth].clear()
-                fruitful[depth] = False
+                has_solutions[depth] = False
 
     def _could_fit(self) -> bool:
-        """Whether the units of each contested class suffice in total and, with ``isolate``, each granular group has its own provider.
+        """Two cheap checks, without which a search without solutions would try nearly all combinations.
 
-        Both checks are cheap; without them, a search without solutions tries nearly all combinations first.
+        The units of each contested class must suffice in total. With ``isolate``, each granular group must have a
+        provider of its own.
         """
-        wanted = [0] * self._question.contested
+        wanted = [0] * self._search_key.contested
         for requirement in self._requirements:
             for contested, units in requirement.units:
                 wanted[contested] += units
-        there = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
-        if any(units > room for units, room in zip(wanted, there, strict=True)):
+        available = [sum(room[contested] for room in self._members.room) for contested in range(len(wanted))]
+        if any(units > room for units, room in zip(wanted, available, strict=True)):
             return False
-        return not self._question.isolate or self._can_be_isolated()
+        return not self._search_key.isolate or self._can_be_isolated()
 
     def _can_be_isolated(self) -> bool:
-        """Finds a matching of granular groups with providers, grown along augmenting paths."""
+        """Whether a matching of granular groups with providers exists; found with augmenting paths."""
         serving = [
             self._members.serving[requirement.spec] for requirement in self._requirements if requirement.granular
         ]
         holder: dict[int, int] = {}  # {member: number of the group that it serves}
-        return all(self._makes_room(number, serving, holder) for number in range(len(serving)))
+        return all(self._assign_member(number, serving, holder) for number in range(len(serving)))
 
-    def _makes_room(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
-        """Gives this group a member, moving other groups if necessary. Breadth first, because there may be hundreds of groups."""
-        came_from: dict[int, int] = {}  # {member: number of the group that wants it}
-        waiting = [number]
-        for group in waiting:
+    def _assign_member(self, number: int, serving: Sequence[Sequence[int]], holder: dict[int, int]) -> bool:
+        """Assigns a member to this group, and moves other groups if necessary.
+
+        Breadth-first, because there may be hundreds of groups.
+        """
+        group_of: dict[int, int] = {}  # {member: number of the group that could take it}
+        queue = [number]
+        for group in queue:
             self._spend(1 + len(serving[group]) // 16)
             for member in serving[group]:
-                if member in came_from:
+                if member in group_of:
                     continue
-                came_from[member] = group
+                group_of[member] = group
                 if member in holder:
-                    waiting.append(holder[member])
+                    queue.append(holder[member])
                     continue
-                self._hand_on(member, came_from, holder, number)
+                self._shift_members(member, group_of, holder, number)
                 return True
         return False
 
     @staticmethod
-    def _hand_on(member: int, came_from: dict[int, int], holder: dict[int, int], first: int) -> None:
-        """Each group on the path gives up its member and takes the next member on the path."""
+    def _shift_members(member: int, group_of: dict[int, int], holder: dict[int, int], first: int) -> None:
+        """Assigns to each group on the path the next member on the path."""
         has = {group: held for held, group in holder.items()}
         while True:
-            group = came_from[member]
+            group = group_of[member]
             holder[member] = group
             if group == first:
                 return
@@ -234,28 +238,28 @@ class _Search:
             solution[number] = member
         return tuple(solution)
 
-    def _next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
+    def _choose_next(self, depth: int, options: Iterator[int], tried: set[int] | None) -> bool:
         """Chooses the next allowed member for the requirement at `depth`; False if there is none."""
         requirement = self._requirements[depth]
-        alone = requirement.granular and self._question.isolate
-        passed = 0
+        is_isolated = requirement.granular and self._search_key.isolate
+        skipped = 0
         for member in options:
-            if alone and self._granular[member]:
-                passed += 1
+            if is_isolated and self._granular[member]:
+                skipped += 1
                 continue
             if tried is not None and not self._touched[member]:
                 kind = self._kinds[member]
                 if kind in tried:
-                    passed += 1
+                    skipped += 1
                     continue
                 tried.add(kind)
-            self._spend(1 + passed // SKIPS_PER_STEP + len(self._subtrees_at[depth]) // 4)
-            passed = 0
-            if self._take(requirement, member):
-                if self._may_go_on(depth):
+            self._spend(1 + skipped // SKIPS_PER_STEP + len(self._subtrees_at[depth]) // 4)
+            skipped = 0
+            if self._choose(requirement, member):
+                if self._can_continue(depth):
                     return True
-                self._give_back(depth)
-        self._spend(passed // SKIPS_PER_STEP)
+                self._undo_choice(depth)
+        self._spend(skipped // SKIPS_PER_STEP)
         return False
 
     def _spend(self, steps: int) -> None:
@@ -263,12 +267,12 @@ class _Search:
         if self.steps > self._max_steps:
             raise too_complex(self._max_steps, BudgetItem.TRYING)
 
-    def _take(self, requirement: CompiledRequirement, member: int) -> bool:
+    def _choose(self, requirement: CompiledRequirement, member: int) -> bool:
         room = self._room[member]
         for contested, units in requirement.units:
             if room[contested] < units:
                 return False
-        if self._question.one_per_tree and requirement.has_resources:
+        if self._search_key.one_per_tree and requirement.has_resources:
             holders = self._trees.setdefault(self._members.tree[member], [])
             if holders and holders[0] != member:
                 return False
@@ -283,23 +287,23 @@ class _Search:
         self._chosen.append(member)
         return True
 
-    def _give_back(self, depth: int) -> None:
+    def _undo_choice(self, depth: int) -> None:
         requirement, member = self._requirements[depth], self._chosen.pop()
         for contested, units in requirement.units:
             self._room[member][contested] += units
         self._granular[member] -= requirement.granular
         self._touched[member] -= 1
-        if self._question.one_per_tree and requirement.has_resources:
+        if self._search_key.one_per_tree and requirement.has_resources:
             self._trees[self._members.tree[member]].pop()
         for subtree in self._subtrees_at[depth]:
             self._common[subtree].pop()
             self._inside[subtree].pop()
 
-    def _may_go_on(self, depth: int) -> bool:
-        """Runs the checks that are possible once the requirement at `depth` has a member."""
+    def _can_continue(self, depth: int) -> bool:
+        """Checks the traits and subtrees that are complete when the requirement at `depth` has a member."""
         if depth == self._spread - 1 and not self._has_traits():
             return False
-        # A member above all chosen members of the subtree is chosen already, or could still be chosen.
+        # An ancestor of all chosen members of the subtree must be chosen already, or a later requirement can choose it.
         return all(
             self._common[subtree][-1] & (self._inside[subtree][-1] | self._options_after[depth][subtree])
             for subtree in self._subtrees_at[depth]
@@ -309,16 +313,16 @@ class _Search:
         held = 0
         for member in self._chosen:
             held |= self._members.traits[member]
-        return held == (1 << self._question.traits) - 1
+        return held == (1 << self._search_key.traits) - 1
 
-    def _bury(self, depth: int) -> None:
-        """Remember that this state leads to no solution."""
+    def _remember_dead_state(self, depth: int) -> None:
+        """Record that this state has no solutions."""
         if depth and self._dead_numbers < MAX_DEAD_NUMBERS:
-            self._dead[depth].add(self._key())
+            self._dead_states[depth].add(self._state_key())
             self._dead_numbers += depth
 
-    def _key(self) -> tuple[object, ...]:
-        """The state, up to the exchange of equal members. The remaining solutions depend only on it."""
+    def _state_key(self) -> tuple[object, ...]:
+        """A key, equal for states that differ only by an exchange of equal members: their solutions are the same."""
         self._spend(len(self._chosen) // 16)
         labels: dict[int, list[int]] = {}
         for member, requirement in zip(self._chosen, self._requirements, strict=False):
@@ -358,7 +362,7 @@ class _Members:
         return lines
 
     def kinds(self) -> list[int]:
-        """By member: a number that is equal for interchangeable members, which have equal rows and no members below them."""
+        """By member: a number, equal for interchangeable members. They have equal rows and no members below them."""
         parents = set(self._above)
         numbers: dict[object, int] = {}
         return [

@@ -6,5 +6,5 @@
 * `retention`: the background task that prunes the change log.
 
 They read the forest from `sync.snapshot`, decide with `rules` and `search`, and write through `sync.committer`. They
-know nothing of HTTP. Callers: `api.handlers` and the wiring.
+do not depend on HTTP. Callers: `api.handlers` and the wiring.
 """

@@ -1,4 +1,7 @@
-"""Claims, releases and the reshaper. Decided in `allocation_writes` and `inventory_writes`, written by `committer`."""
+"""Claims, releases and the reshaper.
+
+`allocation_writes` and `inventory_writes` decide them, `committer` writes them.
+"""
 
 from collections.abc import Collection, Mapping
 
@@ -6,11 +9,11 @@ from moorage.core.errors import ConcurrentUpdate, Conflict, Invalid, MoorageErro
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.rules.allocation_writes import AllocationWrite, claim, release
 from moorage.placement.rules.inventory_writes import NewInventories, reshape
-from moorage.placement.sync.allocation_cache import AllocationCache
+from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.sync.committer import Committer, WriteRequest
 from moorage.placement.sync.meters import PlacementMeters
 
-#: Metric label of a write that ends with an error; the first match counts.
+#: Metric label of a write that fails with an error of this type; the first match counts.
 _REFUSED: dict[type[MoorageError], str] = {
     ConcurrentUpdate: "conflict",
     Conflict: "no_capacity",
@@ -22,8 +25,8 @@ _COMMITTED, _FAILED = "committed", "failed"
 
 
 class AllocationService:
-    def __init__(self, holdings: AllocationCache, committer: Committer, meters: PlacementMeters) -> None:
-        self._holdings = holdings
+    def __init__(self, allocations: AllocationReads, committer: Committer, meters: PlacementMeters) -> None:
+        self._allocations = allocations
         self._committer = committer
         self._outcomes = {
             outcome: meters.claims.labels(outcome) for outcome in (*_REFUSED.values(), _COMMITTED, _FAILED)
@@ -32,11 +35,11 @@ class AllocationService:
     # --- reading ------------------------------------------------------------------------------------------------
 
     def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
-        return self._holdings.consumer_allocations(uuid)
+        return self._allocations.consumer_allocations(uuid)
 
     def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]]:
-        """(generation, allocations) of a provider."""
-        found = self._holdings.provider_allocations(uuid)
+        """(generation, allocations) of a provider. Raises `NotFound`."""
+        found = self._allocations.provider_allocations(uuid)
         if found is None:
             raise NotFound(f"Resource provider '{uuid}' not found: No resource provider with uuid {uuid} found")
         return found
@@ -44,8 +47,8 @@ class AllocationService:
     def usages(
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
-        """(consumer type, class, units) and {consumer type: consumers} of a project."""
-        return self._holdings.project_usages(project_id, user_id)
+        """([(consumer type, class, units)], {consumer type: number of consumers}) of a project or one of its users."""
+        return self._allocations.project_usages(project_id, user_id)
 
     # --- writing ------------------------------------------------------------------------------------------------
 
@@ -64,13 +67,13 @@ class AllocationService:
         )
 
     def reshape(self, inventories: Mapping[str, NewInventories], writes: Collection[AllocationWrite]) -> None:
-        """New inventories and the allocations that go with them, in one transaction."""
+        """Replace the inventories of these providers and the allocations of these consumers, in one transaction."""
         consumers = [write.consumer_uuid for write in writes]
         about = [*consumers, *inventories]
         self._submit(WriteRequest(lambda write_set: reshape(write_set, inventories, writes), about, consumers))
 
     def _submit(self, request: WriteRequest[None]) -> None:
-        """Write it, and count the outcome."""
+        """Write the request, and count the outcome."""
         outcome = _FAILED
         try:
             self._committer.submit(request)

@@ -17,30 +17,30 @@ from moorage.placement.sync.snapshot import Snapshot
 class CandidateService:
     def __init__(self, snapshot: Snapshot, meters: PlacementMeters) -> None:
         self._snapshot = snapshot
-        self._found, self._empty, self._given_up = (
+        self._found, self._empty, self._over_limit = (
             meters.searches.labels(outcome) for outcome in ("found", "empty", "over_limit")
         )
-        self.max_steps = MAX_STEPS  #: bound on the work of one search
+        self.max_steps = MAX_STEPS  #: limit of steps for one search
 
-    def find(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
-        """The forest of the slots, and the candidates. `sample`: a seed, see `search.single_choice`."""
+    def find_candidates(self, request: CandidateRequest, sample: str | None = None) -> tuple[Forest, SearchResult]:
+        """(the forest, the candidates as slots in it). `sample`: a seed, see `search.single_choice`."""
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         try:
             found = candidates.find_candidates(forest, request, max_steps=self.max_steps, sample=sample)
         except Invalid:
-            self._given_up.inc()
+            self._over_limit.inc()
             raise
         (self._found if found else self._empty).inc()
         return forest, found
 
-    def explain(self, request: CandidateRequest) -> Explanation:
+    def explain_candidates(self, request: CandidateRequest) -> Explanation:
         forest = self._snapshot.current()
         _check_names(forest, request.class_names(), request.trait_names())
         return explain(forest, request, max_steps=self.max_steps)
 
-    def providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
-        """The forest, and the slots of the providers that pass the filter."""
+    def matching_providers(self, wanted: ProviderFilter) -> tuple[Forest, list[int]]:
+        """(the forest, the slots in it of the providers that match)."""
         forest = self._snapshot.current()
         traits = wanted.traits.forbidden.union(*wanted.traits.required)
         if missing := sorted(traits - forest.names.traits.keys()):

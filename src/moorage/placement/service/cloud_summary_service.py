@@ -22,9 +22,10 @@ MAX_TREE_ALLOCATIONS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """`providers`: documents as in the change log, the root first, parents before children.
+    """A tree. `providers`: documents as in the change log, the root first, parents before children.
 
-    `held`: at most `MAX_TREE_ALLOCATIONS`; None for a past time, of which only sums are known. `is_cut`: there are more.
+    `held`: at most `MAX_TREE_ALLOCATIONS` allocations, `is_cut` if there are more; None for a past time, because the
+    change log has only sums.
     """
 
     at: datetime | None
@@ -34,9 +35,9 @@ class TreeState:
 
 
 class CloudSummaryService:
-    def __init__(self, snapshot: Snapshot, holdings: AllocationReads, history: ChangeHistoryService) -> None:
+    def __init__(self, snapshot: Snapshot, allocations: AllocationReads, history: ChangeHistoryService) -> None:
         self._snapshot = snapshot
-        self._holdings = holdings
+        self._allocations = allocations
         self._history = history
 
     def summary(self, classes: Collection[str]) -> CloudSummary:
@@ -46,14 +47,14 @@ class CloudSummaryService:
         return cloud_summary.tree_page(self._snapshot.current(), wanted, after, limit)
 
     def tree(self, uuid: str) -> TreeState:
-        """The tree that the provider is in. Raises `NotFound`."""
+        """The tree that contains the provider. Raises `NotFound`."""
         forest = self._snapshot.current()
         slot = forest.slot_of_uuid.get(uuid)
         if slot is None:
             raise NotFound(f"No resource provider with uuid {uuid} found")
         members = [provider_view(forest, forest.at(one)) for one in forest.tree(slot)]
         entries = [change_documents.provider_document(one.provider, one.parent_uuid, one.root_uuid) for one in members]
-        held = self._holdings.tree_allocations(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
+        held = self._allocations.tree_allocations(members[0].provider.id, MAX_TREE_ALLOCATIONS + 1)
         return TreeState(
             None,
             [orjson.loads(one.document or "") for one in entries],
@@ -62,14 +63,14 @@ class CloudSummaryService:
         )
 
     def tree_at(self, uuid: str, at: datetime) -> TreeState:
-        """The tree at a past time: the providers that are in it now, or only this one if it no longer exists.
+        """The states at `at` of the providers that are in the tree now; only this provider if it no longer exists.
 
         Raises `NotFound` if none of them existed then, `Gone` for a time before the retained history.
         """
         forest = self._snapshot.current()
         slot = forest.slot_of_uuid.get(uuid)
         uuids = [uuid] if slot is None else [forest.at(one).uuid for one in forest.tree(slot)]
-        states = self._history.providers(uuids, at)
+        states = self._history.provider_states(uuids, at)
         if not states:
             raise NotFound(f"There was no provider {uuid} at that time")
         return TreeState(states[0].at, [state.document for state in states], None, is_cut=False)

@@ -1,15 +1,15 @@
-"""Following the change log: pages of it, and watches that wait for new entries.
+"""Pages of the change log, and watches that wait for new entries.
 
-A watch is an answer that stays open and occupies a thread of the server. So it is bounded in three ways. Each of them
-only ends it early: a client of server-sent events then reconnects with the last id it has seen, and misses nothing.
+A watch is an answer that stays open and occupies a thread of the server. So it has three limits. Each of them only ends
+it early: the client then reconnects with the last id that it received, and misses nothing.
 
-* At most `watchers` are open at once. Further clients get the present entries and are asked to reconnect in two
-  seconds, so they poll. A refusal would be worse, because browsers do not reconnect after one.
-* A watch lasts at most `WATCH_S`, so tokens are checked again, and a stopping server waits for nobody.
-* A watch carries at most `MOST_BYTES`. The server generates no more while its client has data to read, so a client
-  that does not read occupies a place but no thread, until the server closes it.
+* At most `watchers` are open at once. Further clients get the present entries with a reconnect delay of two seconds, so
+  they poll. They are not refused, because browsers do not reconnect after a refusal.
+* A watch lasts at most `WATCH_S`, so that tokens are checked again, and a server can stop without waiting.
+* A watch sends at most `MAX_BYTES`. The server generates no data while the client has data to read, so a client that
+  does not read occupies one of the `watchers` places but no thread, until the server closes the connection.
 
-Commits of other processes are noticed by reading the last number every `POLL_S`, once for all watches of a process.
+To notice commits of other processes, one thread reads the last number every `POLL_S` for all watches of the process.
 """
 
 import threading
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from sqlalchemy import Engine
 
 from moorage.core.errors import Gone, Invalid, MoorageError
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.placement.forest.change_events import (
     ChangePage,
     Cursor,
@@ -36,10 +36,10 @@ WATCH_S = 30.0
 HEARTBEAT_S = 10.0
 POLL_S = 0.1
 
-#: Change numbers that one page examines, and entries that it returns, at most; independent of the filter.
+#: Maximum change numbers that a page examines, and maximum entries and bytes that it returns, for any filter.
 WINDOW = 20_000
-MOST_ENTRIES = 1_000
-MOST_BYTES = 256 * 1024
+MAX_ENTRIES = 1_000
+MAX_BYTES = 256 * 1024
 
 #: Reconnect delay (ms): more entries are ready; no new entries; no free place.
 AT_ONCE_MS, SOON_MS, LATER_MS = 10, 500, 2_000
@@ -60,68 +60,70 @@ class EventService:
         """End every watch."""
         self._tail.close()
 
-    def newest(self) -> Cursor:
-        """The position after everything that was committed before this call."""
+    def newest_cursor(self) -> Cursor:
+        """The position after all changes committed before this call."""
         with read(self._engine) as connection:
             return Cursor(change_log.last_number(connection))
 
-    def oldest(self) -> Cursor:
+    def oldest_cursor(self) -> Cursor:
         """The position before the oldest retained entry."""
         with read(self._engine) as connection:
             return Cursor(max(0, change_store.read_retention(connection).first - 1))
 
-    def page(self, after: Cursor, wanted: Filter, most: int = MOST_ENTRIES, most_bytes: int = MOST_BYTES) -> ChangePage:
-        """Entries after `after`. Raises `Gone` if they are no longer retained, `Invalid` if `after` is in the future."""
+    def read_page(
+        self, after: Cursor, wanted: Filter, limit: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES
+    ) -> ChangePage:
+        """Entries after `after`. Raises `Gone` if they are not retained, `Invalid` if `after` is in the future."""
         with read(self._engine) as connection:
             last = change_log.last_number(connection)
             if after.sequence > last:
                 raise Invalid(f"There is no change {after} yet; the last one is {last}")
             upto = min(last, after.sequence + WINDOW)
-            found = change_store.entries_between(connection, after, upto, wanted, most + 1)
-            # Read last: entries pruned by now may have been missing above; those still retained were read.
+            found = change_store.entries_between(connection, after, upto, wanted, limit + 1)
+            # Read last: all entries that are retained now were read above; pruned ones may have been missed.
             first = change_store.read_retention(connection).first
         if after < Cursor(first - 1):
             raise Gone(
-                f"Changes after {after} are no longer kept; the oldest one that is kept is {first}. Read the present "
-                f"state and go on from there, or from since={first - 1}",
+                f"Changes after {after} are no longer retained; the oldest retained one is {first}. Read the present "
+                f"state, then continue with new changes, or continue from since={first - 1}",
                 oldest=first,
             )
-        shown = first_within(found[:most], most_bytes)
+        shown = first_within(found[:limit], max_bytes)
         reached = shown[-1].cursor if len(shown) < len(found) else Cursor(upto)
         return ChangePage(shown, reached, last, first)
 
     def watch(self, after: Cursor, wanted: Filter) -> "Watch | bytes":
-        """Server-sent events after `after`: an open answer, or a complete one where waiting makes no sense.
+        """Server-sent events after `after`: an open answer, or a complete one if more entries wait or no place is free.
 
-        Raises the errors of `page`.
+        Raises the errors of `read_page`.
         """
-        page = self.page(after, wanted, most_bytes=MOST_BYTES)
+        page = self.read_page(after, wanted, max_bytes=MAX_BYTES)
         if not page.is_last:
             self._at_once.inc()
             return sse_retry(AT_ONCE_MS) + sse_frames(page)
-        if self._tail.is_closed or not self._takes_place():
+        if self._tail.is_closed or not self._take_place():
             self._later.inc()
             return sse_retry(LATER_MS) + sse_frames(page)
         self._open.inc()
-        return Watch(self._follow(page, wanted), self._give_place_back)
+        return Watch(self._follow(page, wanted), self._free_place)
 
     @property
-    def held(self) -> int:
+    def open_watches(self) -> int:
         """Number of open watches."""
         return self._watchers - self._free
 
-    def _takes_place(self) -> bool:
+    def _take_place(self) -> bool:
         with self._lock:
             is_free = self._free > 0
             self._free -= is_free
             return is_free
 
-    def _give_place_back(self) -> None:
+    def _free_place(self) -> None:
         with self._lock:
             self._free += 1
 
     def _follow(self, page: ChangePage, wanted: Filter) -> Iterator[bytes]:
-        """`page`, then new entries as they are committed."""
+        """Yields the events of `page`, then new entries as they are committed."""
         ends = time.monotonic() + WATCH_S
         chunk = sse_retry(SOON_MS) + sse_frames(page)
         sent = 0
@@ -132,15 +134,15 @@ class EventService:
             if left_s <= 0 or self._tail.is_closed:
                 return
             try:
-                if not self._tail.goes_beyond(page.reached.sequence, min(left_s, HEARTBEAT_S)):
+                if not self._tail.wait_beyond(page.reached.sequence, min(left_s, HEARTBEAT_S)):
                     chunk = sse_heartbeat(page.reached)
                     continue
-                page = self.page(page.reached, wanted, most_bytes=MOST_BYTES // 4)
+                page = self.read_page(page.reached, wanted, max_bytes=MAX_BYTES // 4)
             except MoorageError as error:  # the database failed; the client reconnects and gets the error
                 yield sse_retry(LATER_MS) + f": {error.message}\n\n".encode()
                 return
             chunk = sse_frames(page)
-            if sent + len(chunk) > MOST_BYTES:
+            if sent + len(chunk) > MAX_BYTES:
                 yield sse_retry(AT_ONCE_MS)
                 return
 
@@ -176,7 +178,7 @@ class _Tail:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._last = 0
-        self._somebody_asks = False
+        self._is_being_read = False
 
     @property
     def is_closed(self) -> bool:
@@ -187,7 +189,7 @@ class _Tail:
         with self._changed:
             self._changed.notify_all()
 
-    def goes_beyond(self, sequence: int, timeout_s: float) -> bool:
+    def wait_beyond(self, sequence: int, timeout_s: float) -> bool:
         """True if the log grows beyond `sequence` within `timeout_s`. Raises `Unavailable`."""
         ends = time.monotonic() + timeout_s
         with self._changed:
@@ -195,15 +197,15 @@ class _Tail:
                 left_s = ends - time.monotonic()
                 if left_s <= 0 or self.is_closed:
                     return False
-                if self._somebody_asks:
+                if self._is_being_read:
                     self._changed.wait(left_s)
                 else:
-                    self._ask(min(left_s, POLL_S))
+                    self._read_last(min(left_s, POLL_S))
             return True
 
-    def _ask(self, after_s: float) -> None:
-        """Reads the number without the lock. The other threads wait for the answer, and one of them asks next."""
-        self._somebody_asks = True
+    def _read_last(self, after_s: float) -> None:
+        """Reads the number while the lock is released. The other threads wait for it; then one of them reads next."""
+        self._is_being_read = True
         self._changed.release()
         last = 0
         try:
@@ -212,6 +214,6 @@ class _Tail:
                 last = change_log.last_number(connection)
         finally:
             self._changed.acquire()
-            self._somebody_asks = False
+            self._is_being_read = False
             self._last = max(self._last, last)
             self._changed.notify_all()

@@ -24,24 +24,24 @@ class NameService:
     # --- resource classes ---------------------------------------------------------------------------------------
 
     def classes(self) -> list[Name]:
-        """By id."""
-        return sorted(self._known().full_classes.values(), key=lambda one: one.id)
+        """All resource classes, by id."""
+        return sorted(self._name_table().full_classes.values(), key=lambda one: one.id)
 
     def resource_class(self, name: str) -> Name:
-        return _found(self._known().full_classes, name, f"No such resource class {name}.")
+        return _existing_name(self._name_table().full_classes, name, f"No such resource class {name}.")
 
     def create_class(self, name: str) -> None:
         if not self._ensure(CLASSES, name)[1]:
             raise Conflict(f"Conflicting resource class already exists: {name}")
 
     def ensure_class(self, name: str) -> bool:
-        """True if it was created."""
+        """Returns True if the class was created, False if it existed."""
         return self._ensure(CLASSES, name)[1]
 
     def rename_class(self, name: str, new_name: str) -> None:
-        """Until 1.6. Inventories and allocations keep referring to the class."""
+        """The request until 1.6. Inventories and allocations stay with the class."""
 
-        def work(connection: Connection) -> TransactionResult[None]:
+        def rename(connection: Connection) -> TransactionResult[None]:
             found = name_store.find_name(connection, CLASSES, name, lock=True)
             if found is None:
                 raise NotFound(f"No such resource class {name}.")
@@ -52,30 +52,32 @@ class NameService:
             name_store.rename_name(connection, CLASSES, found.id, new_name)
             return TransactionResult(None, tuple(name_store.rename_entries(connection, found.id)))
 
-        self._committer.run_transaction(work)
+        self._committer.run_transaction(rename)
 
     def delete_class(self, name: str) -> None:
-        def work(connection: Connection) -> TransactionResult[None]:
+        def delete(connection: Connection) -> TransactionResult[None]:
             found = name_store.find_name(connection, CLASSES, name, lock=True)
             if found is None:
                 raise NotFound(f"No such resource class {name}.")
             if found.standard:
                 raise Invalid(f"Error in delete resource class: Cannot delete standard resource class {name}.")
             if name_store.class_in_use(connection, found.id):
-                raise _class_in_use(name)
+                raise Conflict(
+                    f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in inventory."
+                )
             name_store.remove_name(connection, CLASSES, found.id)
             return TransactionResult(
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=CLASSES, name=found)
             )
 
-        self._committer.run_transaction(work)
+        self._committer.run_transaction(delete)
 
     # --- traits -------------------------------------------------------------------------------------------------
 
     def traits(
         self, *, prefix: str | None = None, among: Collection[str] | None = None, associated: bool | None = None
     ) -> list[Name]:
-        """By id. `associated`: with at least one provider, or with none."""
+        """By id. `associated`: True: only traits with a provider; False: only traits without."""
         forest = self._snapshot.current()
         return [
             trait
@@ -86,14 +88,14 @@ class NameService:
         ]
 
     def trait(self, name: str) -> Name:
-        return _found(self._known().full_traits, name, f"No such trait(s): {name}.")
+        return _existing_name(self._name_table().full_traits, name, f"No such trait(s): {name}.")
 
     def ensure_trait(self, name: str) -> tuple[Name, bool]:
-        """The trait, and whether it was created."""
+        """(the trait, True if it was created)."""
         return self._ensure(TRAITS, name)
 
     def delete_trait(self, name: str) -> None:
-        def work(connection: Connection) -> TransactionResult[None]:
+        def delete(connection: Connection) -> TransactionResult[None]:
             found = name_store.find_name(connection, TRAITS, name, lock=True)
             if found is None:
                 raise NotFound(f"No such trait(s): {name}.")
@@ -106,40 +108,36 @@ class NameService:
                 None, (change_documents.NAMES,), partial(name_store.without_name, table=TRAITS, name=found)
             )
 
-        self._committer.run_transaction(work)
+        self._committer.run_transaction(delete)
 
-    # --- both ---------------------------------------------------------------------------------------------------
+    # --- classes and traits -------------------------------------------------------------------------------------
 
-    def _known(self) -> NameTable:
+    def _name_table(self) -> NameTable:
         return self._snapshot.current().names
 
-    def _of(self, table: Table) -> Mapping[str, Name]:
-        known = self._known()
+    def _names_in(self, table: Table) -> Mapping[str, Name]:
+        known = self._name_table()
         return known.full_traits if table is TRAITS else known.full_classes
 
     def _ensure(self, table: Table, name: str) -> tuple[Name, bool]:
-        if (found := self._of(table).get(name)) is not None:
+        if (found := self._names_in(table).get(name)) is not None:
             return found, False
 
-        def work(connection: Connection) -> TransactionResult[bool]:
+        def create_if_missing(connection: Connection) -> TransactionResult[bool]:
             if name_store.find_name(connection, table, name) is not None:
                 return TransactionResult(False, ())
-            new = name_store.add_custom(connection, table, name, self._clock.now())
+            new = name_store.add_custom_name(connection, table, name, self._clock.now())
             return TransactionResult(
                 True, (change_documents.NAMES,), partial(name_store.with_name, table=table, name=new)
             )
 
-        is_new = self._committer.run_transaction(work)
-        return _found(self._of(table), name, f"{name} was deleted again"), is_new
+        is_new = self._committer.run_transaction(create_if_missing)
+        return _existing_name(
+            self._names_in(table), name, f"{name} was created, but another request deleted it; repeat the request"
+        ), is_new
 
 
-def _found(known: Mapping[str, Name], name: str, missing: str) -> Name:
+def _existing_name(known: Mapping[str, Name], name: str, missing: str) -> Name:
     if name not in known:
         raise NotFound(missing)
     return known[name]
-
-
-def _class_in_use(name: str) -> Conflict:
-    return Conflict(
-        f"Error in delete resource class: Cannot delete resource class {name}. Class is in use in inventory."
-    )

@@ -1,7 +1,7 @@
 """Creates, moves and deletes providers, and sets their inventories, traits and aggregates.
 
-Reads use the snapshot. Writes are decided in `provider_writes` and `inventory_writes`, on the generation that the
-client gave, and written by `committer`.
+Reads use the snapshot. `provider_writes` and `inventory_writes` decide writes and compare the generation that the
+client sent; `committer` writes them.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -51,10 +51,10 @@ class ProviderService:
 
     def view(self, uuid: str) -> ProviderView:
         forest = self._snapshot.current()
-        return provider_view(forest, self._found(forest, uuid))
+        return provider_view(forest, self._existing_provider(forest, uuid))
 
     def provider(self, uuid: str) -> Provider:
-        return self._found(self._snapshot.current(), uuid)
+        return self._existing_provider(self._snapshot.current(), uuid)
 
     def check_exists(self, uuid: str) -> None:
         """An early check; the write checks again."""
@@ -67,7 +67,7 @@ class ProviderService:
         if (held is None or held.generation != generation) and self.provider(uuid).generation != generation:
             raise ConcurrentUpdate(message, code=CONCURRENT_UPDATE)
 
-    def _found(self, forest: Forest, uuid: str) -> Provider:
+    def _existing_provider(self, forest: Forest, uuid: str) -> Provider:
         provider = forest.by_uuid(uuid)
         if provider is None:
             raise NotFound(f"No resource provider with uuid {uuid} found")
@@ -78,7 +78,7 @@ class ProviderService:
     def create(self, name: str, uuid: str | None, parent_uuid: str | None) -> ProviderView:
         new_uuid = uuid or self._ids.uuid()
         about = [name, new_uuid] if parent_uuid is None else [name, new_uuid, parent_uuid]
-        return self._written(
+        return self._submit(
             WriteRequest(
                 lambda write_set: writes.create_provider(write_set, new_uuid, name, parent_uuid), about, names=(name,)
             )
@@ -87,7 +87,10 @@ class ProviderService:
     def update(
         self, uuid: str, name: str, parent_uuid: str | None, *, parent_given: bool, may_move: bool
     ) -> ProviderView:
-        """Rename, and set the parent if it is given. `may_move`: from 1.37 on, the parent may also change or be removed."""
+        """Rename, and set the parent if `parent_given`.
+
+        `may_move` (from 1.37 on): allow to change or remove the parent.
+        """
 
         def decide(write_set: WriteSet) -> Provider:
             return writes.update_provider(
@@ -95,9 +98,9 @@ class ProviderService:
             )
 
         about = [name, uuid] if parent_uuid is None else [name, uuid, parent_uuid]
-        return self._written(WriteRequest(decide, about, names=(name,)))
+        return self._submit(WriteRequest(decide, about, names=(name,)))
 
-    def _written(self, request: WriteRequest[Provider]) -> ProviderView:
+    def _submit(self, request: WriteRequest[Provider]) -> ProviderView:
         provider = self._committer.submit(request)
         return provider_view(self._snapshot.cached(), provider)
 
@@ -108,24 +111,32 @@ class ProviderService:
 
     def set_inventories(self, uuid: str, generation: int | None, wanted: Mapping[str, Inventory]) -> Provider:
         """Replace all inventories. `generation` None: do not compare it."""
-        return self._change(
-            uuid, generation, lambda write_set, it: inventory_writes.replace_inventories(write_set, it, wanted)
+        return self._change_inventories(
+            uuid,
+            generation,
+            lambda write_set, provider: inventory_writes.replace_inventories(write_set, provider, wanted),
         )
 
     def add_inventory(self, uuid: str, name: str, inventory: Inventory) -> Provider:
-        return self._change(
-            uuid, None, lambda write_set, it: inventory_writes.add_inventory(write_set, it, name, inventory)
+        return self._change_inventories(
+            uuid, None, lambda write_set, provider: inventory_writes.add_inventory(write_set, provider, name, inventory)
         )
 
     def update_inventory(self, uuid: str, generation: int, name: str, inventory: Inventory) -> Provider:
-        return self._change(
-            uuid, generation, lambda write_set, it: inventory_writes.update_inventory(write_set, it, name, inventory)
+        return self._change_inventories(
+            uuid,
+            generation,
+            lambda write_set, provider: inventory_writes.update_inventory(write_set, provider, name, inventory),
         )
 
     def delete_inventory(self, uuid: str, name: str) -> None:
-        self._change(uuid, None, lambda write_set, it: inventory_writes.remove_inventory(write_set, it, name))
+        self._change_inventories(
+            uuid, None, lambda write_set, provider: inventory_writes.remove_inventory(write_set, provider, name)
+        )
 
-    def _change(self, uuid: str, generation: int | None, change: Callable[[WriteSet, Provider], Provider]) -> Provider:
+    def _change_inventories(
+        self, uuid: str, generation: int | None, change: Callable[[WriteSet, Provider], Provider]
+    ) -> Provider:
         def decide(write_set: WriteSet) -> Provider:
             return change(write_set, writes.at_generation(write_set, uuid, generation, STALE_INVENTORIES))
 
@@ -142,7 +153,7 @@ class ProviderService:
         return provider, sorted((known[name] for name in set(names) & known.keys()), key=lambda trait: trait.id)
 
     def set_aggregates(self, uuid: str, generation: int | None, aggregates: Collection[str]) -> Provider:
-        """`generation` None: the request of before 1.19, which does not increase the provider's generation."""
+        """`generation` None: a request below 1.19, which does not increase the provider's generation."""
         return self._committer.submit(
             WriteRequest(lambda write_set: writes.set_aggregates(write_set, uuid, generation, aggregates), (uuid,))
         )

@@ -1,8 +1,4 @@
-"""The use cases of placement, one attribute per subject: `providers`, `names`, `allocations`, `candidates`, `events`,
-`history`, `cloud_summary`.
-"""
-
-import secrets
+"""Creates the services of placement, starts them, and computes the gauges."""
 
 import os_resource_classes
 import os_traits
@@ -14,8 +10,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict
 from moorage.core.ids import Ids
 from moorage.core.names import is_reservation_class
-from moorage.db.single_reads import SingleReads
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import SingleReads, in_transaction, read
 from moorage.placement.forest import change_documents
 from moorage.placement.service.allocation_service import AllocationService
 from moorage.placement.service.candidate_service import CandidateService
@@ -27,19 +22,16 @@ from moorage.placement.service.provider_service import ProviderService
 from moorage.placement.store import change_log, change_store, name_store
 from moorage.placement.store.holding_store import AllocationReads
 from moorage.placement.store.tables import change_retention, change_sequence
-from moorage.placement.store.writer_lease import WriterLease
-from moorage.placement.sync.allocation_cache import AllocationCache
 from moorage.placement.sync.committer import Committer
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
-from moorage.placement.sync.writer_lease_task import WriterLeaseTask
 
 #: Label of all reservation classes together in the capacity metrics.
-EVERY_RESERVATION = "CUSTOM_RESERVATION_*"
+ALL_RESERVATIONS = "CUSTOM_RESERVATION_*"
 
 
 class PlacementService:
-    """Call `start` once per process: it adds the standard classes and traits to the database."""
+    """The use cases, one attribute per subject. Call `start` once per process, before all other methods."""
 
     def __init__(
         self,
@@ -49,44 +41,39 @@ class PlacementService:
         *,
         watchers: int = 2,
         memory_s: float = 0.0,
-        lease_s: float = 1.0,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """`memory_s`: how long reads continue from memory while the database does not answer. `lease_s`: length of the writer
-        lease, which is renewed while `writer_lease_task` runs; 0 disables it.
+        """`watchers`: see `EventService`. `memory_s`: how long reads continue from memory while the database does not
+        answer.
         """
         self._engine = engine
         self.clock = clock
         meters = PlacementMeters(registry or CollectorRegistry())
-        asker = SingleReads(engine)
-        self._lease = WriterLease(secrets.token_hex(8), length_s=lease_s)
-        self.writer_lease_task = WriterLeaseTask(engine, clock, self._lease)
-        snapshot = Snapshot(engine, asker, meters, self._lease, memory_s=memory_s)
-        committer = Committer(engine, snapshot, clock, meters, self._lease)
-        holdings = AllocationReads(asker)
+        reads = SingleReads(engine)
+        snapshot = Snapshot(engine, reads, meters, memory_s=memory_s)
+        committer = Committer(engine, snapshot, clock, meters)
+        allocations = AllocationReads(reads)
         self.providers = ProviderService(snapshot, committer, ids)
         self.names = NameService(snapshot, committer, clock)
-        self.allocations = AllocationService(AllocationCache(holdings, snapshot), committer, meters)
+        self.allocations = AllocationService(allocations, committer, meters)
         self.candidates = CandidateService(snapshot, meters)
         self.events = EventService(engine, meters, watchers=watchers)
         self.history = ChangeHistoryService(engine, clock)
-        self.cloud_summary = CloudSummaryService(snapshot, holdings, self.history)
+        self.cloud_summary = CloudSummaryService(snapshot, allocations, self.history)
 
         self._snapshot = snapshot
-        meters.show(self._gauges)
-        meters.show_capacity(self._capacities)
+        meters.export_gauges(self._gauges)
+        meters.export_capacity(self._capacities)
 
     def start(self) -> None:
-        """Synchronise the standard names with os-traits and os-resource-classes, and load everything into memory.
+        """Add missing standard resource classes and traits to the database, and read everything into memory.
 
-        Harmless to repeat, also concurrently.
+        May be repeated, also concurrently.
         """
-        with self._lease.writing():
-            self._lease.wrote(in_transaction(self._engine, self._synchronise))
+        in_transaction(self._engine, self._add_standard_names)
         self._snapshot.current()
 
-    def _synchronise(self, connection: Connection) -> int:
-        """The last change number afterwards."""
+    def _add_standard_names(self, connection: Connection) -> None:
         _ensure_counter(connection)
         now = self.clock.now()
         added = False
@@ -99,36 +86,35 @@ class PlacementService:
             name_store.add_names(connection, table, missing, now, standard=True)
             added = added or bool(missing)
         if added:
-            log = change_log.ChangeLogWriter(connection, now, self._lease)
+            log = change_log.ChangeLogWriter(connection, now)
             log.add((change_documents.NAMES,))
-        return change_log.last_number(connection)
 
     def _gauges(self) -> dict[str, tuple[str, float]]:
-        """{name: (text, value)}; values from the database are left out while it does not answer."""
+        """{name: (help text, value)}; without values from the database while it does not answer."""
         gauges: dict[str, tuple[str, float]] = {
-            "watches_open": ("Watches that hold a thread of the server.", self.events.held)
+            "watches_open": ("Open watches; each occupies a thread of the server.", self.events.open_watches)
         }
         try:
             with read(self._engine) as connection:
                 last = change_log.last_number(connection)
-                kept = change_store.read_retention(connection)
+                retention = change_store.read_retention(connection)
             forest = self._snapshot.cached()
         except MoorageError:
             return gauges
         now = self.clock.now()
-        history_s = (now - kept.since).total_seconds() if kept.since else 0.0
+        history_s = (now - retention.since).total_seconds() if retention.since else 0.0
         return gauges | {
             "sequence": ("Number of the last change in the database.", last),
-            "sequence_lag": ("Changes that the picture of this process does not have yet.", last - forest.sequence),
-            "changes_kept": ("Numbers of changes that watchers can still ask for.", last - max(0, kept.first - 1)),
-            "history_reach_seconds": ("How far back states are known; 0: to the beginning.", history_s),
+            "sequence_lag": ("Changes that the forest of this process does not have yet.", last - forest.sequence),
+            "changes_kept": ("Number of retained changes.", last - max(0, retention.first - 1)),
+            "history_reach_seconds": ("Age of the oldest known state; 0: all states are known.", history_s),
             "providers": ("Resource providers.", len(forest)),
         }
 
     def _capacities(self) -> dict[str, tuple[int, int]]:
         """{resource class: (capacity, units in use)} of the cached forest; empty before it is loaded.
 
-        The classes of reservations, which live for days, are summed up under one name.
+        The classes of reservations, which exist for days only, are summed up under one name.
         """
         try:
             columns = self._snapshot.cached().columns
@@ -136,7 +122,7 @@ class PlacementService:
             return {}
         summed: dict[str, tuple[int, int]] = {}
         for name, column in columns.items():
-            shown = EVERY_RESERVATION if is_reservation_class(name) else name
+            shown = ALL_RESERVATIONS if is_reservation_class(name) else name
             capacity, used = summed.get(shown, (0, 0))
             summed[shown] = (capacity + int(column.capacity.sum()), used + int(column.used.sum()))
         return summed
@@ -150,4 +136,4 @@ def _ensure_counter(connection: Connection) -> None:
             connection.execute(insert(change_sequence).values(id=1, last=0))
             connection.execute(insert(change_retention).values(id=1, first=0))
         except IntegrityError as error:
-            raise RetryableConflict("another process starts on this new database at this moment") from error
+            raise RetryableConflict("another process is starting on this new database; repeat the start") from error

@@ -17,17 +17,20 @@ _IN_ORDER = (changes.c.sequence, changes.c.position)
 _BACKWARDS = (changes.c.sequence.desc(), changes.c.position.desc())
 _OF_KINDS = changes.c.kind.in_(bindparam("kinds", expanding=True))
 _OF_SUBJECTS = changes.c.subject.in_(bindparam("subjects", expanding=True))
-# Behind a cursor. The bound on the sequence alone is what an index is searched by.
+# After a cursor. The index is searched by the condition on the sequence alone.
 _NOT_BEFORE = changes.c.sequence >= bindparam("sequence")
-_BEHIND = or_(changes.c.sequence > bindparam("sequence"), changes.c.position > bindparam("position"))
+_AFTER = or_(changes.c.sequence > bindparam("sequence"), changes.c.position > bindparam("position"))
 
 _RETENTION = select(retention.c.first, retention.c.since).where(retention.c.id == 1)
-_STRETCH = select(*_COLUMNS).where(_NOT_BEFORE, _BEHIND, changes.c.sequence <= bindparam("upto")).order_by(*_IN_ORDER)
+_BETWEEN = select(*_COLUMNS).where(_NOT_BEFORE, _AFTER, changes.c.sequence <= bindparam("upto")).order_by(*_IN_ORDER)
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """`first`: every entry from this number on is retained. `since`: states are known from then on; None means all."""
+    """`first`: all entries from this number on are retained.
+
+    `since`: past states are known from this time on; None: all.
+    """
 
     first: int
     since: datetime | None
@@ -39,7 +42,7 @@ def read_retention(connection: Connection) -> Retention:
 
 def entries_between(connection: Connection, after: Cursor, upto: int, wanted: Filter, limit: int) -> list[ChangeEvent]:
     """Entries after `after` up to the number `upto`, in order, at most `limit`."""
-    statement = _STRETCH.limit(limit)
+    statement = _BETWEEN.limit(limit)
     if wanted.kinds:
         statement = statement.where(_OF_KINDS)
     if wanted.subjects:
@@ -51,13 +54,13 @@ def entries_between(connection: Connection, after: Cursor, upto: int, wanted: Fi
 
 # --- one subject --------------------------------------------------------------------------------------------------
 
-_OF_ONE = select(*_COLUMNS).where(
+_OF_SUBJECT = select(*_COLUMNS).where(
     changes.c.subject == bindparam("wanted"),
     changes.c.kind == bindparam("of_kind"),
     changes.c.sequence < bindparam("before"),
 )
-_NEWEST = _OF_ONE.where(changes.c.at <= bindparam("moment")).order_by(*_BACKWARDS).limit(1)
-_LISTED = _OF_ONE.where(_NOT_BEFORE, _BEHIND).order_by(*_IN_ORDER)
+_NEWEST = _OF_SUBJECT.where(changes.c.at <= bindparam("moment")).order_by(*_BACKWARDS).limit(1)
+_LISTED = _OF_SUBJECT.where(_NOT_BEFORE, _AFTER).order_by(*_IN_ORDER)
 _NEXT = (
     select(changes.c.sequence, changes.c.at)
     .where(changes.c.sequence >= bindparam("sequence"))
@@ -65,7 +68,8 @@ _NEXT = (
     .limit(1)
 )
 
-#: Clocks of processes that write to one database differ by less. Times follow the order of the log within this.
+#: Maximum difference between the clocks of processes that write to one database. The times of entries follow the order
+#: of the log with at most this error.
 CLOCKS_DIFFER = timedelta(seconds=60)
 
 
@@ -79,7 +83,7 @@ class TimeRange:
 
 def newest_entry(connection: Connection, subject: str, kind: str, at: datetime) -> ChangeEvent | None:
     """The last entry of one kind about `subject` that was written no later than `at`."""
-    before = _behind_all(connection, at)
+    before = _number_after(connection, at)
     row = connection.execute(_NEWEST, {"wanted": subject, "of_kind": kind, "before": before, "moment": at}).first()
     return None if row is None else _change(row)
 
@@ -92,18 +96,18 @@ def subject_entries(
     values: dict[str, object] = {"wanted": subject, "before": changes_log.last_number(connection) + 1}
     if period.since is not None:
         statement = statement.where(changes.c.at >= period.since)
-        after = max(after, Cursor(_behind_all(connection, period.since - 2 * CLOCKS_DIFFER) - 1))
+        after = max(after, Cursor(_number_after(connection, period.since - 2 * CLOCKS_DIFFER) - 1))
     if period.until is not None:
         statement = statement.where(changes.c.at < period.until)
-        values["before"] = _behind_all(connection, period.until)
+        values["before"] = _number_after(connection, period.until)
     values |= {"sequence": after.sequence, "position": after.position}
-    # Kind by kind: each is a stretch of the index, all of them in order are none.
+    # One statement per kind: each reads one range of the index, while all kinds in order would be many ranges.
     found = [_change(row) for kind in kinds for row in connection.execute(statement, values | {"of_kind": kind})]
     return sorted(found, key=lambda change: change.cursor)[:limit]
 
 
-def _behind_all(connection: Connection, moment: datetime) -> int:
-    """A number after all entries written by `moment`, and not much later; found by bisecting the log."""
+def _number_after(connection: Connection, moment: datetime) -> int:
+    """A number shortly after the last entry written by `moment`; found by bisection of the log."""
     moment += CLOCKS_DIFFER
     low, high = read_retention(connection).first, changes_log.last_number(connection) + 1
     while low < high:
@@ -120,13 +124,13 @@ def _change(row: Row[*tuple[Any, ...]]) -> ChangeEvent:
     return ChangeEvent(Cursor(row.sequence, row.position), row.at, row.kind, row.subject, row.document)
 
 
-# --- taking away --------------------------------------------------------------------------------------------------
+# --- deletion -----------------------------------------------------------------------------------------------------
 
 # A process that finds the row locked does nothing: another one is pruning.
 _CLAIM = _RETENTION.with_for_update(skip_locked=True)
 _OLDEST = (
     select(*_IN_ORDER, changes.c.at, changes.c.subject)
-    .where(_NOT_BEFORE, _BEHIND)
+    .where(_NOT_BEFORE, _AFTER)
     .order_by(*_IN_ORDER)
     .limit(bindparam("most"))
 )
@@ -144,11 +148,11 @@ _DELETE = {
     0: delete(changes).where(changes.c.sequence == bindparam("same"), changes.c.position.in_(_DIFFERENT)),
     1: delete(changes).where(changes.c.position == bindparam("same"), changes.c.sequence.in_(_DIFFERENT)),
 }
-_NOTE = update(retention).where(retention.c.id == 1).values(first=bindparam("number"), since=bindparam("moment"))
+_RECORD = update(retention).where(retention.c.id == 1).values(first=bindparam("number"), since=bindparam("moment"))
 
 
 def claim_retention(connection: Connection) -> Retention | None:
-    """The right to delete entries, until the end of the transaction; None while another process has it."""
+    """Locks the right to delete entries until the end of the transaction. None if another process has it."""
     row = connection.execute(_CLAIM).first()
     return None if row is None else Retention(*row)
 
@@ -174,14 +178,14 @@ def entry_headers(connection: Connection, subjects: Collection[str], upto: Curso
 
 
 def delete_entries(connection: Connection, entries: Sequence[Cursor], reaches: Retention) -> None:
-    """Delete these entries, and record how far back the log reaches."""
-    # One statement per number, or one per position: many small transactions have few
-    # positions, and a large one has one number. MariaDB would take a statement for each entry.
+    """Deletes these entries, and records the start of the retained log."""
+    # One statement per number, or one per position: many small transactions have few positions, and a large one has one
+    # number. With pairs, MariaDB would need one statement per entry.
     groups = [_grouped_by(entries, column) for column in (0, 1)]
     column = 0 if len(groups[0]) <= len(groups[1]) else 1
     for same, different in groups[column].items():
         connection.execute(_DELETE[column], {"same": same, "different": different})
-    connection.execute(_NOTE, {"number": reaches.first, "moment": reaches.since})
+    connection.execute(_RECORD, {"number": reaches.first, "moment": reaches.since})
 
 
 def _grouped_by(entries: Sequence[Cursor], column: int) -> dict[int, list[int]]:

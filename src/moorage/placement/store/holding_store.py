@@ -1,11 +1,11 @@
-"""SQL that reads allocations for display: each answer is one statement, so it shows one moment."""
+"""SQL that reads allocations for answers. Each answer is one statement, so it shows one state of the database."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, CompoundSelect, Select, bindparam, distinct, func, null, select, union_all
 
-from moorage.db.single_reads import SingleReads
+from moorage.db.session import SingleReads
 from moorage.placement.forest.model import Allocation, Consumer
 from moorage.placement.store.tables import allocations, consumers, providers, resource_classes
 
@@ -62,21 +62,21 @@ _OF_TREE: Select[Any] = (
     .order_by(consumers.c.id, providers.c.id, resource_classes.c.id)
     .limit(bindparam("most"))
 )
-_HELD = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
+_ALLOCATIONS_AND_CONSUMERS = allocations.join(consumers, allocations.c.consumer_id == consumers.c.id)
 
 
-def _of_project(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
+def _project_usages(*more: ColumnElement[bool]) -> CompoundSelect[Any]:
     """Rows (consumer type, class, units), and rows (consumer type, NULL, number of consumers with allocations)."""
     wanted = (consumers.c.project_id == bindparam("project"), *more)
     units = (
         select(consumers.c.consumer_type, resource_classes.c.name, func.sum(allocations.c.used))
-        .select_from(_HELD.join(resource_classes, allocations.c.class_id == resource_classes.c.id))
+        .select_from(_ALLOCATIONS_AND_CONSUMERS.join(resource_classes, allocations.c.class_id == resource_classes.c.id))
         .where(*wanted)
         .group_by(consumers.c.consumer_type, resource_classes.c.name)
     )
     counts = (
         select(consumers.c.consumer_type, null(), func.count(distinct(allocations.c.consumer_id)))
-        .select_from(_HELD)
+        .select_from(_ALLOCATIONS_AND_CONSUMERS)
         .where(*wanted)
         .group_by(consumers.c.consumer_type)
     )
@@ -96,20 +96,20 @@ class AllocationRow:
     used: int
 
 
-_OF_PROJECT = _of_project()
-_OF_PROJECT_AND_USER = _of_project(consumers.c.user_id == bindparam("user"))
+_OF_PROJECT = _project_usages()
+_OF_PROJECT_AND_USER = _project_usages(consumers.c.user_id == bindparam("user"))
 
 
 class AllocationReads:
-    def __init__(self, asker: SingleReads) -> None:
-        self._of_project = asker.prepare(_OF_PROJECT)
-        self._of_project_and_user = asker.prepare(_OF_PROJECT_AND_USER)
-        self._of_consumer = asker.prepare(_OF_CONSUMER)
-        self._of_provider = asker.prepare(_OF_PROVIDER)
-        self._of_tree = asker.prepare(_OF_TREE)
+    def __init__(self, reads: SingleReads) -> None:
+        self._project_usages = reads.prepare(_OF_PROJECT)
+        self._user_usages = reads.prepare(_OF_PROJECT_AND_USER)
+        self._consumer_allocations = reads.prepare(_OF_CONSUMER)
+        self._provider_allocations = reads.prepare(_OF_PROVIDER)
+        self._tree_allocations = reads.prepare(_OF_TREE)
 
     def consumer_allocations(self, uuid: str) -> tuple[Consumer | None, list[Allocation]]:
-        rows = self._of_consumer(wanted=uuid)
+        rows = self._consumer_allocations(wanted=uuid)
         if not rows:
             return None, []
         consumer = Consumer(*rows[0][:6])
@@ -122,7 +122,7 @@ class AllocationReads:
 
     def provider_allocations(self, uuid: str) -> tuple[int, list[Allocation]] | None:
         """(generation, allocations) of a provider; None if it does not exist."""
-        rows = self._of_provider(wanted=uuid)
+        rows = self._provider_allocations(wanted=uuid)
         if not rows:
             return None
         generation: int = rows[0][0]
@@ -132,17 +132,17 @@ class AllocationReads:
             if used is not None
         ]
 
-    def tree_allocations(self, root_id: int, most: int) -> list[AllocationRow]:
-        """Allocations from all providers of a tree, by consumer; at most `most` of them."""
-        return [AllocationRow(*row) for row in self._of_tree(root=root_id, most=most)]
+    def tree_allocations(self, root_id: int, limit: int) -> list[AllocationRow]:
+        """Allocations from all providers of a tree, by consumer; at most `limit`."""
+        return [AllocationRow(*row) for row in self._tree_allocations(root=root_id, most=limit)]
 
     def project_usages(
         self, project_id: str, user_id: str | None
     ) -> tuple[list[tuple[str | None, str, int]], dict[str | None, int]]:
-        """[(consumer type, class, units)] and {consumer type: number of consumers}, of one user of the project or of all."""
+        """([(consumer type, class, units)], {consumer type: number of consumers}). `user_id` None: of all users."""
         if user_id is None:
-            rows = self._of_project(project=project_id)
+            rows = self._project_usages(project=project_id)
         else:
-            rows = self._of_project_and_user(project=project_id, user=user_id)
+            rows = self._user_usages(project=project_id, user=user_id)
         units = [(consumer_type, name, int(used)) for consumer_type, name, used in rows if name is not None]
         return units, {consumer_type: int(count) for consumer_type, name, count in rows if name is None}

@@ -26,11 +26,11 @@ from moorage.placement.store.tables import (
 CLASSES = resource_classes
 TRAITS = traits
 
-_MANY = 500
+_MAX_IDS = 500
 
 
 def all_names(connection: Connection, table: Table) -> list[Name]:
-    """By id."""
+    """All rows of the table, by id."""
     return [_name(row) for row in connection.execute(select(table).order_by(table.c.id))]
 
 
@@ -45,9 +45,9 @@ def name_table(connection: Connection) -> NameTable:
 
 
 def refreshed_name_table(connection: Connection, before: NameTable) -> NameTable:
-    """`name_table`, computed from an earlier one: reads only new and deleted names. Nothing may have been renamed since."""
-    names = _changed(before, CLASSES, *_since(connection, CLASSES, before.full_classes))
-    return _changed(names, TRAITS, *_since(connection, TRAITS, before.full_traits))
+    """`name_table`, computed from an earlier one; reads only new and deleted names. No name may have been renamed."""
+    names = _changed(before, CLASSES, *_changes_since(connection, CLASSES, before.full_classes))
+    return _changed(names, TRAITS, *_changes_since(connection, TRAITS, before.full_traits))
 
 
 def with_name(names: NameTable, table: Table, name: Name) -> NameTable:
@@ -59,35 +59,41 @@ def without_name(names: NameTable, table: Table, name: Name) -> NameTable:
     return _changed(names, table, [], {name.name})
 
 
-def _changed(names: NameTable, table: Table, come: Sequence[Name], gone: set[str]) -> NameTable:
-    """A name that was both added and removed stays."""
-    if not come and not gone:
+def _changed(names: NameTable, table: Table, added: Sequence[Name], removed: set[str]) -> NameTable:
+    """The table with the names `added` and without the names `removed`; a name in both stays."""
+    if not added and not removed:
         return names
-    ids, full = {one.name: one.id for one in come}, {one.name: one for one in come}
+    ids, full = {one.name: one.id for one in added}, {one.name: one for one in added}
     if table is CLASSES:
-        classes, full_classes = names.classes.changed(ids, gone), names.full_classes.changed(full, gone)
+        classes, full_classes = names.classes.changed(ids, removed), names.full_classes.changed(full, removed)
         return replace(names, classes=classes, full_classes=full_classes)
-    left = {name: one for name, one in names.full_traits.items() if name not in gone} | full
-    return replace(names, traits={name: one.id for name, one in left.items()}, full_traits=left)
+    remaining = {name: one for name, one in names.full_traits.items() if name not in removed} | full
+    return replace(names, traits={name: one.id for name, one in remaining.items()}, full_traits=remaining)
 
 
-def _since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:
-    """(new names, deleted names). Writers are serialised, so ids grow in the order of commits: higher ids are new."""
+def _changes_since(connection: Connection, table: Table, before: Mapping[str, Name]) -> tuple[list[Name], set[str]]:
+    """(new names, deleted names).
+
+    Writers are serialised, so ids increase in the order of commits: new ids are higher.
+    """
     ids = sorted(one.id for one in before.values())
     newest = ids[-1] if ids else 0
-    gone = _gone(connection, table, ids)
+    removed = _missing_ids(connection, table, ids)
     new = connection.execute(select(table).where(table.c.id > newest).order_by(table.c.id))
-    return [_name(row) for row in new], {one.name for one in before.values() if one.id in gone} if gone else set()
+    return [_name(row) for row in new], {one.name for one in before.values() if one.id in removed} if removed else set()
 
 
-def _gone(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
-    """Those of `ids` (ascending) that no longer exist. Bisects ranges with missing rows, so that few rows are read."""
+def _missing_ids(connection: Connection, table: Table, ids: Sequence[int]) -> set[int]:
+    """The ids in `ids` (ascending) that no longer exist.
+
+    Bisects ranges with missing rows, so that it reads few rows.
+    """
     found: set[int] = set()
     parts = [ids] if ids else []
     while parts:
         part = parts.pop()
         within = table.c.id.between(part[0], part[-1])
-        if len(part) <= _MANY:
+        if len(part) <= _MAX_IDS:
             found |= set(part) - set(connection.execute(select(table.c.id).where(within)).scalars())
         elif connection.execute(select(func.count()).select_from(table).where(within)).scalar_one() < len(part):
             parts += [part[: len(part) // 2], part[len(part) // 2 :]]
@@ -104,8 +110,8 @@ def ids_of_names(connection: Connection, table: Table, names: Collection[str]) -
     """{name: id} of the names that exist. They cannot be deleted until this transaction ends."""
     found: dict[str, int] = {}
     wanted = sorted(names)
-    for start in range(0, len(wanted), _MANY):
-        statement = select(table.c.name, table.c.id).where(table.c.name.in_(wanted[start : start + _MANY]))
+    for start in range(0, len(wanted), _MAX_IDS):
+        statement = select(table.c.name, table.c.id).where(table.c.name.in_(wanted[start : start + _MAX_IDS]))
         found |= {row.name: row.id for row in connection.execute(statement.with_for_update(read=True))}
     return found
 
@@ -116,7 +122,7 @@ def add_names(connection: Connection, table: Table, names: Sequence[str], now: d
         connection.execute(insert(table), rows)
 
 
-def add_custom(connection: Connection, table: Table, name: str, now: datetime) -> Name:
+def add_custom_name(connection: Connection, table: Table, name: str, now: datetime) -> Name:
     values = {"name": name, "standard": False, "created_at": now}
     return Name(inserted_id(connection.execute(insert(table), values)), name, False, now)
 
@@ -130,14 +136,14 @@ def remove_name(connection: Connection, table: Table, name_id: int) -> None:
 
 
 def class_in_use(connection: Connection, class_id: int) -> bool:
-    return _any(connection, select(inventories.c.class_id).where(inventories.c.class_id == class_id))
+    return _has_rows(connection, select(inventories.c.class_id).where(inventories.c.class_id == class_id))
 
 
 def trait_in_use(connection: Connection, trait_id: int) -> bool:
-    return _any(connection, select(provider_traits.c.trait_id).where(provider_traits.c.trait_id == trait_id))
+    return _has_rows(connection, select(provider_traits.c.trait_id).where(provider_traits.c.trait_id == trait_id))
 
 
-def _any(connection: Connection, statement: Any) -> bool:
+def _has_rows(connection: Connection, statement: Any) -> bool:
     return connection.execute(statement.limit(1)).first() is not None
 
 
@@ -163,8 +169,8 @@ def allocations_of(connection: Connection, consumer_ids: Collection[int]) -> dic
     return held
 
 
-_OFFERED_BY = select(inventories.c.provider_id).where(inventories.c.class_id == bindparam("wanted"))
-_HELD_BY = select(consumers).where(
+_PROVIDERS_WITH_CLASS = select(inventories.c.provider_id).where(inventories.c.class_id == bindparam("wanted"))
+_CONSUMERS_WITH_CLASS = select(consumers).where(
     consumers.c.id.in_(select(allocations.c.consumer_id).where(allocations.c.class_id == bindparam("wanted")))
 )
 _PROVIDER_UUIDS = select(providers.c.id, providers.c.uuid)
@@ -174,10 +180,10 @@ def rename_entries(connection: Connection, class_id: int) -> Iterator[change_doc
     """The states of all providers with inventory of a renamed class, and of all consumers with allocations of it."""
     yield change_documents.EVERYTHING
     uuids: dict[int | None, str] = {row.id: row.uuid for row in connection.execute(_PROVIDER_UUIDS)}
-    offered_by = connection.execute(_OFFERED_BY, {"wanted": class_id}).scalars().all()
-    for provider in provider_store.some_providers(connection, name_table(connection), offered_by):
+    provider_ids = connection.execute(_PROVIDERS_WITH_CLASS, {"wanted": class_id}).scalars().all()
+    for provider in provider_store.some_providers(connection, name_table(connection), provider_ids):
         yield change_documents.provider_document(provider, uuids.get(provider.parent_id), uuids[provider.root_id])
-    holders = [Consumer(*row) for row in connection.execute(_HELD_BY, {"wanted": class_id})]
+    holders = [Consumer(*row) for row in connection.execute(_CONSUMERS_WITH_CLASS, {"wanted": class_id})]
     held = allocations_of(connection, [consumer.id for consumer in holders])
     for consumer in holders:
         holdings = held.get(consumer.id, {})

@@ -15,7 +15,7 @@ from moorage.placement.store.tables import allocations, inventories, provider_ag
 
 Id = TypeVar("Id", int, str)
 
-#: Ids per IN list: below every database's bound on parameters.
+#: Ids per IN list; below the limit on parameters of every database.
 BATCH = 500
 
 _PROVIDERS = select(
@@ -42,7 +42,7 @@ _INVENTORIES = select(
 _USED = select(allocations.c.provider_id, allocations.c.class_id, func.sum(allocations.c.used)).group_by(
     allocations.c.provider_id, allocations.c.class_id
 )
-#: A row per provider: the numbers of its traits, and their sum. One by one they were half of all rows.
+#: One row per provider: the ids of its traits, and their sum. With one row per trait, traits were half of all rows.
 _TRAITS = select(
     provider_traits.c.provider_id,
     func.aggregate_strings(cast_to(provider_traits.c.trait_id, String(20)), ","),
@@ -51,7 +51,7 @@ _TRAITS = select(
 _AGGREGATES = select(provider_aggregates.c.provider_id, provider_aggregates.c.aggregate)
 _ONLY: BindParameter[Any] = bindparam("only", expanding=True)
 
-#: In the order in which `_assembled` takes their rows.
+#: In the order of the parameters of `_assemble`.
 _ALL = (_PROVIDERS, _INVENTORIES, _USED, _TRAITS, _AGGREGATES)
 _SOME = (
     _PROVIDERS.where(providers.c.id.in_(_ONLY)),
@@ -65,14 +65,17 @@ _SOME = (
 def all_providers(connection: Connection, known: NameTable) -> list[Provider]:
     """Every provider with its inventories, usages, traits and aggregates, by id.
 
-    Read it in one state of the database, the same as `known`.
+    The connection must read one state of the database, from which `known` was read, too.
     """
     process = UtcDateTime().dialect_impl(connection.dialect).result_processor(connection.dialect, None)
-    return _assembled(known, cast(_Aware, process), *(_fetched(connection, statement) for statement in _ALL))
+    return _assemble(known, cast(_ToUtc, process), *(_fetch(connection, statement) for statement in _ALL))
 
 
-def _fetched(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
-    """Rows as the driver returns them. For a million rows, SQLAlchemy's result processing would take three times as long."""
+def _fetch(connection: Connection, statement: Select[Any]) -> list[tuple[Any, ...]]:
+    """Rows as the driver returns them.
+
+    For a million rows, reading with SQLAlchemy's processing takes three times as long.
+    """
     cursor = connection.connection.cursor()
     try:
         cursor.execute(str(statement.compile(dialect=connection.dialect, compile_kwargs={"literal_binds": True})))
@@ -86,30 +89,33 @@ def some_providers(connection: Connection, known: NameTable, ids: Collection[int
     found: list[Provider] = []
     for part in batches(ids):
         rows = ([tuple(row) for row in connection.execute(statement, {"only": part})] for statement in _SOME)
-        found += _assembled(known, _as_it_is, *rows)
+        found += _assemble(known, _unchanged, *rows)
     return found
 
 
 #: Converts the database's time values to UTC.
-_Aware = Callable[[Any], datetime]
+_ToUtc = Callable[[Any], datetime]
 
 
-def _as_it_is(moment: datetime) -> datetime:
+def _unchanged(moment: datetime) -> datetime:
     return moment
 
 
-def _assembled(
+def _assemble(
     known: NameTable,
-    aware: _Aware,
+    to_utc: _ToUtc,
     rows: Iterable[tuple[Any, ...]],
     inventory_rows: Iterable[tuple[Any, ...]],
     used_rows: Iterable[tuple[Any, ...]],
     trait_rows: Collection[tuple[Any, ...]],
     aggregate_rows: Iterable[tuple[Any, ...]],
 ) -> list[Provider]:
-    """Ten thousand hosts have a few kinds of inventories and sets of traits: equal ones become one object."""
+    """Builds the providers.
+
+    Ten thousand hosts have few different inventories and trait sets: equal ones become one object.
+    """
     classes = {number: name for name, number in known.classes.items()}
-    offered, offered_at = _offered(inventory_rows, classes)
+    inventories_of, inventories_changed_at = _inventories_by_provider(inventory_rows, classes)
     used: dict[int, dict[str, int]] = {}
     for provider_id, class_id, units in used_rows:
         if (here := used.get(provider_id)) is None:
@@ -117,8 +123,8 @@ def _assembled(
         else:
             here[classes[class_id]] = int(units)
     trait_names = {number: name for name, number in known.traits.items()}
-    traits_of = _listed(trait_rows, trait_names)
-    aggregates_of = _sets(aggregate_rows)
+    traits_of = _traits_by_provider(trait_rows, trait_names)
+    aggregates_of = _sets_by_provider(aggregate_rows)
     nothing: frozenset[str] = frozenset()
     return [
         Provider(
@@ -129,12 +135,12 @@ def _assembled(
             revision,
             parent_id,
             root_id,
-            offered.get(number, {}),
+            inventories_of.get(number, {}),
             used.get(number, {}),
             traits_of.get(number, nothing),
             aggregates_of.get(number, nothing),
-            aware(updated_at),
-            aware(offered_at[number]) if number in offered_at else None,
+            to_utc(updated_at),
+            to_utc(inventories_changed_at[number]) if number in inventories_changed_at else None,
         )
         for number, uuid, name, generation, revision, parent_id, root_id, updated_at in sorted(rows, key=_first)
     ]
@@ -143,10 +149,10 @@ def _assembled(
 _first = itemgetter(0)
 
 
-def _offered(
+def _inventories_by_provider(
     rows: Iterable[tuple[Any, ...]], classes: Mapping[int, str]
 ) -> tuple[dict[int, dict[str, Inventory]], dict[int, Any]]:
-    """{provider id: {class: inventory}}, and when the last of them was changed, as the driver gives it."""
+    """({provider id: {class: inventory}}, {provider id: time of the last change, as the driver returns it})."""
     kinds: dict[tuple[Any, ...], int] = {}
     kinds_of: dict[int, list[int]] = {}
     changed_at: dict[int, Any] = {}
@@ -158,44 +164,44 @@ def _offered(
             continue
         here.append(kind)
         changed_at[provider_id] = max(changed_at[provider_id], moment)
-    inventories_of = [(classes[class_id], Inventory(*numbers)) for class_id, *numbers in kinds]
-    same: dict[tuple[int, ...], dict[str, Inventory]] = {}
-    offered: dict[int, dict[str, Inventory]] = {}
-    for provider_id, listed in kinds_of.items():
-        key = tuple(listed)
-        if (shared := same.get(key)) is None:
-            shared = same[key] = dict(inventories_of[kind] for kind in key)
-        offered[provider_id] = shared
-    return offered, changed_at
+    inventory_of_kind = [(classes[class_id], Inventory(*numbers)) for class_id, *numbers in kinds]
+    shared_objects: dict[tuple[int, ...], dict[str, Inventory]] = {}
+    inventories_of: dict[int, dict[str, Inventory]] = {}
+    for provider_id, its_kinds in kinds_of.items():
+        key = tuple(its_kinds)
+        if (shared := shared_objects.get(key)) is None:
+            shared = shared_objects[key] = dict(inventory_of_kind[kind] for kind in key)
+        inventories_of[provider_id] = shared
+    return inventories_of, changed_at
 
 
-def _listed(rows: Collection[tuple[Any, ...]], names: Mapping[int, str]) -> dict[int, frozenset[str]]:
+def _traits_by_provider(rows: Collection[tuple[Any, ...]], names: Mapping[int, str]) -> dict[int, frozenset[str]]:
     """{provider id: trait names} of rows (provider id, trait ids separated by commas, sum of the ids).
 
     Raises `Unavailable` if the database truncates long texts; the sum reveals it.
     """
-    same: dict[str, frozenset[str]] = {}
-    equal: dict[frozenset[str], frozenset[str]] = {}  # the order of numbers is the database's
-    for _, listed, total in rows:
-        if listed in same:
+    shared_objects: dict[str, frozenset[str]] = {}
+    equal: dict[frozenset[str], frozenset[str]] = {}  # the database may list the same ids in different orders
+    for _, ids_text, total in rows:
+        if ids_text in shared_objects:
             continue
-        numbers = [int(number) for number in listed.split(",") if number]
+        numbers = [int(number) for number in ids_text.split(",") if number]
         if sum(numbers) != int(total):
             raise Unavailable(
-                "the database gives only a part of a provider's traits: raise group_concat_max_len (MariaDB; "
-                "1048576 unless set) and try again"
+                "the database returned only some of a provider's traits: increase group_concat_max_len (MariaDB; the "
+                "default is 1048576) and try again"
             )
-        same[listed] = equal.setdefault(found := frozenset(map(names.__getitem__, numbers)), found)
-    return {number: same[listed] for number, listed, _ in rows}
+        shared_objects[ids_text] = equal.setdefault(found := frozenset(map(names.__getitem__, numbers)), found)
+    return {number: shared_objects[ids_text] for number, ids_text, _ in rows}
 
 
-def _sets(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:
+def _sets_by_provider(rows: Iterable[tuple[int, str]]) -> dict[int, frozenset[str]]:
     """{provider id: names}"""
     groups: dict[int, list[str]] = {}
     for provider_id, name in rows:
         groups.setdefault(provider_id, []).append(name)
-    same: dict[frozenset[str], frozenset[str]] = {}
-    return {number: same.setdefault(names := frozenset(listed), names) for number, listed in groups.items()}
+    shared_objects: dict[frozenset[str], frozenset[str]] = {}
+    return {number: shared_objects.setdefault(names := frozenset(group), names) for number, group in groups.items()}
 
 
 def batches(ids: Collection[Id]) -> Iterator[list[Id]]:

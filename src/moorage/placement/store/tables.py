@@ -1,7 +1,7 @@
 """Placement's tables: providers and their inventories, consumers and their allocations, and the change log.
 
-Names of projects, users, consumer types and aggregates are columns and not tables of their own: they are only ever
-compared for equality.
+Names of projects, users, consumer types and aggregates are columns and not tables, because they are only compared for
+equality.
 """
 
 from sqlalchemy import (
@@ -24,6 +24,7 @@ from moorage.db.types import TABLE_OPTIONS, UtcDateTime, Uuid, new_metadata
 
 metadata = new_metadata()
 
+#: Ids of classes and traits never come back: a process that reads the changes of others identifies them by id.
 resource_classes = Table(
     "resource_classes",
     metadata,
@@ -48,10 +49,11 @@ traits = Table(
     **TABLE_OPTIONS,
 )
 
-#: `generation` is the peer's, with the peer's gaps: it does not move on DELETE /allocations, nor on PUT aggregates
-#: before 1.19 (measured on 16.0.0). `revision` is ours: every write that changes what a provider offers or holds
-#: moves it, so an equal revision means that a picture of the provider is exact. Ids never come back (SQLite must be
-#: told): the id of a deleted provider with the revision of its successor would be no picture of anything.
+#: `generation` is the peer's, with the peer's gaps: DELETE /allocations does not increase it, nor does PUT aggregates
+#: before 1.19 (measured on 16.0.0). `revision` is Moorage's: every write to a provider increases it, so a copy of the
+#: provider with the same revision is exact. Ids are never reused (SQLite needs an option for that): otherwise id and
+#: revision could belong to a deleted provider and its successor. On PostgreSQL the migration sets a fillfactor, so that
+#: an update of a row does not change the indexes.
 providers = Table(
     "providers",
     metadata,
@@ -59,9 +61,8 @@ providers = Table(
     Column("uuid", Uuid(), nullable=False),
     Column("name", String(200), nullable=False),
     Column("parent_id", Integer, ForeignKey("providers.id")),
-    Column(
-        "root_id", Integer, nullable=False
-    ),  # its own id on a root; no foreign key, for it is known after the insert
+    # A root has its own id; no foreign key, because the id is known only after the insertion.
+    Column("root_id", Integer, nullable=False),
     Column("generation", Integer, nullable=False),
     Column("revision", BigInteger, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
@@ -74,8 +75,9 @@ providers = Table(
     **TABLE_OPTIONS,
 )
 
-#: What a provider offers has no foreign keys, nor have the allocations below: their checks were most of what loading a host
-#: cost the database, and there is one writer at a time, who decides on the exact state (`moorage.placement.sync.committer`).
+#: Inventories, traits, aggregates and allocations have no foreign keys, because checking them took most of the
+#: database's time. They are not needed: there is one writer at a time, which decides on the exact state
+#: (`sync.committer`).
 inventories = Table(
     "inventories",
     metadata,
@@ -141,37 +143,32 @@ allocations = Table(
     **TABLE_OPTIONS,
 )
 
-#: One row. A writer first takes the next number from it, and keeps the row locked until the commit: so the
-#: order of numbers is the order of commits, and a reader that has seen number n has seen everything before n.
-#: An auto-increment column would not do: it hands out 7 and 8, and 8 may become visible first.
-#: `lease_...` is `moorage.placement.store.writer_lease.LeaseRow`; kept here, because no writer can bypass this row.
+#: One row. A writer first takes the next number from it, and keeps the row locked until the commit. So the order of
+#: numbers is the order of commits, and a reader that has read number n has read all changes before n. With an
+#: auto-increment column, change 8 could become visible before change 7.
 change_sequence = Table(
     "change_sequence",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("last", BigInteger, nullable=False),
-    Column("lease_holder", String(40)),
-    Column("lease_ms", Integer, nullable=False, server_default="0"),
-    Column("lease_version", BigInteger, nullable=False, server_default="0"),
-    Column("lease_visitor", String(40)),
     **TABLE_OPTIONS,
 )
 
-#: One row: the start of the retained log. Not in `change_sequence`, whose row every writer waits for.
+#: One row: the start of the retained log. Not in `change_sequence`, because every writer waits for that row.
 change_retention = Table(
     "change_retention",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    #: Every entry from this number on is there. Before it only what states as of a later time rest on.
+    #: All entries from this number on are retained; before it, only entries on which later states depend.
     Column("first", BigInteger, nullable=False),
-    #: States are known as of this time and later; NULL: as of any time.
+    #: Past states are known from this time on; NULL: all.
     Column("since", UtcDateTime),
     **TABLE_OPTIONS,
 )
 
-#: Each change for two kinds of readers: `provider_id` is for other Moorage processes (which provider to read again; 0: names
-#: of classes or traits; -1: everything; NULL: nothing), `kind`, `subject` and `document` are for everybody else.
-#: `subject` is the uuid of a provider or consumer, `document` its state in JSON; NULL: it was deleted.
+#: The change log. It has two kinds of readers: `provider_id` is for other Moorage processes (the provider to read
+#: again; 0: names of classes or traits; -1: everything; NULL: nothing), `kind`, `subject` and `document` are for all
+#: others. `subject` is the uuid of a provider or consumer, `document` its state in JSON; NULL: it was deleted.
 changes = Table(
     "changes",
     metadata,
@@ -183,7 +180,7 @@ changes = Table(
     Column("subject", Uuid()),
     Column("document", Text().with_variant(mysql.MEDIUMTEXT(), "mysql", "mariadb")),
     PrimaryKeyConstraint("sequence", "position"),
-    # By kind, too: a provider that is claimed of all the time has few whole states among very many usages.
+    # With the kind, because a busy provider has few complete states among very many usages.
     Index(None, "subject", "kind", "sequence"),
     **TABLE_OPTIONS,
 )

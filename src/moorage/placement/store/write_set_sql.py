@@ -1,56 +1,57 @@
-"""SQL that writes a write set: the differences between the states that the transaction found and those it leaves.
+"""SQL that writes a write set: the differences between the states before and after the transaction.
 
-Nothing here decides, and nothing is read again. Deletes come first, then updates, then inserts, and last the change
-log.
+It decides nothing and reads nothing again. Deletes come first, then updates, then inserts, and the change log last.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import NamedTuple, cast
 
-from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Command, Row, Statement, delete, insert, update
+from moorage.db.statements import Command, Row, Rows, Statement, delete, insert, update
 from moorage.placement.forest import change_documents
 from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.model import Consumer, NameTable, Provider
 from moorage.placement.rules.write_set import ConsumerAllocations, WriteSet
 
-#: The number of this change, and the holder of the lease. No other process writes until the commit, because every writer
-#: begins with it.
-TAKE = Statement(
+#: Takes the next change number and returns it. No other process writes until the commit, because every writer begins
+#: with this statement.
+TAKE_NUMBER = Statement(
     {
-        "postgresql": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last, lease_holder",
-        "sqlite": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last, lease_holder",
+        "postgresql": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",
+        "sqlite": "UPDATE change_sequence SET last = last + 1 WHERE id = 1 RETURNING last",
         "mariadb": "INSERT INTO change_sequence (id, last) VALUES (1, 1) ON DUPLICATE KEY UPDATE last = last + 1 "
-        "RETURNING last, lease_holder",
+        "RETURNING last",
     },
     returns_rows=True,
 )
-#: The number, if it is the one behind `last` and no other process has the lease; otherwise `PreconditionFailed`.
-#: PostgreSQL: `SELECT 1 / (count)` divides by zero on purpose, which aborts the transaction. SQLite needs no statement:
-#: `Committer` never guesses there (`StatementPipeline.is_far`).
-_TAKE_NEXT = Statement(
+#: Takes the number after `last` if it is the next one. Otherwise it sets `last` to NULL, which the column does not
+#: allow, so nothing of the transaction is written. MariaDB would store 0 unless its SQL mode is strict, so there the
+#: statement signals the same error itself. SQLite needs no statement, because `Committer` has no optimistic groups
+#: there (`StatementPipeline.is_far`).
+_TAKE_NUMBER_AFTER = Statement(
     {
-        "postgresql": "WITH taken AS (UPDATE change_sequence SET last = v.last + 1 FROM {rows} "
-        "WHERE id = 1 AND change_sequence.last = v.last AND (lease_holder IS NULL OR lease_holder = v.holder) "
-        "RETURNING 1) SELECT 1 / (SELECT count(*) FROM taken)",
+        "postgresql": "UPDATE change_sequence SET last = CASE WHEN change_sequence.last = v.last THEN v.last + 1 END "
+        "FROM {rows} WHERE id = 1",
         "mariadb": "UPDATE change_sequence JOIN {rows} ON change_sequence.last = v.last "
-        "SET change_sequence.last = v.last + 1 WHERE change_sequence.id = 1 "
-        "AND (lease_holder IS NULL OR lease_holder = v.holder); "
-        "IF ROW_COUNT() = 0 THEN SIGNAL SQLSTATE '45000'; END IF",
+        "SET change_sequence.last = v.last + 1 WHERE change_sequence.id = 1; "
+        "IF ROW_COUNT() = 0 THEN SIGNAL SQLSTATE '23000' SET MYSQL_ERRNO = 1048, "
+        "MESSAGE_TEXT = 'another process has written'; END IF",
     },
-    {"last": "int", "holder": "text"},
+    {"last": "int"},
 )
 _FIND_CONSUMERS = Statement(
     "SELECT c.id, c.uuid, c.generation, c.project_id, c.user_id, c.consumer_type, a.provider_id, r.name, a.used "
-    "FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid LEFT JOIN allocations AS a ON a.consumer_id = c.id "
+    "FROM {rows} {c} LEFT JOIN allocations AS a ON a.consumer_id = c.id "
     "LEFT JOIN resource_classes AS r ON r.id = a.class_id",
     {"uuid": "text"},
     returns_rows=True,
+    lookups={"c": ("consumers", "c.uuid = v.uuid")},
 )
 _FIND_NAMES = Statement(
-    "SELECT v.name, p.id FROM {rows} JOIN providers AS p ON p.name = v.name", {"name": "text"}, returns_rows=True
+    "SELECT v.name, p.id FROM {rows} {p}",
+    {"name": "text"},
+    returns_rows=True,
+    lookups={"p": ("providers", "p.name = v.name")},
 )
 
 _INVENTORY = {
@@ -72,14 +73,7 @@ _OWNER = {"generation": "int", "project_id": "text", "user_id": "text", "consume
 _CREATE_PROVIDERS = insert(
     "providers", {"uuid": "text", **_PLACE, **_STATE, "created_at": "time"}, returning="uuid, id"
 )
-_ROOT_PROVIDERS = Statement(
-    {
-        "postgresql": "UPDATE providers SET root_id = id FROM {rows} WHERE providers.uuid = v.uuid",
-        "sqlite": "UPDATE providers SET root_id = id FROM {rows} WHERE providers.uuid = v.uuid",
-        "mariadb": "UPDATE providers JOIN {rows} ON providers.uuid = v.uuid SET providers.root_id = providers.id",
-    },
-    {"uuid": "text"},
-)
+_ROOT_PROVIDERS = update("providers", {"uuid": "text"}, {}, copied={"root_id": "id"})
 _UPDATE_PROVIDERS = update("providers", {"id": "int"}, _STATE)
 _PLACE_PROVIDERS = update("providers", {"id": "int"}, _PLACE)
 _DELETE_PROVIDERS = delete("providers", {"id": "int"})
@@ -96,33 +90,35 @@ _UPDATE_CONSUMERS = update("consumers", {"id": "int"}, _OWNER)
 _INSERT_CONSUMERS = insert("consumers", {"uuid": "text", **_OWNER})
 _INSERT_ALLOCATIONS = Statement(
     "INSERT INTO allocations (consumer_id, provider_id, class_id, used, created_at) "
-    "SELECT c.id, v.provider_id, v.class_id, v.used, v.created_at FROM {rows} JOIN consumers AS c ON c.uuid = v.uuid",
+    "SELECT c.id, v.provider_id, v.class_id, v.used, v.created_at FROM {rows} {c}",
     {"uuid": "text", **_OF_CLASS, "used": "int", "created_at": "time"},
+    lookups={"c": ("consumers", "c.uuid = v.uuid")},
 )
 _ENTRY = {"sequence": "int", "position": "int", "at": "time", "kind": "text", "subject": "text", "document": "text"}
 _INSERT_ENTRIES = insert("changes", {"provider_id": "int", **_ENTRY})
-#: Of providers that have got their ids in the same transaction.
+#: Entries of providers that were created in the same transaction.
 _INSERT_ENTRIES_OF_NEW = Statement(
     "INSERT INTO changes (provider_id, sequence, position, at, kind, subject, document) "
     "SELECT p.id, v.sequence, v.position, v.at, v.kind, v.subject, v.document "
-    "FROM {rows} JOIN providers AS p ON p.uuid = v.subject",
+    "FROM {rows} {p}",
     _ENTRY,
+    lookups={"p": ("providers", "p.uuid = v.subject")},
 )
 
 
-#: Most of a group's rows have the same time.
+#: Cached, because most rows of a group have the same time.
 @lru_cache(maxsize=64)
 def sql_time(time: datetime | None) -> str | None:
-    """As `moorage.db.types.UtcDateTime` keeps it in each database."""
+    """The time in the format of `moorage.db.types.UtcDateTime`, which is the same in all databases."""
     return None if time is None else time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 # --- reads before the decision ---------------------------------------------------------------------------------------
 
 
-def take_next(last: int, holder: str) -> Command:
-    """Replaces TAKE for a group that was decided on the state as of `last`. `holder`: the lease name of this process."""
-    return _TAKE_NEXT, [{"last": last, "holder": holder}]
+def take_number_after(last: int) -> Command:
+    """Replaces TAKE_NUMBER for a group that was decided on the state at `last`."""
+    return _TAKE_NUMBER_AFTER, [{"last": last}]
 
 
 def find_consumers(uuids: Iterable[str]) -> Command:
@@ -140,7 +136,7 @@ def consumers_found(answer: Rows) -> dict[str, ConsumerAllocations]:
 
 
 def find_provider_names(names: Iterable[str]) -> Command:
-    """Which of these are names of providers; the answer has rows (name, provider id)."""
+    """Finds providers with these names; the answer has rows (name, provider id)."""
     return _FIND_NAMES, [{"name": name} for name in names]
 
 
@@ -148,10 +144,10 @@ def find_provider_names(names: Iterable[str]) -> Command:
 
 
 def create_providers(write_set: WriteSet) -> Command:
-    """Insert new providers; the answer has rows (uuid, id). `write_commands` then sets the root of root providers."""
+    """Inserts new providers; the answer has rows (uuid, id). `write_commands` then sets the root of root providers."""
     rows = [
         {
-            **_place(provider),
+            **_place_row(provider),
             **_state(provider),
             "uuid": provider.uuid,
             "root_id": max(provider.root_id, 0),
@@ -162,32 +158,18 @@ def create_providers(write_set: WriteSet) -> Command:
     return _CREATE_PROVIDERS, rows
 
 
-def prepare_rows(write_set: WriteSet, consumers: Collection[str]) -> None:
-    """Prepare rows that `write_commands` needs for these consumers; it uses them as long as the states are the same.
-
-    With several consumers, also the rows of the providers that they hold; with one, those may change with the next claim.
-    """
-    for uuid in consumers:
-        if uuid in write_set.consumers:
-            _of_consumer(write_set, uuid)
-            for provider_id in write_set.consumers[uuid].holdings if len(consumers) > 1 else ():
-                old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
-                if old is not None and new is not None and _is_only_used(old, new):
-                    _of_used(write_set, new)
-
-
 def write_commands(write_set: WriteSet, sequence: int) -> list[Command]:
-    """All commands after the insertion of new providers. Their ids need not be known here."""
+    """All commands after the insertion of new providers, whose ids need not be known."""
     rows = _entry_rows(change_entries(write_set), sequence, write_set.now)
     new_ones = set(write_set.created.values())
-    of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
-    of_known = [row for row in rows if row["provider_id"] not in new_ones] if of_new else rows
+    entries_of_new = [row for row in rows if row["provider_id"] in new_ones] if new_ones else []
+    entries_of_known = [row for row in rows if row["provider_id"] not in new_ones] if entries_of_new else rows
     return [
         *(_consumers(write_set) if write_set.consumers else ()),
         *(_providers(write_set) if write_set.providers else ()),
         _allocations(write_set),
-        (_INSERT_ENTRIES, of_known),
-        (_INSERT_ENTRIES_OF_NEW, of_new),
+        (_INSERT_ENTRIES, entries_of_known),
+        (_INSERT_ENTRIES_OF_NEW, entries_of_new),
     ]
 
 
@@ -196,15 +178,19 @@ def _providers(write_set: WriteSet) -> Iterator[Command]:
         (write_set.forest.by_id(number), write_set.providers[number])
         for number in sorted(write_set.providers.keys() - write_set.created.values())
     ]
-    more_than_used = [(old, new) for old, new in pairs if old is None or new is None or not _is_only_used(old, new)]
-    if more_than_used:
-        yield from _inventories(write_set, more_than_used)
-        yield from _traits(write_set.forest.names, more_than_used)
-        yield from _aggregates(more_than_used)
-    yield _DELETE_PROVIDERS, [{"id": old.id} for old, new in more_than_used if old is not None and new is None]
-    yield _UPDATE_PROVIDERS, [_state_row(write_set, new) for _, new in pairs if new is not None]
-    moved = [new for old, new in more_than_used if old is not None and new is not None and not _is_in_place(old, new)]
-    yield _PLACE_PROVIDERS, [{"id": new.id, **_place(new)} for new in moved]
+    with_other_changes = [
+        (old, new) for old, new in pairs if old is None or new is None or not _has_only_usage_changed(old, new)
+    ]
+    if with_other_changes:
+        yield from _inventories(write_set, with_other_changes)
+        yield from _traits(write_set.forest.names, with_other_changes)
+        yield from _aggregates(with_other_changes)
+    yield _DELETE_PROVIDERS, [{"id": old.id} for old, new in with_other_changes if old is not None and new is None]
+    yield _UPDATE_PROVIDERS, [{"id": new.id, **_state(new)} for _, new in pairs if new is not None]
+    moved = [
+        new for old, new in with_other_changes if old is not None and new is not None and not _is_in_place(old, new)
+    ]
+    yield _PLACE_PROVIDERS, [{"id": new.id, **_place_row(new)} for new in moved]
     yield _ROOT_PROVIDERS, [{"uuid": new.uuid} for new in write_set.new_providers() if new.is_root]
 
 
@@ -219,37 +205,14 @@ def _state(provider: Provider) -> Row:
     }
 
 
-class _UsedRows(NamedTuple):
-    """Rows of a provider of which only the usage has changed."""
-
-    state: Row
-    entry: ChangeDocument
-
-
-def _of_used(write_set: WriteSet, new: Provider) -> _UsedRows:
-    state, made = write_set.made.get(new.id, _NOTHING_MADE)
-    if state is not new:
-        made = _UsedRows({"id": new.id, **_state(new)}, change_documents.usages_document(new))
-        write_set.made[new.id] = new, made
-    return cast(_UsedRows, made)
-
-
-def _state_row(write_set: WriteSet, new: Provider) -> Row:
-    state, made = write_set.made.get(new.id, _NOTHING_MADE)
-    return cast(_UsedRows, made).state if state is new else {"id": new.id, **_state(new)}
-
-
-_NOTHING_MADE = None, None
-
-
-def _place(provider: Provider) -> dict[str, object]:
+def _place_row(provider: Provider) -> dict[str, object]:
     return {"name": provider.name, "parent_id": provider.parent_id, "root_id": provider.root_id}
 
 
 def _inventories(write_set: WriteSet, pairs: _Pairs) -> Iterator[Command]:
-    """All inventories of a provider have the time of the last write to any of them."""
+    """Commands for changed inventories. A write to one inventory sets the time of all inventories of its provider."""
     classes = write_set.forest.names.classes
-    gone: list[Row] = []
+    removed: list[Row] = []
     changed: list[Row] = []
     new_ones: list[Row] = []
     for old, new in pairs:
@@ -257,57 +220,59 @@ def _inventories(write_set: WriteSet, pairs: _Pairs) -> Iterator[Command]:
             continue
         before = {} if old is None else old.inventories
         after = {} if new is None else new.inventories
-        gone += [_of_class(old, classes[name]) for name in before.keys() - after.keys()]
+        removed += [_class_key(old, classes[name]) for name in before.keys() - after.keys()]
         for name, inventory in after.items():
             fields = {column: getattr(inventory, column) for column in _INVENTORY if column != "updated_at"}
-            row = {**_of_class(new, classes[name]), **fields, "updated_at": sql_time(write_set.now)}
+            row = {**_class_key(new, classes[name]), **fields, "updated_at": sql_time(write_set.now)}
             (changed if name in before else new_ones).append(row)
-    yield _DELETE_INVENTORIES, gone
+    yield _DELETE_INVENTORIES, removed
     yield _UPDATE_INVENTORIES, changed
     yield _INSERT_INVENTORIES, new_ones
 
 
-def _of_class(provider: Provider | None, class_id: int) -> dict[str, object]:
+def _class_key(provider: Provider | None, class_id: int) -> dict[str, object]:
     return {"provider_id": None if provider is None else provider.id, "class_id": class_id}
 
 
 def _traits(names: NameTable, pairs: _Pairs) -> Iterator[Command]:
     ids = names.traits
-    gone, come = _gone_and_come(pairs, lambda provider: provider.traits)
-    yield _DELETE_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in gone]
-    yield _INSERT_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in come]
+    removed, added = _removed_and_added(pairs, lambda provider: provider.traits)
+    yield _DELETE_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in removed]
+    yield _INSERT_TRAITS, [{"provider_id": number, "trait_id": ids[trait]} for number, trait in added]
 
 
 def _aggregates(pairs: _Pairs) -> Iterator[Command]:
-    gone, come = _gone_and_come(pairs, lambda provider: provider.aggregates)
-    yield _DELETE_AGGREGATES, [{"provider_id": number, "aggregate": aggregate} for number, aggregate in gone]
-    yield _INSERT_AGGREGATES, [{"provider_id": number, "aggregate": aggregate} for number, aggregate in come]
+    removed, added = _removed_and_added(pairs, lambda provider: provider.aggregates)
+    yield _DELETE_AGGREGATES, [{"provider_id": number, "aggregate": aggregate} for number, aggregate in removed]
+    yield _INSERT_AGGREGATES, [{"provider_id": number, "aggregate": aggregate} for number, aggregate in added]
 
 
-def _gone_and_come(
+def _removed_and_added(
     pairs: _Pairs, members: Callable[[Provider], frozenset[str]]
 ) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
     """[(provider id, member)] of the removed members, and of the added ones."""
-    gone: list[tuple[int, str]] = []
-    come: list[tuple[int, str]] = []
+    removed: list[tuple[int, str]] = []
+    added: list[tuple[int, str]] = []
     for old, new in pairs:
         before = frozenset() if old is None else members(old)
         after = frozenset() if new is None else members(new)
         if before is not after and (provider := new or old) is not None:
-            gone += [(provider.id, member) for member in sorted(before - after)]
-            come += [(provider.id, member) for member in sorted(after - before)]
-    return gone, come
+            removed += [(provider.id, member) for member in sorted(before - after)]
+            added += [(provider.id, member) for member in sorted(after - before)]
+    return removed, added
 
 
 def _consumers(write_set: WriteSet) -> Iterator[Command]:
-    """Old allocations are deleted here; the new ones are inserted when all providers exist."""
+    """Commands for consumers, which also delete their old allocations. `_allocations` inserts the new ones later, when
+    all providers exist.
+    """
     found = [write_set.found[uuid] for uuid in write_set.consumers if uuid in write_set.found]
     staying = [write_set.consumers[held.consumer.uuid] for held in found]
     yield _DELETE_ALLOCATIONS, [{"consumer_id": held.consumer.id} for held in found]
     yield _DELETE_CONSUMERS, [{"id": held.consumer.id} for held in staying if not held.holdings]
     yield _UPDATE_CONSUMERS, [{"id": held.consumer.id, **_owner(held.consumer)} for held in staying if held.holdings]
     new_ones = [uuid for uuid, held in write_set.consumers.items() if uuid not in write_set.found and held.holdings]
-    yield _INSERT_CONSUMERS, [_of_consumer(write_set, uuid).consumer for uuid in new_ones]
+    yield _INSERT_CONSUMERS, [{"uuid": uuid, **_owner(write_set.consumers[uuid].consumer)} for uuid in new_ones]
 
 
 def _owner(consumer: Consumer) -> dict[str, object]:
@@ -319,32 +284,13 @@ def _owner(consumer: Consumer) -> dict[str, object]:
     }
 
 
-class _ConsumerRows(NamedTuple):
-    consumer: Row
-    allocations: Sequence[Row]
-    entry: ChangeDocument
-
-
-def _of_consumer(write_set: WriteSet, uuid: str) -> _ConsumerRows:
-    held = write_set.consumers[uuid]
-    state, made = write_set.made.get(uuid, _NOTHING_MADE)
-    if state is not held:
-        classes, now = write_set.forest.names.classes, sql_time(write_set.now)
-        allocations = [
-            {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
-            for provider_id, amounts in held.holdings.items()
-            for name, amount in amounts.items()
-        ]
-        holdings = {write_set.at(number).uuid: amounts for number, amounts in held.holdings.items()}
-        entry = change_documents.consumer_document(held.consumer, holdings)
-        made = _ConsumerRows({"uuid": uuid, **_owner(held.consumer)}, allocations, entry)
-        write_set.made[uuid] = held, made
-    return cast(_ConsumerRows, made)
-
-
 def _allocations(write_set: WriteSet) -> Command:
+    classes, now = write_set.forest.names.classes, sql_time(write_set.now)
     return _INSERT_ALLOCATIONS, [
-        row for uuid in write_set.consumers for row in _of_consumer(write_set, uuid).allocations
+        {"uuid": uuid, "provider_id": provider_id, "class_id": classes[name], "used": amount, "created_at": now}
+        for uuid, held in write_set.consumers.items()
+        for provider_id, amounts in held.holdings.items()
+        for name, amount in amounts.items()
     ]
 
 
@@ -352,8 +298,8 @@ def change_entries(write_set: WriteSet) -> Iterator[ChangeDocument]:
     """Entries of the change log: providers by id, new ones last, then consumers by uuid."""
     for provider_id in sorted(write_set.providers, key=lambda number: (number < 0, abs(number))):
         old, new = write_set.forest.by_id(provider_id), write_set.providers[provider_id]
-        if new is not None and old is not None and _is_only_used(old, new):
-            yield _of_used(write_set, new).entry
+        if new is not None and old is not None and _has_only_usage_changed(old, new):
+            yield change_documents.usages_document(new)
         elif new is not None:
             parent = None if new.parent_id is None else write_set.at(new.parent_id).uuid
             yield change_documents.provider_document(new, parent, write_set.at(new.root_id).uuid)
@@ -362,10 +308,11 @@ def change_entries(write_set: WriteSet) -> Iterator[ChangeDocument]:
     for uuid in sorted(write_set.consumers):
         held = write_set.consumers[uuid]
         if held.holdings or uuid in write_set.found:
-            yield _of_consumer(write_set, uuid).entry
+            holdings = {write_set.at(number).uuid: amounts for number, amounts in held.holdings.items()}
+            yield change_documents.consumer_document(held.consumer, holdings)
 
 
-def _is_only_used(old: Provider, new: Provider) -> bool:
+def _has_only_usage_changed(old: Provider, new: Provider) -> bool:
     return (
         old.inventories is new.inventories
         and old.traits is new.traits

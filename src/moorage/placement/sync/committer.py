@@ -1,22 +1,21 @@
-"""Every write goes through here: the transaction, its number in the change log, and the update of the snapshot.
+"""Commits every write: the transaction, its number in the change log, and the update of the snapshot.
 
 A transaction first takes the next change number, which locks the one row of `change_sequence`: from then until its
-commit no other process writes. So the forest that it decides on is exact, nothing else is locked or verified, and
-writers cannot deadlock. The decision is a difference between states, sent together with the commit in the second round
-trip.
+commit no other process writes. So the forest on which it decides is exact, nothing else needs to be locked or verified,
+and writers cannot deadlock. The decided changes are sent together with the commit, in the second round trip.
 
-Concurrent writes of one process share a transaction (`sync.group_commit`). While one group is with the database, the
-next is decided on the state that the first will leave behind (*optimistically*), and sent once that state is reached.
-The first statement of an optimistic group (`write_set_sql.take_next`) takes the number only if `last` in the database
-is still the number of the forest that the group was decided on. Otherwise the transaction fails with
-`PreconditionFailed`, nothing is written, and the group is decided again after taking its number. The same row lock
-holds until the commit, so an optimistic group that commits was decided on the exact forest, too.
+Concurrent writes of one process share a transaction (`moorage.db.group_commit`). If the database is a round trip away,
+a group is decided *optimistically*, on the forest in memory, and sent together with the commit in one round trip. Its
+first statement (`write_set_sql.take_number_after`) takes the number only if `last` in the database is still the number
+of the forest on which the group was decided. Otherwise the transaction fails with `IntegrityError`, nothing is
+written, and the group is decided again after it has taken its number. The same row lock holds until the commit, so an
+optimistic group that commits was also decided on the exact forest.
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -25,36 +24,32 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, RetryableConflict, Unavailable
-from moorage.db.driver_connections import Rows
-from moorage.db.statement_pipelines import Command, PipelinedTransaction, PreconditionFailed, StatementPipeline
-from moorage.db.transactions import in_transaction, retry_time_is_over
+from moorage.db.group_commit import GroupCommit
+from moorage.db.session import PipelinedTransaction, StatementPipeline, in_transaction, retry_time_is_over
+from moorage.db.statements import Rows
 from moorage.placement.forest.change_documents import ChangeDocument
 from moorage.placement.forest.forest import Forest
 from moorage.placement.forest.model import NameTable, Provider
 from moorage.placement.rules.write_set import WriteSet
-from moorage.placement.store import change_log, write_set_sql, writer_lease
-from moorage.placement.store.writer_lease import LeaseChange, WriterLease
-from moorage.placement.sync.group_commit import GroupCommit
+from moorage.placement.store import change_log, write_set_sql
 from moorage.placement.sync.meters import PlacementMeters
 from moorage.placement.sync.snapshot import Snapshot
 
 T = TypeVar("T")
 
-#: Attempts at a transaction that the database aborts; each has already waited for the lock.
+#: Maximum number of attempts, if the database aborts a transaction. Each attempt waits for the lock.
 MAX_ATTEMPTS = 8
-#: A request with at least this many subjects is decided while the group before is with the database. Smaller ones better
-#: gather until that is done: deciding takes 24 us each, and early decisions would make the groups smaller.
-MIN_EARLY_SUBJECTS = 8
-#: After a failed optimistic group, this many groups take their number first: other processes write as well.
+#: After a failed optimistic group, this many groups take their number first, because other processes also write.
 GROUPS_AFTER_MISS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest(Generic[T]):
-    """One write, decided on a write set: all or nothing, by a function without other effects."""
+    """One write. `decide` changes a write set, or raises an error and changes nothing; it has no other effects."""
 
     decide: Callable[[WriteSet], T]
-    #: Subjects: uuids of consumers, and of providers that change. No two requests of a group share a subject.
+    #: Subjects: uuids of consumers, and of providers whose description changes. No two requests of a group share a subject.
+    #: Two claims on one provider may: the second is decided on the usage that the first leaves behind.
     about: Collection[str]
     consumers: Collection[str] = ()  #: uuids of consumers that the decision reads
     new_consumers: Collection[str] = ()  #: uuids of consumers that are expected to be new
@@ -62,7 +57,7 @@ class WriteRequest(Generic[T]):
 
 
 class _ConsumerExists(Exception):
-    """The request took an existing consumer for new: decide it again with the consumer's allocations."""
+    """The request expected a new consumer, but it exists: decide again with its allocations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +66,25 @@ class TransactionResult(Generic[T]):
 
     result: T
     entries: Collection[ChangeDocument]
-    #: Applies the change to the name table, if names are all that changes.
+    #: Applies the change to the name table; None if the transaction changes more than names.
     on_names: Callable[[NameTable], NameTable] | None = None
 
 
 class Committer:
-    def __init__(
-        self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: PlacementMeters, lease: WriterLease
-    ) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot, clock: Clock, meters: PlacementMeters) -> None:
         self._engine = engine
         self._snapshot = snapshot
-        self._lease = lease
         self._clock = clock
         self._meters = meters
-        self._batches = StatementPipeline(engine)
-        self._wary = 0
-        #: Held from before the number is taken until the snapshot has the write, so that own writes enter it in order.
+        self._pipeline = StatementPipeline(engine)
+        #: Number of groups that must take their number first, after an optimistic group failed.
+        self._numbered_groups_left = 0
+        #: Held from before the number is taken until the snapshot has the write, so that it gets own writes in order.
         self._turn = threading.Lock()
-        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write, lambda request: request.about)
+        self._queue: GroupCommit[WriteRequest[Any], Any] = GroupCommit(self._write_group, lambda request: request.about)
 
     def submit(self, request: WriteRequest[T]) -> T:
-        """Writes the request; returns the result of its `decide` after the commit, or raises its error.
+        """Writes the request. After the commit, returns the result of its `decide`, or raises its error.
 
         Raises `Unavailable` if the database does not answer.
         """
@@ -101,265 +94,176 @@ class Committer:
             result = self._queue.submit(replace(request, consumers=(*request.consumers, *request.new_consumers)))
         return result
 
-    def run_transaction(self, work: Callable[[Connection], TransactionResult[T]]) -> T:
-        """Runs `work` in a transaction of its own; for resource classes and traits, which are rarely written."""
+    def run_transaction(self, write: Callable[[Connection], TransactionResult[T]]) -> T:
+        """Calls `write` in a transaction of its own; for resource classes and traits, which rarely change."""
 
         def numbered(connection: Connection) -> tuple[int, TransactionResult[T]]:
-            log = change_log.ChangeLogWriter(connection, self._clock.now(), self._lease)
-            written = work(connection)
+            log = change_log.ChangeLogWriter(connection, self._clock.now())
+            written = write(connection)
             log.add(written.entries)
             return log.sequence, written
 
-        with self._turn, self._lease.writing():
+        with self._turn:
             number, written = in_transaction(self._engine, numbered)
-            self._lease.wrote(number)
             if written.on_names is not None:
                 self._snapshot.record_names(number, written.on_names)
             return written.result
 
-    def _write(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
+    def _write_group(self, requests: Sequence[WriteRequest[Any]]) -> Sequence[Any]:
         self._meters.group_sizes.observe(len(requests))
-        if early is None or not early.is_sent:
-            self._turn.acquire()
-        try:
-            with self._meters.timed(self._meters.commits):
-                return self._repeated(requests, early)
-        finally:
-            self._turn.release()
+        with self._turn, self._meters.timed(self._meters.commits):
+            began = time.monotonic()
+            for _ in range(MAX_ATTEMPTS - 1):
+                try:
+                    return self._try_to_write(requests)
+                except RetryableConflict:
+                    if retry_time_is_over(began):
+                        raise
+                    self._meters.repeats.inc()
+            return self._try_to_write(requests)
 
-    def _repeated(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
-        began = time.monotonic()
-        for _ in range(MAX_ATTEMPTS - 1):
-            try:
-                return self._attempt(requests, early)
-            except RetryableConflict:
-                if retry_time_is_over(began):
-                    raise
-                self._meters.repeats.inc()
-                early = None
-        return self._attempt(requests, early)
-
-    def _attempt(self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None") -> Sequence[Any]:
+    def _try_to_write(self, requests: Sequence[WriteRequest[Any]]) -> Sequence[Any]:
         unknown: tuple[int, Unavailable] | None = None
-        guess = early if early is not None and early.is_sent else self._guessed(requests, early)
-        if guess is not None:
+        group = self._decide_optimistically(requests)
+        if group is not None:
             try:
-                outcomes = self._finished(guess)
-                if guess is early:
-                    self._meters.early_groups.inc()
-                return outcomes
-            except (PreconditionFailed, IntegrityError):
-                self._wary = GROUPS_AFTER_MISS
-            except RetryableConflict:
-                raise
+                outcomes = self._commit_optimistic(group)
+                if outcomes is not None:
+                    return outcomes
+            except IntegrityError:
+                self._numbered_groups_left = GROUPS_AFTER_MISS
             except Unavailable as error:
-                unknown = guess.write_set.forest.sequence, error
-        return self._numbered(requests, unknown)
+                unknown = group.write_set.forest.sequence, error
+        return self._write_numbered(requests, unknown)
 
-    # --- in one round trip, if the forest is exact and new consumers are new -----------------------------
+    # --- optimistic groups: one round trip, if the forest is exact and new consumers are new ---------------------
 
-    def _guessed(
-        self, requests: Sequence[WriteRequest[Any]], early: "_OptimisticGroup | None"
-    ) -> "_OptimisticGroup | None":
-        """Decides and sends the group without reading first.
+    def _decide_optimistically(self, requests: Sequence[WriteRequest[Any]]) -> "_OptimisticGroup | None":
+        """Decides the group without reading first.
 
-        None if that is not possible, or if all requests are refused: a refusal counts only if the forest is known to be exact.
+        None if that is not possible, or if all requests are refused, because refusals need an exact forest.
         """
-        self._wary = max(0, self._wary - 1)
-        if self._wary or not self._batches.is_far or any(request.consumers for request in requests):
+        self._numbered_groups_left = max(0, self._numbered_groups_left - 1)
+        if self._numbered_groups_left or not self._pipeline.is_far or any(request.consumers for request in requests):
             return None
-        guess = early if early is not None and self._has_come_about(early) else self._guess_on(self._snapshot.cached())
-        for request in requests[len(guess.outcomes) :]:
-            guess.decide(request)
-        if guess.write_set.is_empty:
-            return None
-        try:
-            self._send(guess)
-        except Unavailable:
-            return None  # no connection: taking the number reports it
-        return guess
+        group = _OptimisticGroup(WriteSet(self._snapshot.cached(), self._clock.now()))
+        for request in requests:
+            group.decide(request)
+        return None if group.write_set.is_empty else group
 
-    def _guess_on(self, forest: Forest, before: "_OptimisticGroup | None" = None) -> "_OptimisticGroup":
-        return _OptimisticGroup(self._send_early, WriteSet(forest, self._clock.now()), before)
-
-    def _has_come_about(self, guess: "_OptimisticGroup") -> bool:
-        """True if the group before was written as expected, and nothing else since."""
-        return guess.may_be_right and self._snapshot.cached().sequence == guess.write_set.forest.sequence
-
-    def _send_early(self, guess: "_OptimisticGroup") -> None:
-        """Sends a prepared group. Runs in the thread that has the outcome of the group before; on failure, the leader of this
-        group sends it again.
-        """
-        if not self._turn.acquire(blocking=False):
-            return
-        with suppress(Exception):  # the leader of the group sends it again and reports the errors
-            if self._batches.is_open and not guess.write_set.is_empty and self._has_come_about(guess):
-                self._send(guess)
-        if not guess.is_sent:
-            self._turn.release()
-
-    def _send(self, guess: "_OptimisticGroup") -> None:
-        write_set = guess.write_set
-        with ExitStack() as open_ones:
-            transaction = open_ones.enter_context(self._batches.transaction())
-            open_ones.enter_context(self._lease.writing())
-            answers = transaction.start_commit(
-                self._next_after(write_set.forest),
-                write_set_sql.find_consumers(guess.taken_for_new()),
-                write_set_sql.create_providers(write_set),
-                *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
-            )
-            guess.sent, guess.before = (answers, open_ones.pop_all()), None
-
-    def _finished(self, guess: "_OptimisticGroup") -> list[Any]:
-        """The outcomes, after the commit. Meanwhile the next group is decided, unless new providers have no ids yet."""
-        if guess.sent is None:
-            raise RuntimeError("nothing was sent")
-        write_set, (answers, open_ones) = guess.write_set, guess.sent
-        guess.sent, after = None, None
-        with open_ones:
+    def _commit_optimistic(self, group: "_OptimisticGroup") -> list[Any] | None:
+        """Sends the group and waits for the commit; returns the outcomes. None if there is no connection."""
+        write_set = group.write_set
+        sequence = write_set.forest.sequence + 1
+        with ExitStack() as transaction_end:
+            try:
+                transaction = transaction_end.enter_context(self._pipeline.transaction())
+                answers = transaction.start_commit(
+                    write_set_sql.take_number_after(write_set.forest.sequence),
+                    write_set_sql.find_consumers(group.expected_new()),
+                    write_set_sql.create_providers(write_set),
+                    *write_set_sql.write_commands(write_set, sequence),
+                )
+            except Unavailable:
+                return None  # nothing was sent; taking the number reports the error
+            after = None  # computed while the database commits, unless new providers have no ids yet
             if not write_set.created:
-                after = write_set.forest.with_changes(write_set.providers, sequence=write_set.forest.sequence + 1)
-                self._queue.gather(self._guess_on(after, guess))
+                after = write_set.forest.with_changes(write_set.providers, sequence=sequence)
             _, found, created, *_ = answers()
-            guess.correct(write_set_sql.consumers_found(found))
-            outcomes = self._remember(write_set, guess.outcomes, created, after)
-        guess.is_committed = True
-        return outcomes
+        group.mark_existing(write_set_sql.consumers_found(found))
+        return self._record_commit(write_set, group.outcomes, created, after)
 
-    def _next_after(self, forest: Forest) -> Command:
-        return write_set_sql.take_next(forest.sequence, self._lease.name)
+    def _write_numbered(
+        self, requests: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None
+    ) -> list[Any]:
+        """Takes the number, then decides and commits the group.
 
-    def _numbered(self, requests: Sequence[WriteRequest[Any]], unknown: tuple[int, Unavailable] | None) -> list[Any]:
-        """Decides after taking the number.
-
-        `unknown`: the previous last number and the error, if an optimistic group was sent and its outcome is not known. If
-        that number is still the last one, nothing was written, and nothing will be.
+        `unknown`: (number of its forest, error) of an optimistic group that was sent and whose outcome is unknown. If
+        that number is still the last one, the group was not committed and cannot be committed later.
         """
-        with self._batches.transaction() as transaction:
-            write_set = self._begin(transaction, requests)
+        with self._pipeline.transaction() as transaction:
+            write_set = self._read_write_set(transaction, requests)
             if unknown is not None and write_set.forest.sequence != unknown[0]:
                 raise unknown[1]
-            outcomes = [_decided(request, write_set) for request in requests]
+            outcomes = [_decide(request, write_set) for request in requests]
             if write_set.is_empty:
                 return outcomes
             return self._commit(transaction, write_set, outcomes)
 
     def _commit(self, transaction: PipelinedTransaction, write_set: WriteSet, outcomes: list[Any]) -> list[Any]:
-        """Write the decided changes."""
+        """Writes the decided changes, commits, and returns the outcomes."""
         commands = (
             write_set_sql.create_providers(write_set),
             *write_set_sql.write_commands(write_set, write_set.forest.sequence + 1),
         )
-        with self._lease.writing():
-            return self._remember(write_set, outcomes, transaction.commit(*commands)[0])
+        return self._record_commit(write_set, outcomes, transaction.commit(*commands)[0])
 
-    def _remember(
+    def _record_commit(
         self, write_set: WriteSet, outcomes: list[Any], created: Rows, after: Forest | None = None
     ) -> list[Any]:
-        """Update lease and snapshot after the commit. Returns the outcomes with the ids of new providers.
+        """Updates the snapshot after the commit. Returns the outcomes with the ids of new providers.
 
         `created`: rows (uuid, id) of the new providers.
         """
         sequence = write_set.forest.sequence + 1
-        self._lease.wrote(sequence)
         if write_set.created:
             numbered = write_set.number(dict(created))
             outcomes = [numbered.get(one.id, one) if isinstance(one, Provider) else one for one in outcomes]
         self._snapshot.record_write(sequence, write_set, after)
         return outcomes
 
-    def _begin(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[Any]]) -> WriteSet:
-        """Take the next number and read the rows that are not in the forest."""
+    def _read_write_set(self, transaction: PipelinedTransaction, requests: Sequence[WriteRequest[Any]]) -> WriteSet:
+        """Takes the next number, and reads the rows that are not in the forest."""
         consumers = [uuid for request in requests for uuid in (*request.consumers, *request.new_consumers)]
         names = [name for request in requests for name in request.names]
         taken, found, owners = transaction.send(
-            (write_set_sql.TAKE, None),
+            (write_set_sql.TAKE_NUMBER, None),
             write_set_sql.find_consumers(consumers),
             write_set_sql.find_provider_names(names),
         )
-        ((sequence, holder),) = taken
-        if self._lease.is_in_the_way(holder):
-            self._wait_for_the_lease(transaction)
-        forest = self._exact(sequence - 1)
+        ((sequence,),) = taken
+        forest = self._exact_forest(sequence - 1)
         return WriteSet(forest, self._clock.now(), write_set_sql.consumers_found(found), dict(owners))
 
-    def _wait_for_the_lease(self, transaction: PipelinedTransaction) -> None:
-        """Wait until the other holder of the lease can neither rely on it nor renew it, then clear it."""
-        self._meters.lease_waits.inc()
-        row = writer_lease.row_of(transaction.send(writer_lease.select_row())[0])
-        time.sleep(self._lease.left_s(row))
-        transaction.send(writer_lease.change_row(LeaseChange(row.version, None, row.length_s, self._lease.process)))
-
-    def _exact(self, last: int) -> Forest:
-        """The forest as of the last commit, which stays the last one while we hold the next number."""
+    def _exact_forest(self, last: int) -> Forest:
+        """The forest of the last commit; no other commit follows, because this transaction has the next number."""
         forest = self._snapshot.cached()
         if forest.sequence == last:
             return forest
         self._meters.stale_forests.inc()
-        # A forest that is ahead means that the database was restored from a backup: read its present state.
+        # If the forest is newer, the database was restored from a backup: read its present state.
         return self._snapshot.catch_up(last if forest.sequence < last else None)
 
 
 class _OptimisticGroup:
-    """A group decided before its number is taken; exact if the number turns out to be the next one."""
+    """A group decided before its number is taken. Its forest is exact if its number is the next one."""
 
-    def __init__(
-        self, send: "Callable[[_OptimisticGroup], None]", write_set: WriteSet, before: "_OptimisticGroup | None"
-    ) -> None:
+    def __init__(self, write_set: WriteSet) -> None:
         self.write_set = write_set
-        #: The group that is with the database, on whose outcome this one rests.
-        self.before = before
         self.outcomes: list[Any] = []
-        #: {index of a refused request: the consumers that it takes for new}. For accepted requests, the insert shows
-        #: whether they are new. A refused request inserts nothing, and would have another error if they existed.
+        #: {index of a refused request: the consumers that it expects to be new}. For accepted requests, the insertion
+        #: verifies that. A refused request inserts nothing, and would get another error if they existed.
         self._refused: dict[int, Collection[str]] = {}
-        #: A function that waits for the answers, and the contexts to close after them.
-        self.sent: tuple[Callable[[], list[Rows]], ExitStack] | None = None
-        self.is_committed = False
-        self._is_spoilt = False
-        self._send = send
-
-    @property
-    def is_sent(self) -> bool:
-        return self.sent is not None
-
-    @property
-    def may_be_right(self) -> bool:
-        return not self._is_spoilt and (self.before is None or self.before.is_committed)
 
     def decide(self, request: WriteRequest[Any]) -> None:
-        outcome = _decided(request, self.write_set)
+        outcome = _decide(request, self.write_set)
         if isinstance(outcome, MoorageError) and request.new_consumers:
             self._refused[len(self.outcomes)] = request.new_consumers
         self.outcomes.append(outcome)
 
-    def taken_for_new(self) -> list[str]:
-        """Consumers of refused requests; the transaction must check that they are new."""
+    def expected_new(self) -> list[str]:
+        """Consumers that refused requests expect to be new; the transaction must verify that."""
         return [uuid for uuids in self._refused.values() for uuid in uuids]
 
-    def correct(self, found: Collection[str]) -> None:
-        """Marks refused requests to be decided again. `found`: the consumers in `taken_for_new` that exist."""
+    def mark_existing(self, found: Collection[str]) -> None:
+        """Marks refused requests that must be decided again. `found`: the existing consumers in `expected_new`."""
         for index, uuids in self._refused.items():
             if any(uuid in found for uuid in uuids):
                 self.outcomes[index] = _ConsumerExists()
 
-    def take(self, request: WriteRequest[Any]) -> bool:
-        if self._is_spoilt or request.consumers or len(request.about) < MIN_EARLY_SUBJECTS:
-            return False
-        try:
-            self.decide(request)
-            write_set_sql.prepare_rows(self.write_set, request.new_consumers)
-        except Exception:  # noqa: BLE001 - the request then waits, and gets this error when it is decided alone
-            self._is_spoilt = True
-        return not self._is_spoilt
 
-    def begin(self) -> None:
-        self._send(self)
-
-
-def _decided(request: WriteRequest[Any], write_set: WriteSet) -> Any:
-    """The result of the request, or its error: a refusal does not affect the other requests."""
+def _decide(request: WriteRequest[Any], write_set: WriteSet) -> Any:
+    """The result of the request, or its error, so that a refusal does not affect other requests."""
     try:
         return request.decide(write_set)
     except MoorageError as error:

@@ -1,6 +1,6 @@
 """Prometheus metrics of placement: searches, claims, commits, and how current this process's forest is.
 
-The operators' reference is `docs/guides/metrics.md`.
+The operators' reference is `docs/reference/metrics.md`.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class PlacementMeters:
-    """Metrics of one process. Metric names are written here and in the operators' reference."""
+    """The metrics of one process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         def counter(name: str, text: str, *labels: str) -> Counter:
@@ -26,38 +26,42 @@ class PlacementMeters:
         def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
             return Histogram(f"moorage_placement_{name}", text, registry=registry, buckets=buckets)
 
-        self.searches = counter("searches", "Searches for allocation candidates, by how they ended.", "outcome")
-        self.claims = counter("claims", "Claims and releases of allocations, by how they ended.", "outcome")
+        self.searches = counter("searches", "Searches for allocation candidates, by outcome.", "outcome")
+        self.claims = counter("claims", "Claims and releases of allocations, by outcome.", "outcome")
         self.group_sizes = histogram("group_size", "Writes that shared one transaction.", _SIZES)
-        self.early_groups = counter("groups_early", "Groups decided, and written so, while the one before was written.")
-        self.commits = histogram("commit_duration_seconds", "Transactions that wrote, begin to commit.", _SHORT_S)
-        self.repeats = counter("transactions_repeated", "Transactions that the database gave up, and were repeated.")
-        self.stale_forests = counter(
-            "pictures_old", "Writes that found the picture of this process behind the database."
+        self.commits = histogram(
+            "commit_duration_seconds", "Duration of writing transactions, from begin to commit.", _SHORT_S
         )
-        reads = counter("reads", "Reads of the picture, by who said that it is exact.", "exact_by")
-        self.reads_asked, self.reads_under_lease = reads.labels("database"), reads.labels("lease")
-        self.lease_waits = counter("lease_waits", "Writes that waited for the end of another process' lease.")
-        self.from_memory = counter("reads_from_memory", "Reads that went on while the database did not answer.")
-        self.catch_ups = histogram("catch_up_duration_seconds", "Reading what other processes wrote.", _LONG_S)
-        self.builds = histogram("build_duration_seconds", "Reading the whole database into memory.", _LONG_S)
-        self.watches = counter("watches", "Answers to watchers: held open, or told to come again.", "answer")
+        self.repeats = counter("transactions_repeated", "Repetitions of transactions that the database had aborted.")
+        self.stale_forests = counter(
+            "pictures_old", "Writes for which the forest of this process was older than the database."
+        )
+        self.from_memory = counter("reads_from_memory", "Reads answered from memory while the database did not answer.")
+        self.catch_ups = histogram(
+            "catch_up_duration_seconds", "Duration of reading the writes of other processes.", _LONG_S
+        )
+        self.builds = histogram(
+            "build_duration_seconds", "Duration of reading the whole database into memory.", _LONG_S
+        )
+        self.watches = counter(
+            "watches", "Answers to watchers: kept open, or complete with a reconnect delay.", "answer"
+        )
         self._registry = registry
 
     @contextmanager
     def timed(self, histogram: Histogram) -> Iterator[None]:
-        """Also records the time of a block that raises."""
+        """Records the duration of a block, also if it raises."""
         began = perf_counter()
         try:
             yield
         finally:
             histogram.observe(perf_counter() - began)
 
-    def show(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+    def export_gauges(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
         """Export, at each scrape, {name: (help text, value)}."""
         self._registry.register(_Gauges(gauges))
 
-    def show_capacity(self, capacities: Callable[[], dict[str, tuple[int, int]]]) -> None:
+    def export_capacity(self, capacities: Callable[[], dict[str, tuple[int, int]]]) -> None:
         """Export, at each scrape, {resource class: (capacity, used)}."""
         self._registry.register(_Capacities(capacities))
 
@@ -71,9 +75,9 @@ class _Capacities(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         capacity = GaugeMetricFamily(
-            "moorage_placement_capacity", "Units that may be given out in total.", labels=["resource_class"]
+            "moorage_placement_capacity", "Units that may be allocated in total.", labels=["resource_class"]
         )
-        used = GaugeMetricFamily("moorage_placement_used", "Units that somebody holds.", labels=["resource_class"])
+        used = GaugeMetricFamily("moorage_placement_used", "Units that are allocated.", labels=["resource_class"])
         for name, (units, held) in sorted(self._capacities().items()):
             capacity.add_metric([name], units)
             used.add_metric([name], held)

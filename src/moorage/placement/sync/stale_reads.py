@@ -1,4 +1,4 @@
-"""Reads from the last known state while the database does not answer: which requests accept it, and the age of the state.
+"""Reads from the last known state while the database does not answer: the requests that accept it, and its age.
 
 Writes are never served from stale data; the commit would reject them.
 
@@ -11,9 +11,9 @@ from typing import Self
 
 
 class StaleRead:
-    """One request that accepts stale data while this context is entered.
+    """A context in which the request accepts stale data.
 
-    `age_s`: seconds since the data of its answer was known to be exact; None: the answer is exact.
+    `age_s`: seconds since the data of the answer was known to be exact; None: the answer is exact.
     """
 
     __slots__ = ("_token", "age_s")
@@ -24,22 +24,22 @@ class StaleRead:
         self.age_s: float | None = None
 
     def __enter__(self) -> Self:
-        self._token = _present.set(self)
+        self._token = _current.set(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _present.reset(self._token)
+        _current.reset(self._token)
 
 
-_present: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
+_current: ContextVar[StaleRead | None] = ContextVar("reading", default=None)
 
 
 def accepts_stale_read(age_s: float) -> bool:
-    """True if the current request accepts data that is `age_s` seconds old; then records the greatest age in its `StaleRead`."""
-    reading = _present.get()
-    if reading is None:
+    """True if the current request accepts stale data; then records the greatest `age_s` in its `StaleRead`."""
+    stale_read = _current.get()
+    if stale_read is None:
         return False
-    reading.age_s = max(age_s, reading.age_s or 0.0)
+    stale_read.age_s = max(age_s, stale_read.age_s or 0.0)
     return True

@@ -1,5 +1,5 @@
-"""From HTTP to use cases and back, one module per resource: decode, call the service, encode.
+"""Handlers, one module per resource: each decodes a request, calls the service and encodes the answer.
 
-`answers` has what all handlers share; `agents` limits what the agent of a host may do. No handler decides: a refusal
-comes from a schema, a policy rule or the service.
+`answers` contains the parts that all handlers share; `agents` limits the requests of a host's agent. Handlers make no
+decisions: refusals come from a schema, a policy rule or the service.
 """

@@ -1,13 +1,13 @@
-"""Limits the agent of a host to the tree of providers of its host.
+"""Limits the agent of a host to the provider tree of its host.
 
-A tree belongs to the host that its root is named after. Only administrators and services rename or move a provider. An
-agent that could create a root of another name, or put a provider below another host's, would own that host's tree; it
-can do neither. In its own tree it may not change
+A tree belongs to the host that has the name of its root provider. Only administrators and services may rename or move a
+provider. An agent may not create a root of another name, nor a provider below one of another host, because it would
+then own that host's tree. In its own tree it may not change
 
-* inventories and traits that mark reservations or a disabled host: those are set for hosts, not by them;
-* the provider that holds the slots of reservations (`core.names.reservation_provider`).
+* inventories and traits of reservations, and the trait of a disabled host, because services set them;
+* the provider that has the slots of reservations (`core.names.reservation_provider`).
 
-It creates resource classes and traits, but deletes and renames none. Routes that are not in `CHECKS` are refused.
+It may create resource classes and traits, but not delete or rename them. Routes that are not in `CHECKS` are refused.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,18 +35,18 @@ def check_list(request: PlacementApiRequest, host: str) -> None:
             provider = forest.by_uuid(_canonical(uuid))
             if provider is None or _is_own(forest, provider, host):
                 return
-    raise _refused(host, "it may list its root provider by name, and its tree")
+    raise _refusal(host, "it may only list its root provider by name, or the providers of its tree")
 
 
 def check_create(request: PlacementApiRequest, host: str) -> None:
     name, parent_uuid = request.json["name"], request.json.get("parent_provider_uuid")
     if parent_uuid is None:
         if name != host:
-            raise _refused(host, f"its root provider is called {host}, not {name}")
+            raise _refusal(host, f"its root provider must be named {host}, not {name}")
         return
     _own_provider(request, host, parent_uuid)
     if not name.startswith(f"{host}_"):
-        raise _refused(host, f"the names of its nested providers begin with {host}_, and {name} does not")
+        raise _refusal(host, f"the names of its nested providers must begin with {host}_, but {name} does not")
 
 
 def check_read(request: PlacementApiRequest, host: str, uuid: str) -> None:
@@ -55,32 +55,34 @@ def check_read(request: PlacementApiRequest, host: str, uuid: str) -> None:
 
 
 def check_delete(request: PlacementApiRequest, host: str, uuid: str) -> None:
-    """An operator deletes the root when the host is retired."""
+    """Allows deleting nested providers. An operator deletes the root when the host is retired."""
     provider = _own_provider(request, host, uuid)
     if provider.is_root:
-        raise _refused(host, "only an operator deletes a root provider")
+        raise _refusal(host, "only an operator may delete a root provider")
     if provider.name == reservation_provider(host):
-        raise _refused(host, f"provider {provider.name} is the reservation service's")
+        raise _refusal(host, f"provider {provider.name} belongs to the reservation service")
 
 
 def check_inventories(request: PlacementApiRequest, host: str, uuid: str) -> None:
     provider = _own_provider(request, host, uuid)
     wanted = inventories.decode_inventories(request.json["inventories"])
-    before, after = _reserved(provider.inventories), _reserved(wanted)
+    before, after = _of_reservations(provider.inventories), _of_reservations(wanted)
     if before != after and provider.generation == request.json["resource_provider_generation"]:
-        raise _refused(host, f"inventories of reservations are not its to change: {_differing(before, after)}")
+        raise _refusal(host, f"it may not change the inventories of reservations: {_differing(before, after)}")
 
 
 def check_traits(request: PlacementApiRequest, host: str, uuid: str) -> None:
     provider = _own_provider(request, host, uuid)
-    changed = {name for name in provider.traits.symmetric_difference(request.json["traits"]) if _is_told_to_hosts(name)}
+    changed = {
+        name for name in provider.traits.symmetric_difference(request.json["traits"]) if _is_set_by_services(name)
+    }
     if changed and provider.generation == request.json["resource_provider_generation"]:
-        raise _refused(host, f"these traits are not its to change: {', '.join(sorted(changed))}")
+        raise _refusal(host, f"it may not change these traits: {', '.join(sorted(changed))}")
 
 
 def check_new_name(_request: PlacementApiRequest, host: str, name: str) -> None:
-    if _is_told_to_hosts(name):
-        raise _refused(host, f"{name} is made by the reservation service")
+    if _is_set_by_services(name):
+        raise _refusal(host, f"only services may create {name}")
 
 
 #: {handler of a route: its check, which raises `Forbidden` for objects outside the host's tree}.
@@ -107,7 +109,7 @@ def with_agent_check(handler: Handler) -> Handler:
     def checked(request: PlacementApiRequest, /, **parameters: str) -> Response:
         if (host := request.caller.host) is not None:
             if check is None:
-                raise _refused(host, "this is for services and operators")
+                raise _refusal(host, "only services and operators may use this route")
             check(request, host, **parameters)
         return handler(request, **parameters)
 
@@ -121,7 +123,7 @@ def _own_provider(request: PlacementApiRequest, host: str, uuid: str) -> Provide
     if provider is None:
         raise NotFound(f"No resource provider with uuid {uuid} found")
     if not _is_own(forest, provider, host):
-        raise _refused(host, f"provider {uuid} is not its own")
+        raise _refusal(host, f"provider {uuid} belongs to another host")
     return provider
 
 
@@ -130,11 +132,11 @@ def _is_own(forest: Forest, provider: Provider, host: str) -> bool:
     return root is not None and root.name == host
 
 
-def _reserved(found: Mapping[str, object]) -> dict[str, object]:
+def _of_reservations(found: Mapping[str, object]) -> dict[str, object]:
     return {name: inventory for name, inventory in found.items() if is_reservation_class(name)}
 
 
-def _is_told_to_hosts(name: str) -> bool:
+def _is_set_by_services(name: str) -> bool:
     return name == DISABLED_HOST_TRAIT or is_reservation_class(name)
 
 
@@ -146,8 +148,8 @@ def _canonical(uuid: str) -> str:
     try:
         return str(UUID(uuid))
     except ValueError as error:
-        raise Invalid(f"{uuid!r} is no uuid") from error
+        raise Invalid(f"{uuid!r} is not a uuid") from error
 
 
-def _refused(host: str, why: str) -> Forbidden:
+def _refusal(host: str, why: str) -> Forbidden:
     return Forbidden(f"the agent of host {host} may not do this: {why}", code="placement.other_host")

@@ -18,13 +18,13 @@ from moorage.wire.http import Response
 #: Owner of allocations that were written before 1.8, when requests named no owner.
 INCOMPLETE = "00000000-0000-0000-0000-000000000000"
 
-#: A consumer without allocations is forgotten, and the next one with its uuid repeats its generations. So an answer
-#: about one consumer tells its incarnation, and a request may name the incarnations that it saw: ``UUID=NUMBER``,
-#: separated by commas.
+#: A consumer is deleted with its last allocation, and the next consumer with its uuid has the same generations again.
+#: So an answer about one consumer contains the consumer's incarnation, a number that is never used again. A request may
+#: name the incarnations that the client saw: ``UUID=NUMBER``, separated by commas.
 INCARNATION = "x-moorage-consumer"
 INCARNATIONS = "x-moorage-consumers"
 #: Digits of an incarnation number.
-_MOST_DIGITS = 18
+_MAX_INCARNATION_DIGITS = 18
 
 
 #: How consumers without a type (written before 1.38) are shown.
@@ -34,7 +34,7 @@ UNKNOWN = "unknown"
 ALL = "all"
 
 
-#: Rules of this module's own: who may see any project's usages, not only their own project's.
+#: A policy rule without a route of its own: reading the usages of a project other than the caller's.
 ANY_PROJECT = "placement:usages:any_project"
 
 
@@ -72,7 +72,7 @@ def show_provider_allocations(request: PlacementApiRequest, uuid: str) -> Respon
     return answer(request, body, _newest(allocations))
 
 
-def check_uuid(request: PlacementApiRequest, consumer_uuid: str) -> None:
+def check_consumer_uuid(request: PlacementApiRequest, consumer_uuid: str) -> None:
     if not looks_like_uuid(consumer_uuid):
         raise Invalid(f"Malformed consumer_uuid: {consumer_uuid}")
 
@@ -97,7 +97,7 @@ def delete_allocations(request: PlacementApiRequest, consumer_uuid: str) -> Resp
 
 
 def allocation_write(request: PlacementApiRequest, consumer_uuid: str, document: Mapping[str, Any]) -> AllocationWrite:
-    """One consumer's part of any of the five bodies."""
+    """Decodes one consumer's part of a body of PUT or POST /allocations or POST /reshaper, of any microversion."""
     given = document["allocations"]
     if isinstance(given, list):
         allocations = {entry["resource_provider"]["uuid"]: entry["resources"] for entry in given}
@@ -122,8 +122,8 @@ def _incarnation(request: PlacementApiRequest, consumer_uuid: str) -> int | None
     named: dict[str, int] = {}
     for part in header.split(","):
         uuid, _, number = part.strip().partition("=")
-        if not looks_like_uuid(uuid) or not number.isdecimal() or len(number) > _MOST_DIGITS:
-            raise Invalid(f"{INCARNATIONS}: {part.strip()} is not a uuid, =, and a number")
+        if not looks_like_uuid(uuid) or not number.isdecimal() or len(number) > _MAX_INCARNATION_DIGITS:
+            raise Invalid(f"{INCARNATIONS}: {part.strip()} must have the form UUID=NUMBER")
         named[canonical_uuid(uuid)] = int(number)
     return named.get(canonical_uuid(consumer_uuid))
 
@@ -166,13 +166,13 @@ def project_usages(request: PlacementApiRequest) -> Response:
         for _, name, used in rows:
             totals[name] = totals.get(name, 0) + used
         return answer(request, {"usages": totals})
-    return answer(request, {"usages": _by_type(rows, counts, values.get("consumer_type"))})
+    return answer(request, {"usages": _usages_by_type(rows, counts, values.get("consumer_type"))})
 
 
-def _by_type(
+def _usages_by_type(
     rows: list[tuple[str | None, str, int]], counts: dict[str | None, int], wanted: str | None
 ) -> dict[str, dict[str, int]]:
-    """{consumer type: {class: units, ..., "consumer_count": consumers}}; ``all`` is one type for all."""
+    """{consumer type: {class: units, ..., "consumer_count": consumers}}; with ``wanted="all"`` all are one type."""
     by_type: dict[str, dict[str, int]] = {}
     for consumer_type, name, used in rows:
         shown = ALL if wanted == ALL else consumer_type or UNKNOWN

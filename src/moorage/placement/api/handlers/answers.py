@@ -1,4 +1,4 @@
-"""Shared by all handlers: response headers, links, version discovery, and Placement's first checks."""
+"""The parts that all handlers share: response headers, links, version discovery, and checks of queries."""
 
 import math
 from collections.abc import Callable
@@ -27,7 +27,7 @@ VERSIONS = VersionRange(service_type="placement", minimum=Version(1, 0), maximum
 
 
 def json_only(handler: Handler[P]) -> Handler[P]:
-    """406 for clients that do not accept JSON."""
+    """`handler`, but with status 406 for clients that do not accept JSON."""
 
     @wraps(handler)
     def checked(request: PlacementApiRequest, /, *args: P.args, **kwargs: P.kwargs) -> Response:
@@ -39,8 +39,11 @@ def json_only(handler: Handler[P]) -> Handler[P]:
     return checked
 
 
-def may_read_stale(handler: Handler[P]) -> Handler[P]:
-    """For read-only handlers: while the database does not answer, they return the last known state, and headers say so."""
+def with_stale_reads(handler: Handler[P]) -> Handler[P]:
+    """`handler`, which must only read: while the database does not answer, it may return the last known state.
+
+    Headers of the response then contain the age of that state.
+    """
     checked = json_only(handler)
 
     @wraps(handler)
@@ -49,16 +52,16 @@ def may_read_stale(handler: Handler[P]) -> Handler[P]:
             response = checked(request, *args, **kwargs)
         if read.age_s is None:
             return response
-        return replace(response, headers=response.headers | _old(request.service.clock.now(), read.age_s))
+        return replace(response, headers=response.headers | _stale_headers(request.service.clock.now(), read.age_s))
 
     return reading
 
 
-def _old(now: datetime, age_s: float) -> dict[str, str]:
-    """RFC 9111 has ``age`` for it; ``warning`` 110 is what older caches say; the time is for people."""
+def _stale_headers(now: datetime, age_s: float) -> dict[str, str]:
+    """``age`` as in RFC 9111, ``warning`` 110 as of older caches, and the time of the state, for people."""
     return {
         "age": str(math.ceil(age_s)),
-        "warning": '110 moorage "the database does not answer: this is what was known last"',
+        "warning": '110 moorage "the database does not answer: this is the last known state"',
         "x-moorage-as-of": (now - timedelta(seconds=age_s)).isoformat(timespec="milliseconds"),
     }
 
@@ -71,7 +74,10 @@ def answer(
     status: int = 200,
     location: str | None = None,
 ) -> Response:
-    """A JSON answer; from 1.15 on with the time of the last change (now, if it is not known)."""
+    """A JSON answer.
+
+    From 1.15 on it contains the time of the last change, or the present time if `modified` is None.
+    """
     headers = freshness_headers(request, modified)
     if location is not None:
         headers["location"] = request.base_url + location
@@ -109,7 +115,7 @@ def checked_query(request: PlacementApiRequest, schemas: Schema | VersionedSchem
     return values
 
 
-def word_body_error(error: Any) -> str:
+def body_error_text(error: Any) -> str:
     return f"JSON does not validate: {error}"
 
 

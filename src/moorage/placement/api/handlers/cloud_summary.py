@@ -12,7 +12,7 @@ from moorage.placement.store.holding_store import AllocationRow
 from moorage.wire.http import Response
 
 #: Default number of trees per page.
-USUAL_LIMIT = "50"
+DEFAULT_LIMIT = "50"
 
 Document = dict[str, object]
 
@@ -39,7 +39,7 @@ def list_trees(request: PlacementApiRequest) -> Response:
     wanted = TreeFilter(
         values.get("search", ""), values.get("member_of"), values.get("resource_class"), values.get("required")
     )
-    page = request.service.cloud_summary.trees(wanted, values.get("after"), int(values.get("limit", USUAL_LIMIT)))
+    page = request.service.cloud_summary.trees(wanted, values.get("after"), int(values.get("limit", DEFAULT_LIMIT)))
     body = {"trees": [_row(row) for row in page.rows], "matching": page.matching, "next": page.following}
     return answer(request, body)
 

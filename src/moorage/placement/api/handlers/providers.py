@@ -1,7 +1,7 @@
 """/resource_providers, /resource_providers/{uuid} and the aggregates of a provider
 
-Providers are written as text (`ProviderShape`): in a list of a thousand, that is four times as fast as building a
-document for the encoder. Between two providers only uuid, name, generation and the uuids of parent and root differ.
+Providers are formatted as text (`ProviderShape`): for a list of a thousand, that is four times as fast as building
+documents and encoding them. Providers differ only in uuid, name, generation and the uuids of parent and root.
 """
 
 import uuid as uuids
@@ -27,7 +27,7 @@ from moorage.placement.service.provider_service import ProviderView, provider_vi
 from moorage.wire.body import encode_json
 from moorage.wire.http import Response
 
-#: Since 1.14 nothing has changed.
+#: The shape of 1.14 is that of all later microversions.
 _LAST_SHAPE_CHANGE = 14
 
 
@@ -36,7 +36,7 @@ _LINKS = (("inventories", 0), ("usages", 0), ("aggregates", 1), ("traits", 6), (
 
 @dataclass(frozen=True, slots=True)
 class ProviderShape:
-    """What all providers have in common in one microversion below one prefix."""
+    """The text that all providers have in common, for one microversion and one prefix of links."""
 
     #: The text of the links between the uuids.
     links: tuple[str, ...]
@@ -53,13 +53,9 @@ class ProviderShape:
         return f'{plain},"parent_provider_uuid":{parent},"root_provider_uuid":"{shown.root_uuid}"}}'
 
 
-def provider_shape(prefix: str, minor: int) -> ProviderShape:
-    """`prefix`: of the links, without scheme and host."""
-    return _compiled_shape(prefix, min(minor, _LAST_SHAPE_CHANGE))
-
-
 @lru_cache(maxsize=64)
 def _compiled_shape(prefix: str, minor: int) -> ProviderShape:
+    """`prefix`: start of the links, without scheme and host. `minor`: at most `_LAST_SHAPE_CHANGE`."""
     start = encode_json(f"{prefix}/resource_providers/").decode()[:-1]
     parts = [f'{{"rel":"self","href":{start}']
     ending = '"}'
@@ -81,9 +77,9 @@ def list_providers(request: PlacementApiRequest) -> Response:
         traits=parse_traits(every("required"), request.version) if "required" in values else NO_TRAITS,
         aggregates=parse_member_of(every("member_of"), request.version) if "member_of" in values else NO_AGGREGATES,
     )
-    forest, found = request.service.candidates.providers(wanted)
-    texts, modified = _every(request, forest) if len(found) == len(forest) else _some(request, forest, found)
-    return answer(request, _list(texts), modified)
+    forest, found = request.service.candidates.matching_providers(wanted)
+    texts, modified = _all_texts(request, forest) if len(found) == len(forest) else _some_texts(request, forest, found)
+    return answer(request, _join_list(texts), modified)
 
 
 def create_provider(request: PlacementApiRequest) -> Response:
@@ -99,7 +95,7 @@ def create_provider(request: PlacementApiRequest) -> Response:
 
 
 def show_provider(request: PlacementApiRequest, uuid: str) -> Response:
-    return _answer(request, request.service.providers.view(uuid))
+    return _provider_reply(request, request.service.providers.view(uuid))
 
 
 def update_provider(request: PlacementApiRequest, uuid: str) -> Response:
@@ -110,7 +106,7 @@ def update_provider(request: PlacementApiRequest, uuid: str) -> Response:
         parent_given="parent_provider_uuid" in request.json,
         may_move=request.version >= (1, 37),
     )
-    return _answer(request, updated)
+    return _provider_reply(request, updated)
 
 
 def check_provider_exists(request: PlacementApiRequest, uuid: str, **_: str) -> None:
@@ -122,54 +118,57 @@ def delete_provider(request: PlacementApiRequest, uuid: str) -> Response:
     return answer_without_body(request)
 
 
-def _answer(request: PlacementApiRequest, shown: ProviderView) -> Response:
+def _provider_reply(request: PlacementApiRequest, shown: ProviderView) -> Response:
     return answer(request, _shape(request).text(shown).encode(), shown.provider.updated_at)
 
 
 def _shape(request: PlacementApiRequest) -> ProviderShape:
-    return provider_shape(link_path(request, ""), request.version.minor)
+    return _compiled_shape(link_path(request, ""), min(request.version.minor, _LAST_SHAPE_CHANGE))
 
 
-def _list(texts: list[bytes]) -> bytes:
-    """Joined in one go: a megabyte is not copied twice."""
+def _join_list(texts: list[bytes]) -> bytes:
+    """Joins in one step, so that a megabyte is not copied twice."""
     first, *rest = texts or [b""]
     last = rest.pop() if rest else None
     start = b'{"resource_providers":[' + first
     return start + b"]}" if last is None else b",".join([start, *rest, last + b"]}"])
 
 
-def _some(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tuple[list[bytes], datetime | None]:
+def _some_texts(request: PlacementApiRequest, forest: Forest, found: list[int]) -> tuple[list[bytes], datetime | None]:
     """The texts of these providers, and the time of the last change to any of them."""
     wanted, chunks = _shape(request), forest.providers
     providers = [provider for provider in chunks.some(found) if provider is not None]
-    if len(found) < _FEW:
+    if len(found) < _MIN_FOR_CHUNKS:
         texts = [wanted.text(provider_view(forest, provider)).encode() for provider in providers]
     else:
-        by_chunk = {number: _texts(wanted, forest, number) for number in {slot >> CHUNK_BITS for slot in found}}
+        by_chunk = {number: _chunk_texts(wanted, forest, number) for number in {slot >> CHUNK_BITS for slot in found}}
         texts = [by_chunk[slot >> CHUNK_BITS][slot & CHUNK_MASK] for slot in found]
     return texts, max([moment for one in providers if (moment := one.updated_at)], default=None)
 
 
-#: For fewer providers than this, do not compute the texts of a whole chunk.
-_FEW = 4
+#: For fewer providers than this, do not compute the texts of whole chunks.
+_MIN_FOR_CHUNKS = 4
 
 
-def _every(request: PlacementApiRequest, forest: Forest) -> tuple[list[bytes], datetime | None]:
-    """As `_some` of all."""
+def _all_texts(request: PlacementApiRequest, forest: Forest) -> tuple[list[bytes], datetime | None]:
+    """`_some_texts` for all providers."""
     wanted = _shape(request)
     texts: list[bytes] = []
     for number in range(len(forest.providers.chunks)):
-        texts += _texts(wanted, forest, number)
+        texts += _chunk_texts(wanted, forest, number)
     moments = (_newest(chunk, memo) for chunk, memo in forest.providers.with_memos())
     return [text for text in texts if text], max((one for one in moments if one), default=None)
 
 
-def _texts(wanted: ProviderShape, forest: Forest, number: int) -> list[bytes]:
-    """By place in the chunk; empty for free slots. Cached in the shape used last: a claim replaces one chunk."""
+def _chunk_texts(wanted: ProviderShape, forest: Forest, number: int) -> list[bytes]:
+    """By place in the chunk; empty for free slots.
+
+    Cached in the last shape: a claim replaces one chunk and its cache.
+    """
     memo = forest.providers.memos[number]
     texts: list[bytes]
-    shape_then, texts = memo.get(_LISTED, (None, []))
-    if shape_then != wanted:
+    cached_shape, texts = memo.get(_LISTED, (None, []))
+    if cached_shape != wanted:
         chunk = forest.providers.chunks[number]
         texts = [
             b"" if provider is None else wanted.text(provider_view(forest, provider)).encode() for provider in chunk
@@ -186,7 +185,7 @@ def _newest(chunk: Sequence[Provider | None], memo: Memo) -> datetime | None:
     return newest
 
 
-#: In the memo of a chunk.
+#: Keys in the memo of a chunk.
 _LISTED, _NEWEST = "listed", "newest"
 
 
@@ -196,7 +195,7 @@ def show_aggregates(request: PlacementApiRequest, uuid: str) -> Response:
 
 
 def set_aggregates(request: PlacementApiRequest, uuid: str) -> Response:
-    """From 1.19 on with the provider's generation, which it moves."""
+    """From 1.19 on, the request contains the provider's generation, which increases."""
     if request.version >= (1, 19):
         aggregates, generation = request.json["aggregates"], request.json["resource_provider_generation"]
     else:

@@ -4,9 +4,9 @@ from moorage.placement.api.handlers.answers import (
     PlacementApiRequest,
     answer,
     answer_without_body,
+    body_error_text,
     freshness_headers,
     link_path,
-    word_body_error,
 )
 from moorage.placement.api.schemas import names as schemas
 from moorage.wire.http import Response
@@ -30,15 +30,15 @@ def show_class(request: PlacementApiRequest, name: str) -> Response:
 
 
 def rename_class(request: PlacementApiRequest, name: str) -> Response:
-    """Until 1.6."""
+    """The route until 1.6."""
     new_name = request.json["name"]
     request.service.names.rename_class(name, new_name)
     return Response(200, _encode(request, new_name), freshness_headers(request))
 
 
 def ensure_class(request: PlacementApiRequest, name: str) -> Response:
-    """From 1.7 on: creates the class unless it exists."""
-    schemas.RESOURCE_CLASS.validate({"name": name}, word_body_error)
+    """The route from 1.7 on: creates the class unless it exists."""
+    schemas.RESOURCE_CLASS.validate({"name": name}, body_error_text)
     is_new = request.service.names.ensure_class(name)
     return answer_without_body(request, 201 if is_new else 204, location=f"/resource_classes/{name}")
 

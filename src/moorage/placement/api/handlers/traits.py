@@ -69,14 +69,14 @@ def show_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
         raise NotFound(f"No resource provider with uuid {uuid} found: No resource provider with uuid {uuid} found")
     known = forest.names
     found = [known.full_traits[name] for name in sorted(provider.traits, key=known.traits.__getitem__)]
-    return _of_provider(request, provider.generation, found)
+    return _provider_traits_reply(request, provider.generation, found)
 
 
 def set_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     provider, found = request.service.providers.set_traits(
         uuid, request.json["resource_provider_generation"], request.json["traits"]
     )
-    return _of_provider(request, provider.generation, found)
+    return _provider_traits_reply(request, provider.generation, found)
 
 
 def clear_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
@@ -84,7 +84,7 @@ def clear_provider_traits(request: PlacementApiRequest, uuid: str) -> Response:
     return answer_without_body(request)
 
 
-def _of_provider(request: PlacementApiRequest, generation: int, found: list[Name]) -> Response:
+def _provider_traits_reply(request: PlacementApiRequest, generation: int, found: list[Name]) -> Response:
     body = {"traits": [trait.name for trait in found], "resource_provider_generation": generation}
     return answer(request, body, _newest(found))
 

@@ -1,4 +1,4 @@
 """JSON schemas of bodies, queries and answers.
 
-The structure of a request's schema is part of the wire format: error messages quote its paths and patterns.
+The structure of a request's schema is part of the wire format, because error messages quote its paths and patterns.
 """

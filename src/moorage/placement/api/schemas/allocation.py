@@ -1,4 +1,4 @@
-"""/allocations and /reshaper: five generations of one body"""
+"""/allocations, /reshaper and /usages; the body of a consumer's allocations has changed seven times"""
 
 from moorage.placement.api.schemas.common import (
     NAME,
@@ -128,7 +128,7 @@ RESHAPE = VersionedSchema(
 
 _USAGES: JsonSchema = dict(_OWNER)
 _USAGE_TYPE: JsonSchema = {
-    # The peer's pattern: "all" is open at its end, so that "allxyz" passes too.
+    # The peer's pattern: it does not anchor the end of "all", so "allxyz" passes, too.
     "consumer_type": {"type": "string", "pattern": f"{NAME}|^all|^unknown$", "minLength": 1, "maxLength": 255}
 }
 USAGES = VersionedSchema(

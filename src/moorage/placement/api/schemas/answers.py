@@ -1,4 +1,4 @@
-"""JSON schemas of answers. They validate no request; they are published, and tests compare them with real answers."""
+"""JSON schemas of answers, for the published OpenAPI document. Tests compare them with real answers."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from moorage.wire.microversion import Version
 _COUNT: JsonSchema = {"type": "integer", "minimum": 0}
 _GENERATION: JsonSchema = {"type": "integer"}
 _UUID: JsonSchema = {"type": "string", "pattern": UUID_KEY}
-_PERHAPS_UUID: JsonSchema = {"anyOf": [_UUID, {"type": "null"}]}
+_UUID_OR_NULL: JsonSchema = {"anyOf": [_UUID, {"type": "null"}]}
 _AMOUNTS: JsonSchema = {"type": "object", "patternProperties": {NAME: _COUNT}, "additionalProperties": False}
 
 
 def _all(properties: Mapping[str, JsonSchema], *, but: tuple[str, ...] = ()) -> JsonSchema:
-    """An object with all of these but a few that may be missing, and no others."""
+    """An object with all of these properties and no others; those in `but` may be missing."""
     return closed(properties, required=tuple(name for name in properties if name not in but))
 
 
@@ -49,10 +49,10 @@ ROOT = Schema(
     )
 )
 
-# --- providers and what hangs on them -----------------------------------------------------------------------------
+# --- providers ----------------------------------------------------------------------------------------------------
 
 _PROVIDER: JsonSchema = {"uuid": _UUID, "name": TEXT, "generation": _COUNT}
-_FAMILY: JsonSchema = {"parent_provider_uuid": _PERHAPS_UUID, "root_provider_uuid": _UUID}
+_PARENT_AND_ROOT: JsonSchema = {"parent_provider_uuid": _UUID_OR_NULL, "root_provider_uuid": _UUID}
 _PROVIDERS = [
     (Version(1, 0), _all(_PROVIDER | _links("inventories", "usages"))),
     (Version(1, 1), _all(_PROVIDER | _links("inventories", "usages", "aggregates"))),
@@ -60,11 +60,11 @@ _PROVIDERS = [
     (Version(1, 11), _all(_PROVIDER | _links("inventories", "usages", "aggregates", "traits", "allocations"))),
     (
         Version(1, 14),
-        _all(_PROVIDER | _FAMILY | _links("inventories", "usages", "aggregates", "traits", "allocations")),
+        _all(_PROVIDER | _PARENT_AND_ROOT | _links("inventories", "usages", "aggregates", "traits", "allocations")),
     ),
 ]
 PROVIDER = VersionedSchema([(since, Schema(one)) for since, one in _PROVIDERS])
-#: POST /resource_providers has no body before.
+#: Before 1.20, the answer to POST /resource_providers has no body.
 CREATED_PROVIDER = VersionedSchema([(Version(1, 0), None), (Version(1, 20), Schema(_PROVIDERS[-1][1]))])
 PROVIDERS = VersionedSchema([(since, Schema(_all({"resource_providers": _list(one)}))) for since, one in _PROVIDERS])
 
@@ -76,7 +76,7 @@ _INVENTORY: JsonSchema = {
     "step_size": _COUNT,
     "allocation_ratio": {"type": "number"},
 }
-#: The generation is missing while it is 0, an oddity of the peer.
+#: As with the peer, the generation is missing while it is 0.
 INVENTORY = Schema(_all({**_INVENTORY, "resource_provider_generation": _COUNT}, but=("resource_provider_generation",)))
 INVENTORIES = Schema(_all({"resource_provider_generation": _COUNT, "inventories": _by(NAME, _all(_INVENTORY))}))
 PROVIDER_USAGES = Schema(_all({"resource_provider_generation": _COUNT, "usages": _AMOUNTS}))
@@ -165,12 +165,12 @@ CANDIDATES = VersionedSchema(
         (Version(1, 10), _candidates(_LISTED, _CAPACITIES)),
         (Version(1, 12), _candidates(_KEYED, _CAPACITIES)),
         (Version(1, 17), _candidates(_KEYED, _CAPACITIES | _TRAITS)),
-        (Version(1, 29), _candidates(_KEYED, _CAPACITIES | _TRAITS | _FAMILY)),
-        (Version(1, 34), _candidates(_KEYED | _MAPPINGS, _CAPACITIES | _TRAITS | _FAMILY)),
+        (Version(1, 29), _candidates(_KEYED, _CAPACITIES | _TRAITS | _PARENT_AND_ROOT)),
+        (Version(1, 34), _candidates(_KEYED | _MAPPINGS, _CAPACITIES | _TRAITS | _PARENT_AND_ROOT)),
     ]
 )
 
-#: Ours: it may grow, so nothing is closed.
+#: Moorage's own. It allows more properties, because later releases may add some.
 EXPLANATION = Schema(
     {
         "type": "object",
@@ -255,7 +255,7 @@ STATE = Schema(
     }
 )
 
-# --- all at a glance ----------------------------------------------------------------------------------------------
+# --- the cloud summary and trees ----------------------------------------------------------------------------------
 
 _UNITS: JsonSchema = _list(_all({"name": TEXT, "providers": _COUNT, "capacity": _COUNT, "used": _COUNT}))
 SURVEY = Schema(
@@ -301,7 +301,7 @@ TREE = Schema(
                         "uuid": _UUID,
                         "name": TEXT,
                         "generation": _COUNT,
-                        **_FAMILY,
+                        **_PARENT_AND_ROOT,
                         "inventories": _by(NAME, _all(_INVENTORY)),
                         "traits": _list(TEXT),
                         "aggregates": _list(TEXT),

@@ -1,4 +1,4 @@
-"""What several schemas share."""
+"""Parts that several schemas share: patterns, and helpers that build objects."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,5 +39,5 @@ def closed_before_required(properties: Mapping[str, Any], *, required: tuple[str
 
 
 def body(document: JsonSchema) -> Schema:
-    """In bodies a UUID may lack its dashes."""
+    """The schema of a body; unlike in queries, a UUID may be without dashes."""
     return Schema(document, formats={"uuid": looks_like_uuid})

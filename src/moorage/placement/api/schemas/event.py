@@ -7,7 +7,7 @@ from moorage.wire.body import Schema
 _KIND = f"({'|'.join(SubjectKind)})"
 _UUID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
-_PLACE: JsonSchema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})?$"}
+_CURSOR: JsonSchema = {"type": "string", "pattern": r"^[0-9]{1,18}(\.[0-9]{1,18})?$"}
 _TIME: JsonSchema = {"type": "string", "maxLength": 40}
 _LIMIT: JsonSchema = {"type": "string", "pattern": "^([1-9][0-9]{0,2}|1000)$"}
 _FILTER: JsonSchema = {
@@ -15,10 +15,10 @@ _FILTER: JsonSchema = {
     "subject": {"type": "string", "pattern": f"^{_UUID}(,{_UUID}){{0,99}}$"},
 }
 
-EVENTS = Schema(closed({"since": _PLACE, **_FILTER}))
-CHANGES = Schema(closed({"since": _PLACE, "limit": _LIMIT, **_FILTER}))
+EVENTS = Schema(closed({"since": _CURSOR, **_FILTER}))
+CHANGES = Schema(closed({"since": _CURSOR, "limit": _LIMIT, **_FILTER}))
 STATE = Schema(closed({"at": _TIME}))
-ENTRIES = Schema(closed({"since": _TIME, "until": _TIME, "after": _PLACE, "limit": _LIMIT}))
+ENTRIES = Schema(closed({"since": _TIME, "until": _TIME, "after": _CURSOR, "limit": _LIMIT}))
 
 
 _NAME = "[A-Z0-9_]{1,255}"
