@@ -1,4 +1,4 @@
-"""What other features need of the reservation service, over its public API, and all that they import of it."""
+"""Client of the reservation service for other packages, over its public API. They import nothing else of it."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from moorage.core.errors import NotFound
-from moorage.reservation.steps.reservation_providers import offer_slots
+from moorage.reservation.steps.reservation_providers import publish_slots
 from moorage.wire.client import ServiceClient
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "OffersView",
     "ReservationClient",
     "ReservationView",
-    "offer_slots",
+    "publish_slots",
 ]
 
 
@@ -26,12 +26,12 @@ class ReservationView:
     status: str
     amount: int
     flavor_id: str | None
-    aggregate_id: int | None = None  #: of reservations that an older system made
+    aggregate_id: int | None = None  #: None unless an older system created the reservation
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseView:
-    """`start_date` and `end_date` as the wire has them: ``2026-11-22T15:42:00.000000``, UTC."""
+    """`start_date` and `end_date` are in the API's format: ``2026-11-22T15:42:00.000000``, UTC."""
 
     id: str
     name: str
@@ -52,7 +52,7 @@ class HostRecord:
 
 @dataclass(frozen=True, slots=True)
 class OffersView:
-    """`periods` are (start, end) as the wire has them; `reason` says why the first is not at once."""
+    """`periods`: (start, end) of each offer, in the API's format. `reason`: why the first does not start at once."""
 
     periods: tuple[tuple[str, str], ...]
     reason: str | None
@@ -80,7 +80,7 @@ class ReservationClient:
         latest: str | None = None,
         limit: int = 1,
     ) -> OffersView:
-        """The next times at which these fit; dates are ``YYYY-MM-DD HH:MM``."""
+        """The next periods in which `reservations` fit. `earliest` and `latest`: ``now`` or ``YYYY-MM-DD HH:MM``."""
         body = {
             "duration_minutes": duration_minutes,
             "reservations": list(reservations),
@@ -98,7 +98,7 @@ class ReservationClient:
         ]
 
     def slots(self) -> dict[str, Counter[str]]:
-        """{host id: {reservation: its slots there}} of all reservations that are not over."""
+        """{host id: {reservation id: number of its slots there}} of all reservations that have not ended."""
         return {
             each["resource_id"]: Counter(one["id"] for one in each["reservations"])
             for each in self._http.get("/v1/os-hosts/allocations")["allocations"]

@@ -1,4 +1,4 @@
-"""The reservation service: its parts put together. The use cases are in `lease_service` and `host_service`."""
+"""Builds the reservation service from its parts. The use cases are in `leases` and `hosts`."""
 
 import logging
 from collections.abc import Callable
@@ -45,34 +45,32 @@ from moorage.wire.microversion import Version, parse_version
 
 log = logging.getLogger(__name__)
 
-#: The oldest Placement that finds the inventories of nested providers; nothing newer is asked of it.
+#: The oldest microversion whose candidates include inventories of nested providers. No newer one is used.
 PLACEMENT_VERSION = Version(1, 29)
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationSettings:
     freepool: str = "freepool"  #: the aggregate that registered hosts join
-    minutes_before_end: int = 60  #: when before_end_lease is due, where a lease gives no time
-    cleaning_time_s: int = 0  #: a host stays taken for so long after each lease
-    start_deadline_s: int = 3600  #: a start that fails is repeated for so long, and never beyond the lease's end
-    healing_interval_s: int = 3600  #: leases that start within it are moved off a host that failed
-    hold_s: int = 600  #: a hold lasts so long
-    max_holds: int = 10  #: of one project, at one time
-    compat_server_groups: bool = (
-        False  #: reservations with affinity or anti-affinity get a server group, see `server_group_steps`
-    )
-    before_end_of_hosts: str = ""  #: what before_end ``default`` means where whole hosts are lent: this or ``snapshot``
-    allowed: Allowed = field(default_factory=Allowed)  #: what leases may ask for before their end
+    minutes_before_end: int = 60  #: default time of the before_end event, before the end of the lease
+    cleaning_time_s: int = 0  #: allocations of hosts end this long after their lease
+    start_deadline_s: int = 3600  #: a failing start is retried this long, but not beyond the end of the lease
+    healing_interval_s: int = 3600  #: leases that start within this time are moved off failed hosts
+    hold_s: int = 600  #: time until a hold expires
+    max_holds: int = 10  #: per project at any one time
+    compat_server_groups: bool = False  #: create a server group for each affinity policy, see `ServerGroupSteps`
+    before_end_of_hosts: str = ""  #: meaning of before_end ``default`` for physical:host: empty or ``snapshot``
+    allowed: Allowed = field(default_factory=Allowed)  #: before_end actions that leases may request
     mail: MailServer | None = None
-    requests_at_once: int = 1  #: of leases that start together; one after the other keeps the same order every time
+    requests_at_once: int = 1  #: parallel requests of a batch of starts; 1 keeps their order
 
 
 class AcceleratorServiceApi(AcceleratorLookup, AcceleratorPrograms, Protocol):
-    """What reservations need of the accelerator service."""
+    """The methods of the accelerator service that reservations use."""
 
 
 class ReservationService:
-    """`lease_service`, `list_service`, `availability` and `hosts` are what the API offers; `event_executor` is what the runner works with."""
+    """Builds the parts of the service. The handlers in `api` call its public attributes, and `runner` the executors."""
 
     def __init__(
         self,
@@ -91,9 +89,9 @@ class ReservationService:
         images: ImageLookup | None = None,
         network: NetworkClient | None = None,
     ) -> None:
-        """`worker` names this process in claims; it must differ from every other's. `accelerators`: None in a cloud
-        without any, where nobody can name a device profile or a bitstream. `images`: see `SnapshotSteps`.
-        `network`: None where no network service is known, and floating IPs cannot be reserved.
+        """`worker`: the name of this process in claims, unique among all processes. `accelerators`: None if the cloud
+        has no accelerator service; then no request may name a device profile or a bitstream. `images`: see
+        `SnapshotSteps`. `network`: None if no network service is configured; then floating IPs cannot be reserved.
         """
         settings = settings or ReservationSettings()
         self._placement = placement
@@ -199,28 +197,31 @@ class ReservationService:
         )
 
     def now(self) -> datetime:
-        """For what requests say of time."""
+        """The time against which handlers resolve dates in requests."""
         return self._clock.now()
 
     def check_placement(self) -> None:
-        """Raises `StartError` when Placement is too old for nested providers in candidates (R36).
+        """Raises `StartError` if Placement is too old to return candidates with nested providers (R36).
 
-        One that does not answer yet may do so later: nothing is said of it then.
+        Skips the check if Placement does not answer, because it may start later.
         """
         try:
             newest = self._placement.newest_version()
         except Unavailable as error:
-            log.warning("Placement was not asked for its version", extra={"reason": error.message})
+            log.warning(
+                "skipped the check of Placement's version: Placement does not answer", extra={"reason": error.message}
+            )
             return
         if parse_version(newest) < PLACEMENT_VERSION:
             raise StartError(
-                f"Placement speaks {newest} at most, and reservations need {PLACEMENT_VERSION}: upgrade Placement first"
+                f"Placement supports microversions up to {newest}, but reservations need {PLACEMENT_VERSION}; "
+                "upgrade Placement"
             )
 
     def runner(self, *, poll_s: float | None = None) -> ReservationRunner:
-        """The task that belongs to this service, see `ReservationRunner` for `poll_s`."""
+        """The background task that runs events. `poll_s`: see `ReservationRunner`."""
         return ReservationRunner(self._engine, self._clock, self.executor, self._batch_executor, poll_s=poll_s)
 
     def host_monitor(self, *, period_s: float) -> HostMonitor:
-        """The task that notices when hosts fail and when they are back."""
+        """The background task that detects failed and recovered hosts."""
         return HostMonitor(self._engine, self._clock, self._compute, self._admission, self._healing, period_s=period_s)

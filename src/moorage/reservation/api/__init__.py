@@ -2,6 +2,6 @@
 
     routes -> handlers (decode, one call to the service, encode) -> schemas (the wire format)
 
-Microversion 1.0 equals Blazar's API byte for byte; 1.1 adds what Blazar does not have. No decision is made here:
-a handler calls `service` once. `moorage.wiring` mounts `routes.API`.
+Microversion 1.0 equals Blazar's API byte for byte; 1.1 adds what Blazar does not have. Handlers
+decide nothing: each calls `service` once. `moorage.wiring` mounts `routes.API`.
 """

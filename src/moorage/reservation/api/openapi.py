@@ -1,4 +1,4 @@
-"""What the published document says of each route beside what the route table and the schemas say themselves."""
+"""The texts of the published OpenAPI document; the rest of it is derived from the route table and the schemas."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from moorage.reservation.model import ical
 from moorage.wire.body import Schema
 from moorage.wire.openapi import OperationDoc, ResponseDoc, ServiceDoc
 
-#: Where our own routes begin that belong to no version; the peer has none there.
+#: Path of the document. It has no API version in it, and the peer has no route below it.
 DOCUMENT_PATH = "/moorage/v1/openapi.json"
 
 _REFUSAL = Schema(
@@ -26,38 +26,43 @@ _REFUSAL = Schema(
 
 
 def _has(name: str, kind: str = "object", *more: str) -> Schema:
-    """An answer with this key, and perhaps others."""
+    """The schema of an answer with the required key `name` and the optional keys `more`."""
     properties: dict[str, Any] = {name: {"type": kind}} | {each: {} for each in more}
     return Schema({"type": "object", "required": [name], "properties": properties, "additionalProperties": False})
 
 
-_GONE = {204: ResponseDoc("Done; no body.")}
+_GONE = {204: ResponseDoc("The request succeeded; the body is empty.")}
 _LEASE = _has("lease")
-_VERSIONS = OperationDoc("List versions", {300: ResponseDoc("The only one.", _has("versions", "array"))})
-_VERSION = OperationDoc("Show the version", {200: ResponseDoc("Its microversions.", _has("version"))})
-#: Floating IPs, where no network service is configured.
-_MAY_NOT_BE_BUILT = frozenset({501})
+_VERSIONS = OperationDoc("List versions", {300: ResponseDoc("The only version.", _has("versions", "array"))})
+_VERSION = OperationDoc("Show the version", {200: ResponseDoc("The version and its microversions.", _has("version"))})
+#: The status of requests for floating IPs if no network service is configured.
+_NEEDS_NETWORK = frozenset({501})
 
 _PEERS = {
     "GET /v1": _VERSION,
     "GET /v1/leases": OperationDoc(
-        "List leases, from 1.1 on in pages",
-        {200: ResponseDoc("Those of the project; of all for administrators.", _has("leases", "array", "leases_links"))},
+        "List leases (from 1.1 on in pages)",
+        {
+            200: ResponseDoc(
+                "The leases of the project; administrators get those of all projects.",
+                _has("leases", "array", "leases_links"),
+            )
+        },
         query=listing.LEASES_BY_VERSION,
         example={"limit": "10", "status": "ACTIVE"},
     ),
     "POST /v1/leases": OperationDoc(
-        "Create a lease, from 1.1 on also of a hold",
+        "Create a lease (from 1.1 on also from a hold)",
         {201: ResponseDoc("The lease.", _LEASE)},
-        error_statuses=_MAY_NOT_BE_BUILT | {404, 410},
+        error_statuses=_NEEDS_NETWORK | {404, 410},
     ),
     "GET /v1/leases/{lease_id}": OperationDoc("Show a lease", {200: ResponseDoc("The lease.", _LEASE)}),
     "PUT /v1/leases/{lease_id}": OperationDoc(
-        "Change a lease", {200: ResponseDoc("As it is now.", _LEASE)}, error_statuses=_MAY_NOT_BE_BUILT
+        "Update a lease", {200: ResponseDoc("The updated lease.", _LEASE)}, error_statuses=_NEEDS_NETWORK
     ),
     "DELETE /v1/leases/{lease_id}": OperationDoc("Delete a lease in any state", _GONE),
     "GET /v1/os-hosts": OperationDoc(
-        "List hosts under reservation, from 1.1 on in pages",
+        "List registered hosts (from 1.1 on in pages)",
         {200: ResponseDoc("The hosts.", _has("hosts", "array", "hosts_links"))},
         query=listing.HOSTS_BY_VERSION,
     ),
@@ -65,40 +70,45 @@ _PEERS = {
         "Register a host", {201: ResponseDoc("The host.", _has("host"))}, error_statuses=frozenset({404})
     ),
     "GET /v1/os-hosts/allocations": OperationDoc(
-        "List what is reserved on hosts",
-        {200: ResponseDoc("By host.", _has("allocations", "array", "allocations_links"))},
+        "List the reservations on all hosts",
+        {200: ResponseDoc("The reservations on each host.", _has("allocations", "array", "allocations_links"))},
         query=listing.ALLOCATIONS_BY_VERSION,
     ),
     "GET /v1/os-hosts/properties": OperationDoc(
         "List the extra capabilities of hosts",
-        {200: ResponseDoc("Their names, with `detail` their values.", _has("resource_properties", "array"))},
+        {
+            200: ResponseDoc(
+                "The names of the capabilities; with `detail` also their values.", _has("resource_properties", "array")
+            )
+        },
         query=listing.PROPERTIES,
     ),
     "PATCH /v1/os-hosts/properties/{name}": OperationDoc(
-        "Show or hide an extra capability", {200: ResponseDoc("As it is now.", _has("resource_property"))}
+        "Show or hide an extra capability", {200: ResponseDoc("The updated capability.", _has("resource_property"))}
     ),
     "GET /v1/os-hosts/{host_id}": OperationDoc("Show a host", {200: ResponseDoc("The host.", _has("host"))}),
     "PUT /v1/os-hosts/{host_id}": OperationDoc(
-        "Set extra capabilities; null unsets one", {200: ResponseDoc("As it is now.", _has("host"))}
+        "Set extra capabilities of a host; null removes one",
+        {200: ResponseDoc("The updated host.", _has("host"))},
     ),
-    "DELETE /v1/os-hosts/{host_id}": OperationDoc("Take a host out of reservation", _GONE),
+    "DELETE /v1/os-hosts/{host_id}": OperationDoc("Remove a host from reservation", _GONE),
     "GET /v1/os-hosts/{host_id}/allocation": OperationDoc(
-        "Show what is reserved on a host",
-        {200: ResponseDoc("Its reservations.", _has("allocation"))},
+        "Show the reservations on a host",
+        {200: ResponseDoc("The reservations on the host.", _has("allocation"))},
         query=listing.OF_LEASE,
     ),
     "GET /v1/floatingips": OperationDoc(
-        "List addresses that may be reserved", {200: ResponseDoc("The addresses.", _has("floatingips", "array"))}
+        "List registered addresses", {200: ResponseDoc("The addresses.", _has("floatingips", "array"))}
     ),
     "POST /v1/floatingips": OperationDoc(
         "Register an address of an external network",
         {201: ResponseDoc("The address.", _has("floatingip"))},
-        error_statuses=_MAY_NOT_BE_BUILT | {409},
+        error_statuses=_NEEDS_NETWORK | {409},
     ),
     "GET /v1/floatingips/{floatingip_id}": OperationDoc(
-        "Show an address", {200: ResponseDoc("The address.", _has("floatingip"))}
+        "Show a registered address", {200: ResponseDoc("The address.", _has("floatingip"))}
     ),
-    "DELETE /v1/floatingips/{floatingip_id}": OperationDoc("Take an address out of reservation", _GONE),
+    "DELETE /v1/floatingips/{floatingip_id}": OperationDoc("Remove an address from reservation", _GONE),
 }
 
 _OURS = {
@@ -106,75 +116,78 @@ _OURS = {
     "GET /versions": _VERSIONS,
     "GET /v1/": _VERSION,
     "POST /v1/leases/dry-run": OperationDoc(
-        "What creating a lease would do",
-        {200: ResponseDoc("What would be picked.", _LEASE)},
-        error_statuses=_MAY_NOT_BE_BUILT,
+        "Dry run: create a lease",
+        {200: ResponseDoc("The lease with the resources that would be selected.", _LEASE)},
+        error_statuses=_NEEDS_NETWORK,
     ),
     "POST /v1/leases/{lease_id}/dry-run": OperationDoc(
-        "What changing a lease would do",
-        {200: ResponseDoc("What would be picked.", _LEASE)},
-        error_statuses=_MAY_NOT_BE_BUILT,
+        "Dry run: update a lease",
+        {200: ResponseDoc("The lease with the resources that would be selected.", _LEASE)},
+        error_statuses=_NEEDS_NETWORK,
     ),
     "GET /v1/leases/{lease_id}/prolongation": OperationDoc(
-        "How far a lease can be prolonged",
-        {200: ResponseDoc("The latest end.", _has("prolongation"))},
+        "Show how far a lease can be prolonged",
+        {200: ResponseDoc("The latest possible end.", _has("prolongation"))},
         error_statuses=frozenset({409}),
     ),
     "GET /v1/leases/{lease_id}/timeline": OperationDoc(
-        "What happens to a lease, step by step",
-        {200: ResponseDoc("Its events in their order, and how far their steps are.", _has("timeline", "array"))},
+        "Show the events of a lease and their steps",
+        {200: ResponseDoc("The events in order, with the progress of their steps.", _has("timeline", "array"))},
     ),
     "POST /v1/offers": OperationDoc(
-        "When there is room next",
-        {200: ResponseDoc("The next periods.", _has("offers", "array", "earliest_start"))},
-        error_statuses=_MAY_NOT_BE_BUILT,
+        "Find the next periods in which reservations fit",
+        {200: ResponseDoc("The offers.", _has("offers", "array", "earliest_start"))},
+        error_statuses=_NEEDS_NETWORK,
     ),
     "POST /v1/leases/series": OperationDoc(
-        "Create a lease again and again, all or none",
+        "Create a series of leases, all or none",
         {201: ResponseDoc("The leases.", _has("leases", "array"))},
-        error_statuses=_MAY_NOT_BE_BUILT,
+        error_statuses=_NEEDS_NETWORK,
     ),
     "POST /v1/leases/series/dry-run": OperationDoc(
-        "What creating a lease again and again would do",
-        {200: ResponseDoc("What would be picked for each.", _has("leases", "array"))},
-        error_statuses=_MAY_NOT_BE_BUILT,
+        "Dry run: create a series of leases",
+        {200: ResponseDoc("The leases with the resources that would be selected.", _has("leases", "array"))},
+        error_statuses=_NEEDS_NETWORK,
     ),
     "POST /v1/maintenance": OperationDoc(
-        "Lease whole hosts for maintenance",
+        "Create a lease of whole hosts for maintenance",
         {201: ResponseDoc("The lease.", _LEASE)},
         error_statuses=frozenset({404}),
     ),
     "POST /v1/maintenance/dry-run": OperationDoc(
-        "Which leases a maintenance would touch",
+        "List the leases that a maintenance would affect",
         {200: ResponseDoc("The leases.", _has("leases", "array"))},
         error_statuses=frozenset({404}),
     ),
     "GET /v1/calendar": OperationDoc(
-        "How busy the hosts are, and the project's leases",
-        {200: ResponseDoc("Others' leases are busy time and nothing else.", _has("calendar"))},
+        "Show the usage of the hosts and the project's leases",
+        {200: ResponseDoc("Leases of other projects appear only in the usage.", _has("calendar"))},
         query=availability.CALENDAR_QUERY,
     ),
     "GET /v1/calendar.ics": OperationDoc(
-        "The project's leases as a calendar feed", {200: ResponseDoc("iCalendar.", Schema({}), ical.CONTENT_TYPE)}
+        "Show the project's leases as a calendar feed",
+        {200: ResponseDoc("An iCalendar document.", Schema({}), ical.CONTENT_TYPE)},
     ),
     "GET /v1/limits": OperationDoc(
-        "How much the project may reserve", {200: ResponseDoc("Its limits.", _has("limits"))}
+        "Show the limits of the caller's project", {200: ResponseDoc("The limits.", _has("limits"))}
     ),
     "GET /v1/limits/{project_id}": OperationDoc(
-        "How much a project may reserve", {200: ResponseDoc("Its limits.", _has("limits"))}
+        "Show the limits of a project", {200: ResponseDoc("The limits.", _has("limits"))}
     ),
     "PUT /v1/limits/{project_id}": OperationDoc(
-        "Set how much a project may reserve", {200: ResponseDoc("As they are now.", _has("limits"))}
+        "Set the limits of a project", {200: ResponseDoc("The updated limits.", _has("limits"))}
     ),
     "GET /v1/holds": OperationDoc("List the project's holds", {200: ResponseDoc("The holds.", _has("holds", "array"))}),
     "POST /v1/holds": OperationDoc(
-        "Hold the next room", {201: ResponseDoc("The hold.", _has("hold"))}, error_statuses=_MAY_NOT_BE_BUILT
+        "Create a hold on the next period that fits",
+        {201: ResponseDoc("The hold.", _has("hold"))},
+        error_statuses=_NEEDS_NETWORK,
     ),
     "GET /v1/holds/{hold_id}": OperationDoc("Show a hold", {200: ResponseDoc("The hold.", _has("hold"))}),
-    "DELETE /v1/holds/{hold_id}": OperationDoc("Let go of a hold", _GONE),
+    "DELETE /v1/holds/{hold_id}": OperationDoc("Release a hold", _GONE),
     f"GET {DOCUMENT_PATH}": OperationDoc(
-        "This document: of the microversion that is named, or of all",
-        {200: ResponseDoc("OpenAPI 3.1.", Schema({"type": "object"}))},
+        "Show this document, for the requested microversion or for all",
+        {200: ResponseDoc("An OpenAPI 3.1 document.", Schema({"type": "object"}))},
     ),
 }
 
@@ -182,8 +195,8 @@ _ID = {"type": "string"}
 
 ABOUT = ServiceDoc(
     title="Reservation",
-    description="Leases, the hosts under reservation, and what fits when: the Reservation API as Blazar speaks it in "
-    "1.0, and what Moorage adds from 1.1 on. Routes of 1.0 also answer with `.json` behind them.",
+    description="Leases, registered hosts, offers and holds. Microversion 1.0 equals Blazar's Reservation API; 1.1 "
+    "adds what Blazar does not have. The routes of 1.0 also accept the suffix `.json`.",
     operations=_PEERS | _OURS,
     parameters=dict.fromkeys(("lease_id", "hold_id", "project_id", "host_id", "floatingip_id", "name"), _ID),
     error_schema=_REFUSAL,

@@ -1,4 +1,4 @@
-"""The Reservation API v1: routes, policy rules, the shape of errors. Every route also answers with ``.json``."""
+"""The Reservation API v1: routes, policy rules and the format of errors. The peer's routes also accept ``.json``."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,12 +20,12 @@ from moorage.wire.http import Request, Response, Route
 from moorage.wire.microversion import Version, VersionRange
 from moorage.wire.openapi import openapi_route
 
-#: 1.0 is the peer's, byte for byte. 1.1 has what the peer has not; docs/wire/reservation.md lists it.
+#: 1.0 equals the peer's API byte for byte. 1.1 has our additions; docs/wire/reservation.md lists them.
 VERSIONS = VersionRange("reservation", Version(1, 0), Version(1, 1))
 
 
 def list_versions(request: Request[ReservationService]) -> Response:
-    """300, and without a token: some clients look here before they have one."""
+    """Status 300, without authentication: some clients read the versions before they have a token."""
     return Response(300, {"versions": [_version(request)]})
 
 
@@ -66,11 +66,11 @@ RULES = RuleTable(
 Handler = Callable[..., Response]
 
 
-#: The peer's version, and the one that the rest came with.
+#: The microversion of the peer's API, and the one that introduced our additions.
 _PEERS, _OURS = Version(1, 0), Version(1, 1)
 
 
-def _both(
+def _with_json_suffix(
     method: str,
     path: str,
     handler: Handler,
@@ -86,14 +86,14 @@ def _both(
 ROUTES: list[Route[ReservationService]] = [
     Route("GET", "/", list_versions, None),
     Route("GET", "/versions", list_versions, None),
-    *_both("GET", "/v1", show_version, None),
+    *_with_json_suffix("GET", "/v1", show_version, None),
     Route("GET", "/v1/", show_version, None),
-    *_both("GET", "/v1/leases", leases.list_leases, "blazar:leases:get", until=_PEERS),
-    *_both("GET", "/v1/leases", leases.list_leases_page, "blazar:leases:get", since=_OURS),
-    *_both(
+    *_with_json_suffix("GET", "/v1/leases", leases.list_leases, "blazar:leases:get", until=_PEERS),
+    *_with_json_suffix("GET", "/v1/leases", leases.list_leases_page, "blazar:leases:get", since=_OURS),
+    *_with_json_suffix(
         "POST", "/v1/leases", leases.create_lease_before_1_1, "blazar:leases:post", lease_schema.CREATE, until=_PEERS
     ),
-    *_both(
+    *_with_json_suffix(
         "POST", "/v1/leases", availability.create_lease, "blazar:leases:post", offer_schema.CREATE_LEASE, since=_OURS
     ),
     Route(
@@ -105,9 +105,11 @@ ROUTES: list[Route[ReservationService]] = [
         since=_OURS,
         effect="none",
     ),
-    *_both("GET", "/v1/leases/{lease_id}", leases.show_lease, "blazar:leases:get"),
-    *_both("PUT", "/v1/leases/{lease_id}", leases.update_lease, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION),
-    *_both("DELETE", "/v1/leases/{lease_id}", leases.delete_lease, "blazar:leases:delete"),
+    *_with_json_suffix("GET", "/v1/leases/{lease_id}", leases.show_lease, "blazar:leases:get"),
+    *_with_json_suffix(
+        "PUT", "/v1/leases/{lease_id}", leases.update_lease, "blazar:leases:put", lease_schema.UPDATE_BY_VERSION
+    ),
+    *_with_json_suffix("DELETE", "/v1/leases/{lease_id}", leases.delete_lease, "blazar:leases:delete"),
     Route(
         "POST",
         "/v1/leases/{lease_id}/dry-run",
@@ -180,37 +182,47 @@ ROUTES: list[Route[ReservationService]] = [
         host_schema.UPDATE_LIMITS,
         since=_OURS,
     ),
-    *_both("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS),
-    *_both("GET", "/v1/os-hosts", leases.list_hosts_page, "blazar:oshosts:get", since=_OURS),
-    *_both("POST", "/v1/os-hosts", hosts.create_host, "blazar:oshosts:post", host_schema.ANY_OBJECT),
-    *_both("GET", "/v1/os-hosts/allocations", hosts.list_allocations, "blazar:oshosts:get_allocations", until=_PEERS),
-    *_both(
+    *_with_json_suffix("GET", "/v1/os-hosts", hosts.list_hosts, "blazar:oshosts:get", until=_PEERS),
+    *_with_json_suffix("GET", "/v1/os-hosts", leases.list_hosts_page, "blazar:oshosts:get", since=_OURS),
+    *_with_json_suffix("POST", "/v1/os-hosts", hosts.create_host, "blazar:oshosts:post", host_schema.ANY_OBJECT),
+    *_with_json_suffix(
+        "GET", "/v1/os-hosts/allocations", hosts.list_allocations, "blazar:oshosts:get_allocations", until=_PEERS
+    ),
+    *_with_json_suffix(
         "GET", "/v1/os-hosts/allocations", leases.list_allocations_page, "blazar:oshosts:get_allocations", since=_OURS
     ),
-    *_both("GET", "/v1/os-hosts/properties", hosts.list_properties, "blazar:oshosts:get"),
-    *_both("PATCH", "/v1/os-hosts/properties/{name}", hosts.update_property, "blazar:oshosts:put", host_schema.PRIVATE),
-    *_both("GET", "/v1/os-hosts/{host_id}", hosts.show_host, "blazar:oshosts:get"),
-    *_both("PUT", "/v1/os-hosts/{host_id}", hosts.update_host, "blazar:oshosts:put", host_schema.ANY_OBJECT),
-    *_both("DELETE", "/v1/os-hosts/{host_id}", hosts.delete_host, "blazar:oshosts:delete"),
-    *_both("GET", "/v1/os-hosts/{host_id}/allocation", hosts.show_allocation, "blazar:oshosts:get_allocations"),
-    *_both("GET", "/v1/floatingips", hosts.list_floating_ips, "blazar:floatingips:get"),
-    *_both(
+    *_with_json_suffix("GET", "/v1/os-hosts/properties", hosts.list_properties, "blazar:oshosts:get"),
+    *_with_json_suffix(
+        "PATCH", "/v1/os-hosts/properties/{name}", hosts.update_property, "blazar:oshosts:put", host_schema.PRIVATE
+    ),
+    *_with_json_suffix("GET", "/v1/os-hosts/{host_id}", hosts.show_host, "blazar:oshosts:get"),
+    *_with_json_suffix(
+        "PUT", "/v1/os-hosts/{host_id}", hosts.update_host, "blazar:oshosts:put", host_schema.ANY_OBJECT
+    ),
+    *_with_json_suffix("DELETE", "/v1/os-hosts/{host_id}", hosts.delete_host, "blazar:oshosts:delete"),
+    *_with_json_suffix(
+        "GET", "/v1/os-hosts/{host_id}/allocation", hosts.show_allocation, "blazar:oshosts:get_allocations"
+    ),
+    *_with_json_suffix("GET", "/v1/floatingips", hosts.list_floating_ips, "blazar:floatingips:get"),
+    *_with_json_suffix(
         "POST",
         "/v1/floatingips",
         hosts.create_floating_ip,
         "blazar:floatingips:post",
         host_schema.CREATE_FLOATING_IP,
     ),
-    *_both("GET", "/v1/floatingips/{floatingip_id}", hosts.show_floating_ip, "blazar:floatingips:get"),
-    *_both("DELETE", "/v1/floatingips/{floatingip_id}", hosts.delete_floating_ip, "blazar:floatingips:delete"),
+    *_with_json_suffix("GET", "/v1/floatingips/{floatingip_id}", hosts.show_floating_ip, "blazar:floatingips:get"),
+    *_with_json_suffix(
+        "DELETE", "/v1/floatingips/{floatingip_id}", hosts.delete_floating_ip, "blazar:floatingips:delete"
+    ),
 ]
 
-#: All but those that are the same with ``.json`` behind them.
+#: All routes except the duplicates with the suffix ``.json``.
 DOCUMENTED = [route for route in ROUTES if not route.path.endswith(".json")]
 DOCUMENTED.append(openapi_route(DOCUMENT_PATH, DOCUMENTED, ABOUT, VERSIONS))
 ROUTES.append(DOCUMENTED[-1])
 
-#: What the peer refuses before it knows which resource is meant: another shape.
+#: Errors that the peer raises before it routes the request. They have a different format.
 _HTTP_LEVEL = (e.Unauthorized, e.MethodNotAllowed, e.NotAcceptable, e.TooLarge, e.UnsupportedMedia)
 
 

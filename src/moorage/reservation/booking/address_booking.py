@@ -12,16 +12,16 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.booking.admission import HORIZON
 from moorage.reservation.booking.previews import Addresses, UpdatePreview
-from moorage.reservation.capacity.addresses import Book, Chosen, Want, wants_of
+from moorage.reservation.capacity.addresses import AddressBook, AddressRequest, ChosenAddresses, build_address_requests
 from moorage.reservation.capacity.host_selection import Shortage
 from moorage.reservation.model.leases import Lease, LeaseStatus
 from moorage.reservation.store import address_store
 
-#: (test whether addresses suffice until a given end, starts of other allocations, at which they may cease to suffice)
-Prolonging: TypeAlias = tuple[Callable[[datetime], bool], Sequence[datetime]]
+#: (a test whether enough addresses are free until a given end, starts of other allocations that may change its result)
+ProlongationTest: TypeAlias = tuple[Callable[[datetime], bool], Sequence[datetime]]
 
 
 class NotEnoughFloatingIps(Invalid):
@@ -38,9 +38,9 @@ class AddressBooking:
         self._clock = clock
         self._ids = ids
 
-    def take(self, connection: Connection, leases: Sequence[Lease]) -> None:
+    def allocate_new(self, connection: Connection, leases: Sequence[Lease]) -> None:
         """Allocates addresses for all of these new leases or for none. Raises `NotEnoughFloatingIps`."""
-        wants = {lease.id: wants_of(lease.reservations) for lease in leases}
+        wants = {lease.id: build_address_requests(lease.reservations) for lease in leases}
         networks = _networks([want for each in wants.values() for want in each])
         if not networks:
             return
@@ -51,9 +51,9 @@ class AddressBooking:
                 chosen = _chosen(book, wants[lease.id], lease.start_date, lease.end_date, is_new=True)
                 self._write(connection, chosen, {}, lease.start_date, lease.end_date)
 
-    def retake(self, connection: Connection, change: UpdatePreview) -> None:
+    def allocate_updated(self, connection: Connection, change: UpdatePreview) -> None:
         """Allocates addresses again for a lease that is being updated. Raises `NotEnoughFloatingIps`."""
-        decision, own = change.decision, wants_of(change.lease.reservations)
+        decision, own = change.decision, build_address_requests(change.lease.reservations)
         if not own:
             return
         address_store.of_networks(connection, _networks(own), lock=True)
@@ -66,8 +66,8 @@ class AddressBooking:
             self._write(connection, _chosen(self._book(connection, wants), wants, start, end), held, start, end)
 
     def rehearse_create(self, leases: Sequence[Lease]) -> Addresses:
-        """The addresses that `take` would choose now. Raises `NotEnoughFloatingIps`."""
-        wants = [(lease, wants_of(lease.reservations)) for lease in leases]
+        """The addresses that `allocate_new` would choose now. Raises `NotEnoughFloatingIps`."""
+        wants = [(lease, build_address_requests(lease.reservations)) for lease in leases]
         with read(self._engine) as connection:
             book = self._book(connection, [want for _, mine in wants for want in mine])
         found: dict[str, list[str]] = {}
@@ -87,7 +87,7 @@ class AddressBooking:
         self, lease: Lease, earliest: datetime, latest: datetime, length: timedelta
     ) -> tuple[datetime | None, Shortage | None]:
         """(first start with addresses for `length`, or None; the `Shortage` at `earliest`, or None)"""
-        wants = wants_of(lease.reservations)
+        wants = build_address_requests(lease.reservations)
         if not wants:
             return earliest, None
         with read(self._engine) as connection:
@@ -95,8 +95,8 @@ class AddressBooking:
         found = book.choose(wants, earliest, earliest + length)
         return book.first_fit(wants, earliest, latest, length), found if isinstance(found, Shortage) else None
 
-    def prolonging(self, change: UpdatePreview) -> Prolonging:
-        """How far a lease can be prolonged. `change`: the update of the lease to the latest end that is considered."""
+    def prolongation_test(self, change: UpdatePreview) -> ProlongationTest:
+        """The test for a later end of the lease. `change`: the update to the latest end that is considered."""
         with read(self._engine) as connection:
             wants, _ = self._wants(connection, change)
             book = self._book(connection, wants)
@@ -107,27 +107,29 @@ class AddressBooking:
 
         return fits, [each.start for each in book.taken]
 
-    def _book(self, connection: Connection, wants: Sequence[Want]) -> Book:
+    def _book(self, connection: Connection, wants: Sequence[AddressRequest]) -> AddressBook:
         """The addresses of the wants' networks, and their allocations to other reservations."""
         networks = _networks(wants)
         if not networks:
-            return Book((), ())
+            return AddressBook((), ())
         without = [want.reservation_id for want in wants]
         registered = address_store.of_networks(connection, networks)
-        return Book(registered, address_store.taken(connection, networks, self._clock.now(), without))
+        return AddressBook(registered, address_store.taken(connection, networks, self._clock.now(), without))
 
-    def _wants(self, connection: Connection, change: UpdatePreview) -> tuple[list[Want], Mapping[str, frozenset[str]]]:
+    def _wants(
+        self, connection: Connection, change: UpdatePreview
+    ) -> tuple[list[AddressRequest], Mapping[str, frozenset[str]]]:
         """(wants of the reservations planned again, {reservation id: ids of its present addresses})"""
-        ids = [want.reservation_id for want in wants_of(change.planned)]
+        ids = [want.reservation_id for want in build_address_requests(change.planned)]
         found = address_store.of_reservations(connection, ids)
         held = {key: frozenset(each.id for each in mine) for key, mine in found.items()}
         keep = change.lease.status is not LeaseStatus.PENDING
-        return wants_of(change.planned, held, change.requests, keep_held=keep), held
+        return build_address_requests(change.planned, held, change.requests, keep_held=keep), held
 
     def _write(
         self,
         connection: Connection,
-        chosen: Chosen,
+        chosen: ChosenAddresses,
         held: Mapping[str, frozenset[str]],
         start: datetime,
         end: datetime,
@@ -139,7 +141,9 @@ class AddressBooking:
             address_store.allocate(connection, reservation_id, new, start, end, self._clock.now())
 
 
-def _chosen(book: Book, wants: Sequence[Want], start: datetime, end: datetime, *, is_new: bool = False) -> Chosen:
+def _chosen(
+    book: AddressBook, wants: Sequence[AddressRequest], start: datetime, end: datetime, *, is_new: bool = False
+) -> ChosenAddresses:
     chosen = book.choose(wants, start, end)
     if not isinstance(chosen, Shortage):
         return chosen
@@ -147,13 +151,13 @@ def _chosen(book: Book, wants: Sequence[Want], start: datetime, end: datetime, *
     if is_new:
         later = book.first_fit(wants, start, start + HORIZON, end - start)
         when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
-        words += f"; all of it can be had {when}"
+        words += f"; all addresses are available {when}"
     raise NotEnoughFloatingIps(words, reservation_id=chosen.reservation_id, free=chosen.free, later=later)
 
 
-def _networks(wants: Collection[Want]) -> list[str]:
+def _networks(wants: Collection[AddressRequest]) -> list[str]:
     return sorted({want.request.network_id for want in wants})
 
 
-def _addresses(chosen: Chosen) -> dict[str, list[str]]:
+def _addresses(chosen: ChosenAddresses) -> dict[str, list[str]]:
     return {key: [each.floating_ip_address for each in floating_ips] for key, floating_ips in chosen.items()}

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.calendar import Calendar, HostUsage
 from moorage.reservation.capacity.next_slot import first_fit
@@ -189,7 +189,7 @@ class Admission:
     ) -> T:
         chosen = {host for plan in plans for picked in plan.values() for host in picked}
 
-        def work(connection: Connection) -> T:
+        def verify_and_commit(connection: Connection) -> T:
             before(connection)
             if chosen:
                 host_store.lock_hosts(connection, chosen)
@@ -200,7 +200,7 @@ class Admission:
                     there = _with(there, booking, plan)
             return commit(connection, plans)
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, verify_and_commit)
 
     def _locked(
         self, connection: Connection, hosts: Collection[int] | None, bookings: Sequence[Booking], excluding: Excluding
@@ -296,10 +296,10 @@ def _not_enough(refused: _Refused, calendar: Calendar, excluding: Excluding) -> 
         length = booking.end - booking.start
         later = first_fit(calendar, booking.asks, booking.start, booking.start + HORIZON, length)
         when = f"from {later:%Y-%m-%d %H:%M} on" if later else f"at no time within {HORIZON.days} days"
-        words += f"; all of it fits {when}"
+        words += f"; the whole lease fits {when}"
     return NotEnoughHostsAvailable(words, reservation_id=shortage.reservation_id, free=shortage.free, later=later)
 
 
 def name_lease_in_batch(number: int, start: datetime, words: str) -> str:
     """Adds the lease's number and period to a refusal, if several leases are created together."""
-    return words if number == 1 else f"Of {number} that which begins {start:%Y-%m-%d %H:%M}: {words}"
+    return words if number == 1 else f"The lease that starts {start:%Y-%m-%d %H:%M} (one of {number}): {words}"

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from sqlalchemy import Engine
 
 from moorage.core.errors import Invalid
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.booking.external_lookups import ExternalLookups
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.resource_types.registry import type_named

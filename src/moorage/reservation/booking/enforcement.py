@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Engine
 
 from moorage.core.errors import Invalid, OverQuota
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.admission import name_lease_in_batch
+from moorage.reservation.booking.capacity_requests import held_of
 from moorage.reservation.booking.external_enforcement import ExternalService
 from moorage.reservation.booking.previews import UpdatePreview
 from moorage.reservation.capacity import host_selection
@@ -157,15 +158,11 @@ class Enforcement:
         there = limit_store.between(connection, project_id, start - period, end + period)
         reserved = [*(each for each in there if each.reservation_id not in anew), *more]
         if reason := refusal(limits, period, reserved, start, end):
-            raise OverQuota(name_lease_in_batch(of, start, f"Over the limits of the project: {reason}"))
+            raise OverQuota(name_lease_in_batch(of, start, f"The limits of the project are exceeded: {reason}"))
 
     def _held(self, lease: Lease) -> host_selection.Plan:
         with read(self._engine) as connection:
-            rows = host_store.allocations_of(connection, [each.id for each in lease.reservations])
-        held: dict[str, dict[int, list[Amounts]]] = {}
-        for row in rows:
-            held.setdefault(row.reservation_id, {}).setdefault(row.host_id, []).append(row.resources)
-        return held
+            return held_of(host_store.allocations_of(connection, [each.id for each in lease.reservations]))
 
     def _hosts(self) -> dict[int, RegisteredHost]:
         with read(self._engine) as connection:

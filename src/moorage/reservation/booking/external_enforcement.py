@@ -1,7 +1,7 @@
 """The client of an operator's enforcement service, with the same requests and answers as Blazar.
 
-    POST <base>/check-create   {"context", "lease"}                   204: agreed
-    POST <base>/check-update   {"context", "current_lease", "lease"}  403 {"message"}: refused, with these words
+    POST <base>/check-create   {"context", "lease"}                   204: allowed
+    POST <base>/check-update   {"context", "current_lease", "lease"}  403 {"message"}: refused with this message
     POST <base>/on-end         {"context", "lease"}                   the answer is ignored
 
 Source: Blazar 18, external_service_filter.py. If the service does not answer in time, requests fail with 503.
@@ -66,18 +66,20 @@ class ExternalService:
         try:
             self._post(self._end, lease, {"lease": _document(lease, held, hosts)})
         except Unavailable as error:
-            log.warning("the external service was not told of an end", extra={"reason": error.message})
+            log.warning(
+                "could not notify the enforcement service of the end of a lease", extra={"reason": error.message}
+            )
 
     def _agreed(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> None:
         try:
             answer = self._post(url, lease, documents)
         except Unavailable as error:
-            log.error("the external service does not answer", extra={"reason": error.message})
-            raise Unavailable("the service that must agree to leases does not answer; try again later") from None
+            log.error("the enforcement service does not answer", extra={"reason": error.message})
+            raise Unavailable("the enforcement service that checks leases does not answer; try again later") from None
         if answer.status == 204:
             return
         if answer.status != 403:
-            log.warning("the external service answers strangely", extra={"status": answer.status})
+            log.warning("the enforcement service answered with an unexpected status", extra={"status": answer.status})
         raise Invalid(_message(answer) if answer.status == 403 else DENIED)
 
     def _post(self, url: str, lease: Lease, documents: Mapping[str, Any]) -> ClientResponse:

@@ -17,11 +17,11 @@ from moorage.reservation.model.reservation_requests import (
     VIRTUAL_FLOATING_IP,
     AnyRequest,
     FlavorRequest,
-    FlavorWish,
     FloatingIpRequest,
     ReservationRequest,
     SourceFlavor,
-    Wish,
+    UnresolvedFlavorRequest,
+    UnresolvedRequest,
 )
 from moorage.reservation.model.slot_demand import SlotDemand
 from moorage.reservation.steps.floating_ip_steps import NO_NETWORK_SERVICE
@@ -57,7 +57,7 @@ class ExternalLookups:
         self._accelerators = accelerators
         self._has_network = has_network
 
-    def resolve_request(self, caller: Caller, wish: Wish) -> ReservationRequest:
+    def resolve_request(self, caller: Caller, wish: UnresolvedRequest) -> ReservationRequest:
         """The complete request, with the flavor that it refers to.
 
         Raises `NotFound` for a flavor that the caller may not see, `Invalid` for one that cannot be reserved,
@@ -65,13 +65,15 @@ class ExternalLookups:
         """
         if isinstance(wish, FloatingIpRequest) and not self._has_network:
             raise NotBuilt(f"{VIRTUAL_FLOATING_IP} cannot be reserved: {NO_NETWORK_SERVICE}")
-        if not isinstance(wish, FlavorWish):
+        if not isinstance(wish, UnresolvedFlavorRequest):
             self.check_bitstream(wish, caller.project_id)
             return wish
         source = self._source(caller, wish.flavor_id)
         demand = demand_of(source)
         if own := sorted(name for name in demand.totals if is_reservation_class(name)):
-            raise Invalid(f"flavor {wish.flavor_id} is that of a reservation: it takes {own[0]}; name another one")
+            raise Invalid(
+                f"flavor {wish.flavor_id} belongs to a reservation: it requests {own[0]}; choose another flavor"
+            )
         return FlavorRequest(source, wish.amount, wish.affinity, wish.resource_properties)
 
     def check_bitstream(self, request: ReservationRequest, project_id: str) -> None:
@@ -81,14 +83,16 @@ class ExternalLookups:
         type_named(request.resource_type).wanted(request)  # refuse invalid requests first
         ((way, _),) = request.programs.items()
         if self._accelerators is None:
-            raise Invalid(f"{way}: this cloud has no accelerator service")
+            raise Invalid(f"{way} cannot be used: this cloud has no accelerator service")
         wanted = ProgramRequest(request.bitstream_id, request.function_id, request.function_name)
         traits = [trait for trait, how in request.traits.items() if how == "required"]
         try:
             missing = self._accelerators.find_bitstream(wanted, project_id, traits)
         except NotFound as error:
             if way != "bitstream_id":  # Cyborg itself loads a bitstream by its image id
-                raise Invalid(f"{way}: this cloud's accelerator service finds no image; name a bitstream_id") from error
+                raise Invalid(
+                    f"{way}: this cloud's accelerator service cannot search for images; use bitstream_id instead"
+                ) from error
             return
         if missing is not None:
             raise (Invalid if missing.is_ambiguous else NotFound)(f"{way}: {missing.message}")
@@ -132,7 +136,7 @@ class ExternalLookups:
         groups = self._accelerators.profile_groups(name) if self._accelerators is not None else None
         if groups is None:
             raise Invalid(
-                f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one"
+                f"{PROFILE_KEY}={name}: there is no device profile with this name; create it or name another one"
             )
         return replace(source, profile_specs=device_profile_specs(flavor.extra_specs, groups))
 

@@ -57,13 +57,13 @@ class HoldConversion:
     def excluding(self) -> Excluding:
         return Excluding(hold=self.hold_id)
 
-    def kept(self, booking: Booking) -> Booking:
+    def prefer_held_hosts(self, booking: Booking) -> Booking:
         """The booking with the hosts of the hold preferred."""
         asks = [replace(ask, held=self.placings.get(at, {})) for at, ask in enumerate(booking.asks)]
         return replace(booking, asks=asks)
 
-    def give_up(self, connection: Connection) -> None:
+    def delete_hold(self, connection: Connection) -> None:
         """Deletes the hold. Raises `Gone` if it has expired or was used."""
         if hold_store.find(connection, self.hold_id, self.now, lock=True) is None:
-            raise Gone(f"hold {self.hold_id} has expired or was used; look for an offer again")
+            raise Gone(f"hold {self.hold_id} has expired or was already used; search for an offer again")
         hold_store.remove(connection, [self.hold_id])

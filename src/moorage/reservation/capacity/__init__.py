@@ -1,6 +1,6 @@
 """Capacity over time: which hosts and addresses a lease can have, and which steps its events take. Pure: no I/O.
 
-    calendar (usage of all hosts as arrays, made of step_blocks; packing for nested providers)
+    calendar (usage of all hosts as arrays, in usage_profiles; packing for nested providers)
       -> host_selection: capacity requests over a period -> {reservation: slots on hosts}, or a Shortage
       -> next_slot: the first start at which a lease fits
     addresses: the same for floating IPs

@@ -1,4 +1,4 @@
-"""Selects the addresses of floating IP reservations, and finds when enough are free. Values only.
+"""Selects the addresses of floating IP reservations, and finds when enough are free. Pure.
 
     registered addresses, their allocations, wants  ->  {reservation: addresses}, or a Shortage
 
@@ -35,7 +35,7 @@ class RegisteredAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class AddressAllocation:
     """An allocation of an address over ``[start, end)``."""
 
     floating_ip_id: str
@@ -44,7 +44,7 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class AddressRequest:
     """The addresses that one reservation needs.
 
     `held`: ids of its present addresses; `keep_held`: none of them may be given up, because they are in use.
@@ -57,17 +57,17 @@ class Want:
 
 
 #: {reservation id: its addresses}
-Chosen: TypeAlias = Mapping[str, Sequence[RegisteredAddress]]
+ChosenAddresses: TypeAlias = Mapping[str, Sequence[RegisteredAddress]]
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class AddressBook:
     """`registered`: addresses of the requested networks; `taken`: allocations of other reservations."""
 
     registered: Sequence[RegisteredAddress]
-    taken: Sequence[Taken]
+    taken: Sequence[AddressAllocation]
 
-    def choose(self, wants: Sequence[Want], start: datetime, end: datetime) -> Chosen | Shortage:
+    def choose(self, wants: Sequence[AddressRequest], start: datetime, end: datetime) -> ChosenAddresses | Shortage:
         """Addresses for all of `wants` over ``[start, end)``, or the `Shortage` of the first that cannot be met."""
         busy = {each.floating_ip_id for each in self.taken if each.start < end and each.end > start}
         times = Counter(each.floating_ip_id for each in self.taken)
@@ -87,13 +87,13 @@ class Book:
             free = [each for each in free if each not in chosen[want.reservation_id]]
         return chosen
 
-    def without(self, chosen: Chosen, start: datetime, end: datetime) -> "Book":
+    def without(self, chosen: ChosenAddresses, start: datetime, end: datetime) -> "AddressBook":
         """This book with `chosen` allocated over ``[start, end)``."""
-        more = [Taken(each.id, start, end) for mine in chosen.values() for each in mine]
+        more = [AddressAllocation(each.id, start, end) for mine in chosen.values() for each in mine]
         return replace(self, taken=[*self.taken, *more])
 
     def first_fit(
-        self, wants: Sequence[Want], earliest: datetime, latest: datetime, length: timedelta
+        self, wants: Sequence[AddressRequest], earliest: datetime, latest: datetime, length: timedelta
     ) -> datetime | None:
         """The first moment from `earliest` to `latest` at which `choose` would find addresses for `length`.
 
@@ -106,7 +106,7 @@ class Book:
         ends = sorted({each.end for each in self.taken if earliest < each.end <= latest})
         return next((moment for moment in [earliest, *ends] if all(test.fits(moment) for test in tests)), None)
 
-    def _refusal(self, want: Want, free: Sequence[RegisteredAddress]) -> str | None:
+    def _refusal(self, want: AddressRequest, free: Sequence[RegisteredAddress]) -> str | None:
         network, there = want.request.network_id, {each.floating_ip_address for each in free}
         registered = {
             each.floating_ip_address: each.id for each in self.registered if each.floating_network_id == network
@@ -115,18 +115,18 @@ class Book:
             if address not in registered:
                 return f"{address} is not registered on network {network}"
             if address not in there:
-                return f"{address} is taken then"
+                return f"{address} is allocated to another reservation in that period"
         if want.keep_held and (lost := want.held - {each.id for each in free}):
             names = sorted(address for address, its in registered.items() if its in lost)
-            return f"{', '.join(names)}, which it holds now, cannot be kept for that"
+            return f"{', '.join(names)}, which the reservation has now, cannot be kept in that period"
         if len(free) < want.request.amount:
             return (
-                f"{want.request.amount} cannot be had of network {network} then; of its {len(registered)} registered "
-                f"addresses {len(free)} {'is' if len(free) == 1 else 'are'} free"
+                f"{want.request.amount} requested on network {network}, but only {len(free)} of its {len(registered)} "
+                f"registered addresses {'is' if len(free) == 1 else 'are'} free in that period"
             )
         return None
 
-    def _test(self, network: str, wants: Sequence[Want], length: timedelta) -> "_Test":
+    def _test(self, network: str, wants: Sequence[AddressRequest], length: timedelta) -> "_Test":
         registered = [each for each in self.registered if each.floating_network_id == network and each.reservable]
         named = [address for want in wants for address in want.request.required]
         ids = {each.floating_ip_address: each.id for each in registered}
@@ -171,27 +171,27 @@ class _Test:
         return self.all.count(moment) <= self.spare and self.required.count(moment) == 0
 
 
-def wants_of(
+def build_address_requests(
     reservations: Iterable[Reservation],
     held: Mapping[str, frozenset[str]] = MappingProxyType({}),
     changed: Mapping[str, ReservationRequest] = MappingProxyType({}),
     *,
     keep_held: bool = False,
-) -> list[Want]:
+) -> list[AddressRequest]:
     """The wants of all floating IP reservations in `reservations`.
 
     `held`: {reservation id: ids of its addresses}; `changed`: {reservation id: its request after an update}.
     """
     asked = [(each.id, changed.get(each.id, each.request)) for each in reservations]
     return [
-        Want(key, request, held.get(key, frozenset()), keep_held)
+        AddressRequest(key, request, held.get(key, frozenset()), keep_held)
         for key, request in asked
         if isinstance(request, FloatingIpRequest)
     ]
 
 
 def _preference(
-    each: RegisteredAddress, want: Want, required: set[tuple[str, str]], times: Mapping[str, int]
+    each: RegisteredAddress, want: AddressRequest, required: set[tuple[str, str]], times: Mapping[str, int]
 ) -> tuple[bool, bool, bool, int, int, int]:
     """Sort key, best first. Addresses that another reservation of the lease requires come last."""
     address = ip_address(each.floating_ip_address)

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from moorage.reservation.capacity.packing import Shelf, pack
-from moorage.reservation.capacity.step_blocks import Ints, Rows, Segments, StepBlock, Total, total
+from moorage.reservation.capacity.usage_profiles import Ints, Rows, Segments, Total, UsageProfiles, total
 from moorage.reservation.model.limits import counted
 from moorage.reservation.model.slot_demand import WHOLE_HOST, Amounts, SlotDemand, class_of
 
@@ -83,10 +83,10 @@ class Calendar:
         self._known = {host.host: host for host in ordered}
         self.capacity = self._matrix([{**host.capacity, WHOLE_HOST: 1} for host in ordered], default=0)
         self.largest = self._matrix([host.largest for host in ordered], default=UNBOUNDED)
-        self._block = StepBlock(len(self.hosts), self._rows(usages))
+        self._block = UsageProfiles(len(self.hosts), self._rows(usages))
         self._changes: Rows = self._rows(())
         self._anew = np.zeros(0, np.int64)  # rows of hosts whose usage is only in `_changes`, not in the block
-        self._changed: tuple[Ints, StepBlock] | None = None
+        self._changed: tuple[Ints, UsageProfiles] | None = None
 
     def with_usage(self, usages: Iterable[HostUsage]) -> "Calendar":
         """This calendar plus `usages`. Ignores usages of unknown hosts, because their capacity is unknown."""
@@ -114,7 +114,7 @@ class Calendar:
         other.__dict__.update(self.__dict__)
         other._changes, other._anew, other._changed = changes, anew, None
         if len(changes.row) > MAX_CHANGES or len(other._changed_hosts()) > MAX_CHANGED_HOSTS:
-            other._block = StepBlock(len(self.hosts), other._all_rows())
+            other._block = UsageProfiles(len(self.hosts), other._all_rows())
             other._changes, other._anew = self._rows(()), np.zeros(0, np.int64)
         return other
 
@@ -126,12 +126,12 @@ class Calendar:
     def _changed_hosts(self) -> Ints:
         return np.union1d(self._changes.row, self._anew)
 
-    def _changed_block(self) -> tuple[Ints, StepBlock]:
+    def _changed_block(self) -> tuple[Ints, UsageProfiles]:
         """(rows of the hosts that differ from the block, a block for these hosts)"""
         if self._changed is None:
             hosts = self._changed_hosts()
             rows = self._block.rows_of(np.setdiff1d(hosts, self._anew)).joined(self._changes)
-            self._changed = hosts, StepBlock(len(hosts), rows.numbered(np.searchsorted(hosts, rows.row)))
+            self._changed = hosts, UsageProfiles(len(hosts), rows.numbered(np.searchsorted(hosts, rows.row)))
         return self._changed
 
     def knows(self, hosts: Iterable[HostCapacity], usages: Iterable[HostUsage]) -> bool:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from moorage.reservation.capacity.calendar import Calendar, HostUsage
-from moorage.reservation.capacity.step_blocks import Ints
+from moorage.reservation.capacity.usage_profiles import Ints
 from moorage.reservation.model.slot_demand import Amounts, SlotDemand
 
 #: A lease with at most this number of reservations is planned in all their orders.
@@ -237,14 +237,17 @@ def _shortage(ask: CapacityRequest, slots: Ints) -> Shortage:
         asked = "1 whole host" if ask.amount == 1 else f"{ask.amount} whole hosts"
     if ask.affinity is None:
         free = int(slots.sum())
-        where = f"then; {free} fit, on {hosts} host{'s' if hosts != 1 else ''}"
+        where = f"in that period; {free} fit, on {hosts} host{'s' if hosts != 1 else ''}"
         if ask.demand.whole_host:
-            where = f"then; {free} {'is' if free == 1 else 'are'} free all that time"
+            where = f"in that period; {free} {'is' if free == 1 else 'are'} free throughout"
     elif ask.affinity:
         free = int(slots.max(initial=0))
-        where = f"on one host (affinity); the most that fit on one host then are {free}"
+        where = f"on one host (affinity); at most {free} fit on one host in that period"
     else:
         free = hosts
-        where = f"on as many hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room then"
-    kept = "; the hosts that it holds now cannot be kept for that" if ask.keep_held and free >= ask.amount else ""
-    return Shortage(ask.reservation_id, free, f"{asked} cannot be had {where}{kept}")
+        where = (
+            f"on different hosts (anti-affinity); {free} {'host has' if free == 1 else 'hosts have'} room "
+            "in that period"
+        )
+    kept = "; the present hosts of the reservation cannot be kept" if ask.keep_held and free >= ask.amount else ""
+    return Shortage(ask.reservation_id, free, f"{asked} cannot be reserved {where}{kept}")

@@ -22,7 +22,7 @@ from moorage.reservation.model.leases import (
     before_end_time,
     floor_minute,
 )
-from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest, Wish
+from moorage.reservation.model.reservation_requests import ReservationChange, ReservationRequest, UnresolvedRequest
 
 #: A date in a request. "now" is the current minute.
 When: TypeAlias = datetime | Literal["now"]
@@ -34,7 +34,7 @@ class NewLease:
     start_date: When
     end_date: When
     before_end_date: datetime | None = None
-    reservations: tuple[Wish, ...] = ()
+    reservations: tuple[UnresolvedRequest, ...] = ()
     before_end_actions: tuple[EndAction, ...] = ()
 
 
@@ -89,7 +89,7 @@ def check_before_end(moment: datetime | None, start: datetime, end: datetime, mi
 def decide(lease: Lease, change: LeaseChange, now: datetime) -> UpdateDecision:
     """The effect of `change` on the lease. Raises `Invalid`, `Forbidden` or `Conflict` with the reason."""
     if lease.status not in STABLE:
-        raise Conflict(f"lease {lease.id} is {lease.status}; repeat the request when that is over")
+        raise Conflict(f"lease {lease.id} is {lease.status}; repeat the request when this operation has finished")
     start, end = _period(lease, change, floor_minute(now))
     _check_reservations(lease, change.reservations)
     requests = {
@@ -132,7 +132,7 @@ def _period(lease: Lease, change: LeaseChange, current: datetime) -> tuple[datet
     if change.end_date is not None:
         end = _resolve(change.end_date, current)
         if change.end_date == "now" and started(lease) and end <= start:
-            end = start + timedelta(minutes=1)  # ended in its first minute: a lease lasts at least one
+            end = start + timedelta(minutes=1)  # ended in its first minute: a lease lasts at least one minute
     if (start, end) != (lease.start_date, lease.end_date) and (end < current or end <= start):
         raise Invalid("End date must be later than current and start date")
     return start, end
@@ -158,8 +158,8 @@ def _actions(lease: Lease, change: LeaseChange, due: datetime, now: datetime) ->
         return lease.before_end_actions
     if event is None or (event.status is not EventStatus.UNDONE and not rearmed(event, due, now)):
         raise Conflict(
-            f"what lease {lease.id} asks for before its end has been begun; give a before_end_date to come with other "
-            "before_end_actions"
+            f"the before_end_actions of lease {lease.id} have already started; to change them, also set a later "
+            "before_end_date"
         )
     return wanted
 
@@ -169,7 +169,7 @@ def _check_reservations(lease: Lease, changes: Sequence[ReservationChange]) -> N
     if unknown := sorted(each.id for each in changes if each.id not in types):
         raise Invalid(f"Please enter valid reservation IDs. Invalid reservation IDs are: {', '.join(unknown)}")
     if len({each.id for each in changes}) < len(changes):
-        raise Invalid("a reservation is named twice")
+        raise Invalid("a reservation id appears twice in reservations")
     for each in changes:
         if each.resource_type not in (None, types[each.id]):
             raise Conflict("The resource type of a reservation cannot be changed")

@@ -16,7 +16,7 @@ import numpy as np
 
 from moorage.reservation.capacity.calendar import Calendar
 from moorage.reservation.capacity.host_selection import CapacityRequest, Shortage, plan
-from moorage.reservation.capacity.step_blocks import Ints
+from moorage.reservation.capacity.usage_profiles import Ints
 
 #: Without an affinity policy, the maximum number of different slot counts that are distinguished. Beyond it, counts are
 #: rounded down: an answer still fits, but an earlier start may be missed. Requests of at most this amount are exact.

@@ -1,4 +1,4 @@
-"""Carries out the events of leases: create, start, before_end, end, update and delete.
+"""Runs the events of leases: create, start, before_end, end, update and delete.
 
     event_runner (a background task: reads due events, orders them by `model.event_order`)
       |-> batch_executor   starts, and before_end events without actions: up to 100 in shared transactions
@@ -12,6 +12,7 @@
                                         continues at the first step that is not done
                                     |-> the claim was lost: every write raises `Fenced`, and this worker stops
 
-The start of a lease is decided in `event_order.schedule_events` and begins in `EventExecutor.claim`. Steps may run
-twice, so each is idempotent (see `steps`). `lease_service` and `healing` run the events that they create at once.
+The start of a lease is decided in `event_order.schedule_events`. `BatchExecutor.start_leases` commits it with its first
+transaction; a start that runs alone is committed by `EventExecutor.claim`. Steps may run twice, so each is idempotent
+(see `steps`). `lease_service` and `healing` run the events that they create at once.
 """

@@ -1,9 +1,9 @@
 """Runs many lease starts together, with shared transactions and one inventory write per host.
 
     claim    events, leases, journal: one transaction for all
-    offer    inventories, by host: one request each, or two for all that a host is to have
-    hold     the inventories are done, the claims go on: one transaction
-    open     the other steps, lease by lease: usually access to the flavor
+    publish  the inventories of each host: one request for each, or two requests for all of them
+    hold     record the inventories as done and extend the claims: one transaction
+    open     the other steps of each lease, usually access to the flavor
     finish   leases, reservations, events: one transaction
 
 `before_end` events of leases without actions are claimed and finished in batches of 100 as well.
@@ -28,7 +28,7 @@ from sqlalchemy import Connection, Engine
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, MoorageError
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.reservation.events.event_executor import EventClaim, EventExecutor
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import CLAIM, Event, EventStatus, EventType, Lease, LeaseStatus, ReservationStatus
@@ -59,7 +59,7 @@ _QUICK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """Ids of events: `done` were run or released, `gone` belong to another worker. `EventExecutor` runs the others."""
+    """Ids of events: `done` were run or released here, `gone` have another worker; `EventExecutor` runs the rest."""
 
     done: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
@@ -110,7 +110,7 @@ class BatchExecutor:
         try:
             starts, gone = in_transaction(self._engine, lambda connection: self._claim(connection, events))
         except Conflict:
-            return BatchResult()  # `EventExecutor` finds out which one
+            return BatchResult()  # `EventExecutor` runs them one by one and finds the conflicting one
         batch = _Round({start.claim.event_id: start for start in starts}, self._clock.now() + _RENEWAL)
         if starts:
             self._run_round(batch)
@@ -121,7 +121,7 @@ class BatchExecutor:
         try:
             done, gone = in_transaction(self._engine, lambda connection: self._finish_idle(connection, events))
         except Conflict:
-            return BatchResult()  # `EventExecutor` finds out which one
+            return BatchResult()  # `EventExecutor` runs them one by one and finds the conflicting one
         for event in events:
             if event.event_id in done:
                 log.info("lease event done", extra={"lease_id": event.lease_id, "type": event.type})
@@ -144,8 +144,8 @@ class BatchExecutor:
         return frozenset(idle), gone
 
     def _run_round(self, batch: _Round) -> None:
-        self._offer(batch)
-        self._hold(batch, StepKind.PUT_INVENTORY)
+        self._publish(batch)
+        self._extend_claims(batch, StepKind.PUT_INVENTORY)
         self._open(batch)
         self._finish(batch)
         for start, position, why in batch.failed:
@@ -178,7 +178,7 @@ class BatchExecutor:
             for event_id, (event, plan) in taken.items()
         ], gone
 
-    def _offer(self, batch: _Round) -> None:
+    def _publish(self, batch: _Round) -> None:
         """Writes the inventories of all leases, before any project gets access (R24)."""
         which = [
             (event_id, position)
@@ -201,7 +201,7 @@ class BatchExecutor:
             self._renew(batch)
 
     def _rest_of(self, batch: _Round, start: _Start) -> tuple[str, int, MoorageError | Waiting | None]:
-        """Runs the other steps of a start while it is claimed: (event id, position of the step that stopped it, why)."""
+        """Runs the other steps of a start while it is claimed; returns (event id, position of the failed step, why)."""
         event_id = start.claim.event_id
         for position, step in enumerate(start.steps):
             if event_id not in batch.starts:
@@ -216,25 +216,25 @@ class BatchExecutor:
         except MoorageError as error:
             return error
         if isinstance(found, Further):
-            raise TypeError(f"{step.kind} finds more to do: it cannot be among the quick ones")
+            raise TypeError(f"{step.kind} returns further steps, so it must not be in _QUICK")
         return found
 
     def _renew(self, batch: _Round) -> None:
         if batch.starts and self._clock.now() >= batch.renew_at:
-            self._hold(batch)
+            self._extend_claims(batch)
 
-    def _hold(self, batch: _Round, done: StepKind | None = None) -> None:
+    def _extend_claims(self, batch: _Round, done: StepKind | None = None) -> None:
         """Extends the claims and drops starts that were lost. Records steps of kind `done` as done."""
         held = batch.held()
 
-        def work(connection: Connection) -> batch_event_store.Held:
+        def extend_claims(connection: Connection) -> batch_event_store.Held:
             now = self._clock.now()
             mine = batch_event_store.hold(connection, held, now + CLAIM)
             if done is not None:
                 batch_event_store.steps_done(connection, mine, now, done)
             return mine
 
-        mine = in_transaction(self._engine, work)
+        mine = in_transaction(self._engine, extend_claims)
         batch.renew_at = self._clock.now() + _RENEWAL
         for event_id in held.keys() - mine.keys():
             self._executor.release_lost_claim(batch.starts.pop(event_id).claim)
@@ -244,7 +244,7 @@ class BatchExecutor:
             return
         held, leases = batch.held(), [start.claim.lease_id for start in batch.starts.values()]
 
-        def work(connection: Connection) -> None:
+        def finish_batch(connection: Connection) -> None:
             now = self._clock.now()
             lease_store.lock_rows(connection, leases)
             batch_event_store.finish(connection, held, now)
@@ -252,7 +252,7 @@ class BatchExecutor:
             lease_store.move_reservations(connection, leases, ReservationStatus.ACTIVE, now)
 
         try:
-            in_transaction(self._engine, work)
+            in_transaction(self._engine, finish_batch)
         except Conflict:
             for start in batch.starts.values():
                 self._executor.run_event(start.claim)
@@ -313,30 +313,30 @@ class ParallelRequests:
     def __init__(self, threads: int) -> None:
         self._threads = threads
 
-    def __call__(self, works: Sequence[Callable[[], T]]) -> Iterator[T]:
+    def __call__(self, requests: Sequence[Callable[[], T]]) -> Iterator[T]:
         """Yields results as they arrive. An exception is raised to the caller; the other callables still run."""
-        if self._threads < 2 or len(works) < 2:
-            yield from (work() for work in works)
+        if self._threads < 2 or len(requests) < 2:
+            yield from (request() for request in requests)
             return
         todo: SimpleQueue[Callable[[], T]] = SimpleQueue()
         done: SimpleQueue[Future[T]] = SimpleQueue()
-        for work in works:
-            todo.put(work)
-        for number in range(min(self._threads, len(works))):
+        for request in requests:
+            todo.put(request)
+        for number in range(min(self._threads, len(requests))):
             threading.Thread(target=_run_queue, args=(todo, done), name=f"at-once-{number}", daemon=True).start()
-        for _ in works:
+        for _ in requests:
             yield done.get().result()
 
 
 def _run_queue(todo: SimpleQueue[Callable[[], T]], done: SimpleQueue[Future[T]]) -> None:
     while True:
         try:
-            work = todo.get_nowait()
+            request = todo.get_nowait()
         except Empty:
             return
         future: Future[T] = Future()
         try:
-            future.set_result(work())
+            future.set_result(request())
         except BaseException as error:  # noqa: BLE001 - the top of a thread: the thread that waits raises it again
             future.set_exception(error)
         done.put(future)

@@ -1,7 +1,7 @@
 """Runs one event of a lease: claims it, runs its steps, records each of them, and finishes the event.
 
     claim (epoch + 1) -> journal -> step, step, ... -> finish: lease, reservations and event change together
-                                     |-> waits or fails: the claim is released, and the event is due again a little later
+                                     |-> waits or fails: the claim is released, and the event is due again later
 
 A crash leaves the journal behind. The next process to claim the event continues at the first step that is not done.
 A worker that lost its claim stops, because each of its writes raises `Fenced`. Nothing here waits: a step that needs
@@ -19,8 +19,8 @@ from sqlalchemy import Connection, Engine
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
-from moorage.reservation.capacity.addresses import wants_of
+from moorage.db.session import in_transaction, read
+from moorage.reservation.capacity.addresses import build_address_requests
 from moorage.reservation.model.event_order import UnfinishedEvent
 from moorage.reservation.model.leases import (
     CLAIM,
@@ -63,9 +63,9 @@ ACTION_GRACE = timedelta(seconds=60)
 
 class EventOutcome(StrEnum):
     FINISHED = "finished"
-    WAITING = "waiting"  #: not done, due again later
+    WAITING = "waiting"  #: not finished; due again later
     FAILED = "failed"  #: given up
-    FENCED = "fenced"  #: another worker has the event
+    FENCED = "fenced"  #: another worker has claimed the event
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class EventClaim:
 class StepResult:
     outcome: EventOutcome
     reason: str = ""
-    error: MoorageError | None = None  #: where `reason` is its message
+    error: MoorageError | None = None  #: the error whose message is `reason`, if any
 
 
 class EventExecutor:
@@ -113,7 +113,7 @@ class EventExecutor:
     def claim(self, event: UnfinishedEvent) -> EventClaim | None:
         """Claims a due event; None if another worker was first or the lease's state no longer admits it."""
 
-        def work(connection: Connection) -> EventClaim | None:
+        def claim_in_transaction(connection: Connection) -> EventClaim | None:
             now = self._clock.now()
             lease = lease_store.lock(connection, event.lease_id)
             admitted, running = RUNS_IN[event.type]
@@ -128,7 +128,7 @@ class EventExecutor:
                 lease_store.move(connection, lease, running, now)
             return EventClaim(event.event_id, lease.id, event.type, epoch)
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, claim_in_transaction)
 
     def new_claimed_event(self, lease_id: str, kind: EventType) -> Event:
         """A new event that this worker has claimed already, for operations that a request runs itself."""
@@ -202,7 +202,10 @@ class EventExecutor:
 
     def release_lost_claim(self, claim: EventClaim, error: Fenced | None = None) -> StepResult:
         """Another worker has the event: drop our claim, so that it need not wait for the claim to expire."""
-        log.warning("lost the claim on an event", extra={"event_id": claim.event_id, "lease_id": claim.lease_id})
+        log.warning(
+            "lost the claim on an event to another worker",
+            extra={"event_id": claim.event_id, "lease_id": claim.lease_id},
+        )
         in_transaction(self._engine, lambda connection: event_store.drop_claim(connection, claim.event_id, self.worker))
         return StepResult(EventOutcome.FENCED, error.message if error else "")
 
@@ -224,33 +227,33 @@ class EventExecutor:
         for reservation in unknown:
             generation = self._generation(reservation)
 
-            def work(
+            def store_generation(
                 connection: Connection, reservation: Reservation = reservation, generation: Generation = generation
             ) -> None:
                 lease_store.set_generation(connection, reservation.id, generation)
 
-            in_transaction(self._engine, work)
+            in_transaction(self._engine, store_generation)
         return bool(unknown)
 
     def _determine_generations_or_wait(self, claim: EventClaim, lease: Lease) -> StepResult | None:
         try:
             self.determine_generations(lease)
         except MoorageError as error:
-            reason = f"telling an older reservation's generation: {error.message}"
+            reason = f"cannot determine the generation of an older reservation: {error.message}"
 
-            def work(connection: Connection) -> None:
+            def release_claim(connection: Connection) -> None:
                 now = self._clock.now()
                 retry_at = now + timedelta(seconds=MAX_WAIT_S)
                 event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
 
-            in_transaction(self._engine, work)
+            in_transaction(self._engine, release_claim)
             return StepResult(EventOutcome.WAITING, reason)
         return None
 
     def _journal(self, claim: EventClaim) -> list[StepRow]:
         """The event's steps; plans and stores them in the event's first attempt."""
 
-        def work(connection: Connection) -> list[StepRow]:
+        def read_or_plan_steps(connection: Connection) -> list[StepRow]:
             now = self._clock.now()
             event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
             rows = event_store.steps_of(connection, claim.event_id)
@@ -261,10 +264,10 @@ class EventExecutor:
                 rows = event_store.steps_of(connection, claim.event_id)
             return rows
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, read_or_plan_steps)
 
     def _step(self, claim: EventClaim, row: StepRow) -> StepResult | None:
-        """Runs one step. None if it is done, else why the event stops here, for now or for good."""
+        """Runs one step. None if it is done, else the result with which the event stops, temporarily or finally."""
         try:
             found = self._step_registry.run_step(Step.from_journal(row.kind, row.args))
         except MoorageError as error:
@@ -273,7 +276,7 @@ class EventExecutor:
             return self._waits(claim, row, found)
         further = found.steps if isinstance(found, Further) else ()
 
-        def done(connection: Connection) -> StepResult | None:
+        def record_step(connection: Connection) -> StepResult | None:
             now = self._clock.now()
             event_store.hold(connection, claim.event_id, claim.epoch, now + CLAIM)
             event_store.step_done(connection, claim.event_id, row.seq, now)
@@ -282,15 +285,15 @@ class EventExecutor:
             there = len(event_store.steps_of(connection, claim.event_id))
             rows = [(step.kind, step.args()) for step in further]
             event_store.insert_steps(connection, claim.event_id, rows, now, there)
-            reason = f"{row.kind}: {len(further)} more to do"
+            reason = f"{row.kind}: {len(further)} further steps"
             event_store.release(connection, claim.event_id, claim.epoch, retry_at=now, error=reason, now=now)
             return StepResult(EventOutcome.WAITING, reason)
 
-        return in_transaction(self._engine, done)
+        return in_transaction(self._engine, record_step)
 
     def _failed(self, claim: EventClaim, row: StepRow, error: MoorageError) -> StepResult | None:
         reason = f"{row.kind}: {error.message}"
-        log.warning("a step of a lease failed", extra={"lease_id": claim.lease_id, "reason": reason})
+        log.warning("a step of a lease event failed", extra={"lease_id": claim.lease_id, "reason": reason})
         if claim.type is EventType.CREATE:
             self._give_up(claim, reason)  # a request waits for the answer: undo at once, see `lease_service`
             return StepResult(EventOutcome.FAILED, error.message, error)
@@ -304,7 +307,7 @@ class EventExecutor:
     def _abandoned(self, claim: EventClaim, row: StepRow, reason: str) -> bool:
         """Gives up a before_end action after `ACTION_TRIES` or at the lease's end; the other actions continue."""
 
-        def work(connection: Connection) -> bool:
+        def record_failure(connection: Connection) -> bool:
             now = self._clock.now()
             lease = lease_store.find_lease(connection, claim.lease_id)
             if lease is None or (row.attempt + 1 < ACTION_TRIES and now < lease.end_date):
@@ -314,12 +317,12 @@ class EventExecutor:
             event_store.step_not_done(connection, claim.event_id, row.seq, tries, reason, now, failed)
             return True
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, record_failure)
 
     def _retry_later(self, claim: EventClaim, row: StepRow, reason: str, pause_s: int) -> StepResult:
         """Releases the event until the pause is over, or until its deadline, when it is given up."""
 
-        def work(connection: Connection) -> None:
+        def release_event(connection: Connection) -> None:
             now = self._clock.now()
             retry_at = now + timedelta(seconds=pause_s)
             lease = lease_store.find_lease(connection, claim.lease_id)
@@ -328,7 +331,7 @@ class EventExecutor:
             event_store.release(connection, claim.event_id, claim.epoch, retry_at=retry_at, error=reason, now=now)
             event_store.step_not_done(connection, claim.event_id, row.seq, row.attempt + 1, reason, now)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, release_event)
         return StepResult(EventOutcome.WAITING, reason)
 
     def _too_late(self, claim: EventClaim, lease: Lease | None, grace: timedelta = timedelta(0)) -> str | None:
@@ -336,7 +339,7 @@ class EventExecutor:
             return None
         deadline = self._deadline(lease, claim.type)
         last = next((event.last_error for event in lease.events if event.id == claim.event_id), None)
-        return f"not done by {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
+        return f"not finished by the deadline {deadline:%Y-%m-%d %H:%M}" + (f"; {last}" if last else "")
 
     def is_late(self, lease: Lease, kind: EventType, grace: timedelta = timedelta(0)) -> bool:
         """True if the deadline of an event of this kind has passed, plus `grace`."""
@@ -350,7 +353,7 @@ class EventExecutor:
         return lease.end_date if kind in (EventType.UPDATE, EventType.BEFORE_END) else None
 
     def _give_up(self, claim: EventClaim, reason: str) -> None:
-        def work(connection: Connection) -> None:
+        def finish_with_error(connection: Connection) -> None:
             now = self._clock.now()
             lease = lease_store.lock(connection, claim.lease_id)
             event_store.finish(connection, claim.event_id, claim.epoch, EventStatus.ERROR, now, reason)
@@ -364,8 +367,8 @@ class EventExecutor:
                 lease_store.move(connection, lease, LeaseStatus.ERROR, now)
                 lease_store.move_reservations(connection, [lease.id], ReservationStatus.ERROR, now)
 
-        log.error("gave up an event of a lease", extra={"lease_id": claim.lease_id, "reason": reason})
-        in_transaction(self._engine, work)
+        log.error("gave up a lease event", extra={"lease_id": claim.lease_id, "reason": reason})
+        in_transaction(self._engine, finish_with_error)
 
     def _replace_by_delete(self, connection: Connection, lease: Lease, claim: EventClaim) -> None:
         """Undoes a failed creation by deleting the lease (R12)."""
@@ -377,7 +380,7 @@ class EventExecutor:
         )
 
     def _finish(self, claim: EventClaim) -> None:
-        def work(connection: Connection) -> None:
+        def finish_event(connection: Connection) -> None:
             now = self._clock.now()
             lease = lease_store.lock(connection, claim.lease_id)
             error = event_store.failures(connection, claim.event_id) if claim.type is EventType.BEFORE_END else None
@@ -386,7 +389,7 @@ class EventExecutor:
             if lease is not None:
                 self._after(connection, claim, lease)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, finish_event)
 
     def _after(self, connection: Connection, claim: EventClaim, lease: Lease) -> None:
         """Changes the lease and its reservations as the finished event requires."""
@@ -404,12 +407,16 @@ class EventExecutor:
                 lease_store.move(connection, lease, LeaseStatus.TERMINATED, now)
                 lease_store.move_reservations(connection, [lease.id], ReservationStatus.DELETED, now)
                 host_store.delete_allocations_of(connection, ids)
-                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
+                address_store.release_all(
+                    connection, [want.reservation_id for want in build_address_requests(lease.reservations)]
+                )
                 limit_store.close(connection, lease.id, now)
                 _close(connection, lease, claim.event_id, now)
             case EventType.DELETE:
                 host_store.delete_allocations_of(connection, ids)
-                address_store.release_all(connection, [want.reservation_id for want in wants_of(lease.reservations)])
+                address_store.release_all(
+                    connection, [want.reservation_id for want in build_address_requests(lease.reservations)]
+                )
                 limit_store.close(connection, lease.id, now)
                 lease_store.delete_lease(connection, lease.id)
             case EventType.BEFORE_END:

@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine
 
 from moorage.core.clock import Clock
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.events.batch_executor import MAX_BATCH, BatchExecutor, BatchResult
 from moorage.reservation.events.event_executor import EventExecutor
 from moorage.reservation.model.event_order import UnfinishedEvent, runnable, schedule_events
 from moorage.reservation.model.leases import EventType, LeaseStatus
 from moorage.reservation.store import event_store
 
-#: The topic that is woken when leases were created, changed or deleted, and the name of the task.
+#: The name of the task, and the wakeup topic for created, changed and deleted leases.
 TOPIC = "reservation.runner"
 
 #: How soon to check again an event that waits for another one.

@@ -1,13 +1,13 @@
 """Moves the slots of leases off hosts that fail, and watches which hosts are up.
 
-    a host is down -> not reservable -> leases that run, or start soon: their slots go elsewhere, as many as have room
-                                          |-> not started: rows only, invisible to the project
-                                          |-> active: `resources_changed`, and an update event changes Placement and Nova
-                                          |-> no room: the slots stay where they are, `missing_resources`
-    it is up again -> reservable -> leases with missing slots have them back; FPGA regions that it could not load are loaded
+    a host goes down -> not reservable -> move the slots of leases that are active or start soon, as far as others fit
+                                            |-> not started: only rows change; the project does not notice
+                                            |-> active: `resources_changed`; an update event changes Placement and Nova
+                                            |-> no capacity: the slots stay on the host; `missing_resources`
+    it is up again   -> reservable -> missing slots count again; regions that could not be programmed are programmed
 
-A lease is `degraded` while a host that holds slots of it, or held them while it was active, is down. Leases that start later
-than `ahead_s` are left alone: the host may be back by then. Decisions are committed as the
+A lease is `degraded` while a host is down that has slots of it, or had some while the lease was active. Leases that
+start later than `ahead_s` are not changed, because the host may be up again by then. A decision is committed as the
 steps of an update event before any effect, so that a runner continues after a crash.
 """
 
@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.admission import Admission, Booking, Excluding, NotEnoughHostsAvailable
 from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
 from moorage.reservation.capacity import host_selection
@@ -112,7 +112,7 @@ class Healing:
             self._on_change()
 
     def _stable(self, lease_id: str) -> Lease | None:
-        """None if the lease is gone or an operation on it is in progress, which goes first."""
+        """None if the lease is gone, or if an operation on it is in progress, which must finish first."""
         with read(self._engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
         return lease if lease is not None and lease.status in (LeaseStatus.PENDING, LeaseStatus.ACTIVE) else None
@@ -120,7 +120,7 @@ class Healing:
     def _plan(
         self, lease: Lease, affected: Sequence[Reservation], rows: Sequence[Allocation], failed: Failed
     ) -> EventClaim | None:
-        """Moves as many slots as there is room for; reservations without room are left out."""
+        """Moves as many slots as fit elsewhere; omits reservations of which none fit."""
         asks = [_all_of(ask, rows) for ask in self._asks(lease, affected, rows, failed)]
 
         def before(connection: Connection) -> None:
@@ -156,13 +156,13 @@ class Healing:
         outcomes = [self._reallocate(connection, lease, each, plan.get(each.id), failed) for each in affected]
         flags = {each.reservation.id: each.flags(lease) for each in outcomes}
         moved = [each for each in outcomes if each.moved]
-        told = {each.id: (each.missing_resources, each.resources_changed) for each in lease.reservations}
+        old_flags = {each.id: (each.missing_resources, each.resources_changed) for each in lease.reservations}
         degraded = (
             lease.degraded
             or any(missing for missing, _ in flags.values())
             or (bool(moved) and lease.status is LeaseStatus.ACTIVE)
         )
-        if (degraded, told) != (lease.degraded, told | flags):
+        if (degraded, old_flags) != (lease.degraded, old_flags | flags):
             lease_store.mark(connection, lease.id, degraded, flags, self._clock.now())
         if not moved or lease.status is not LeaseStatus.ACTIVE:
             return None
@@ -175,13 +175,13 @@ class Healing:
             lost = {host: count for host, count in before[key].items() if slots[key].get(host, 0) < count}
             steps += plan_regions(each.reservation, new.get(key, ()), old.get(key, ()), lease.project_id)
             steps += plan_move(each.reservation, slots, services, lost)
-        log.warning("slots of a lease are moved off hosts that failed", extra={"lease_id": lease.id})
+        log.warning("moving slots of a lease off failed hosts", extra={"lease_id": lease.id})
         return self._begin(connection, lease, steps)
 
     def _load(self, lease_id: str) -> None:
-        """Has a host that is back load the regions that it missed, before servers are launched there."""
+        """Programs regions that could not be programmed while their host was down, before servers start there."""
 
-        def work(connection: Connection) -> EventClaim | None:
+        def begin_loading(connection: Connection) -> EventClaim | None:
             lease = lease_store.lock(connection, lease_id)
             if lease is None or lease.status is not LeaseStatus.ACTIVE:
                 return None
@@ -193,7 +193,7 @@ class Healing:
             ]
             return self._begin(connection, lease, steps) if steps else None
 
-        claim = in_transaction(self._engine, work)
+        claim = in_transaction(self._engine, begin_loading)
         if claim is not None:
             self._executor.run_event(claim)
             self._on_change()
@@ -296,7 +296,7 @@ class HostMonitor:
         try:
             up = self._compute.hosts_up()
         except MoorageError as error:
-            log.warning("compute does not say which hosts live", extra={"reason": error.message})
+            log.warning("compute does not answer which hosts are up", extra={"reason": error.message})
             return
         failed = {host.id: host.hypervisor_hostname for host in hosts if not up.get(host.service_name, False)}
         for host in hosts:
@@ -308,4 +308,4 @@ class HostMonitor:
         now = self._clock.now()
         in_transaction(self._engine, lambda connection: host_store.set_reservable(connection, host_id, reservable, now))
         self._admission.invalidate()
-        log.warning("a host %s", "is back" if reservable else "has failed", extra={"host": name})
+        log.warning("host is up again" if reservable else "host is down", extra={"host": name})

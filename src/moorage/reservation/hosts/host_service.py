@@ -1,4 +1,4 @@
-"""Registered hosts: the row here, the reservation provider in Placement, the freepool aggregate in Nova.
+"""Registered hosts: their row here, reservation provider in Placement and membership of Nova's freepool aggregate.
 
 Spec: docs/evidence/specs/instance-reservation.md (R1-R5, R34)
 
@@ -21,7 +21,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, MoorageError, NotFound
 from moorage.core.ids import Ids
 from moorage.core.names import RESERVED_HOST_TRAIT, reservation_provider
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.placement.client.placement_client import PlacementClient, Provider
 from moorage.reservation.capacity.calendar import HostCapacity
 from moorage.reservation.model.leases import HOST_PROPERTIES, Allocation, RegisteredHost
@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 MAX_KEY_LENGTH = 64
 
-#: Columns of the host: an extra capability of that name could never be asked for.
-TAKEN_KEYS = HOST_PROPERTIES | {"status", "trust_id", "reservable", "created_at", "updated_at", "hypervisor_id"}
+#: Names of host columns. Queries use the column, so an extra capability of that name could never be queried.
+COLUMN_NAMES = HOST_PROPERTIES | {"status", "trust_id", "reservable", "created_at", "updated_at", "hypervisor_id"}
 
 
 class ReservedHosts:
@@ -142,7 +142,7 @@ class HostService:
             return self._found(connection, host_id)
 
     def create(self, name: str, extra: Mapping[str, str]) -> RegisteredHost:
-        """Register the hypervisor `name`. A host that runs servers is refused: they are in the way of reservations."""
+        """Registers the hypervisor `name`. Raises `Conflict` if it runs servers, which use capacity of leases."""
         _check_keys(extra)
         hypervisor = self._reserved.hypervisor(name)
         if hypervisor.running_servers:
@@ -167,7 +167,7 @@ class HostService:
         return self.show(str(host_id))
 
     def update(self, host_id: str, values: Mapping[str, str | None]) -> RegisteredHost:
-        """Set extra capabilities; None unsets one. Also reads the host's capacity anew from Placement."""
+        """Sets extra capabilities; None removes one. Also reads the host's capacity from Placement again."""
         if not values:
             raise Invalid("No data to update")
         _check_keys(values)
@@ -175,14 +175,14 @@ class HostService:
         capacity = self._reserved.capacity(host.id, host.hypervisor_hostname)
         ids = self._fresh(values)
 
-        def work(connection: Connection) -> RegisteredHost:
+        def write_properties(connection: Connection) -> RegisteredHost:
             store.lock_hosts(connection, [host.id])
             property_store.set_extra(connection, host.id, values, ids, self._clock.now())
             store.set_capacity(connection, host.id, capacity)
             store.update_host(connection, self._found(connection, host_id), self._clock.now())
             return self._found(connection, host_id)
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, write_properties)
 
     def delete(self, host_id: str) -> None:
         def withdraw(connection: Connection) -> RegisteredHost:
@@ -211,13 +211,13 @@ class HostService:
     def set_private(self, name: str, *, private: bool) -> dict[str, object]:
         """The changed row of resource_properties as {column: value}."""
 
-        def work(connection: Connection) -> dict[str, object]:
+        def write_private(connection: Connection) -> dict[str, object]:
             if not property_store.set_private(connection, name, private, self._clock.now()):
                 raise NotFound(f"Resource property {name} does not exist for resource type {property_store.HOST_TYPE}.")
             row = next(row for row in property_store.properties(connection) if row.property_name == name)
             return dict(row._mapping)
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, write_private)
 
     def allocations(self) -> list[tuple[RegisteredHost, list[tuple[str, Allocation]]]]:
         """[(host, [(lease id, slot), ...]), ...] of all hosts."""
@@ -233,14 +233,14 @@ class HostService:
             return host, store.allocations_by_lease(connection, [host.id]).get(host.id, [])
 
     def _register(self, hypervisor: Hypervisor, extra: Mapping[str, str]) -> int:
-        """The row, not yet ready (R1). One that a crash left half registered is taken up again."""
+        """Writes the row, not yet ready (R1); returns its id. Reuses the row of an interrupted registration."""
         now = self._clock.now()
         ids = self._fresh(extra)
 
-        def work(connection: Connection) -> int:
+        def write_row(connection: Connection) -> int:
             known = store.host_named(connection, hypervisor.hostname)
             if known is not None and known.ready:
-                raise Conflict(f"Host {hypervisor.hostname} is registered already, with id {known.id}")
+                raise Conflict(f"Host {hypervisor.hostname} is already registered with id {known.id}")
             host = RegisteredHost(
                 id=known.id if known else 0,
                 hypervisor_hostname=hypervisor.hostname,
@@ -266,7 +266,7 @@ class HostService:
             return host_id
 
         try:
-            return in_transaction(self._engine, work)
+            return in_transaction(self._engine, write_row)
         except IntegrityError:
             raise Conflict(f"Host {hypervisor.hostname} is being registered by another request") from None
 
@@ -284,7 +284,7 @@ def _check_keys(values: Mapping[str, object]) -> None:
     for key in values:
         if len(key) > MAX_KEY_LENGTH:
             raise Invalid(f"Extra capability key too long: {key[:MAX_KEY_LENGTH]}... (at most {MAX_KEY_LENGTH})")
-        if key in TAKEN_KEYS:
+        if key in COLUMN_NAMES:
             raise Forbidden(f"{key} is a property of every host and cannot be set as an extra capability")
 
 
@@ -292,11 +292,13 @@ def _try(step: Callable[[], None], host: RegisteredHost) -> None:
     try:
         step()
     except MoorageError:
-        log.exception("could not undo; registering or deleting the host again will", extra={"host": host.id})
+        log.exception(
+            "could not undo the registration of a host; register or delete the host again", extra={"host": host.id}
+        )
 
 
 def _above(provider: Provider, tree: Mapping[str, Provider]) -> list[str]:
-    """Names of its ancestors, the nearest first."""
+    """The names of the provider's ancestors, nearest first."""
     names = []
     parent = tree.get(provider.parent_uuid or "")
     while parent is not None:

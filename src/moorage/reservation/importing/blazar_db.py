@@ -157,7 +157,7 @@ _SCHEMA = PeerSchema(
     _metadata,
     needed="computehosts",
     revisions=REVISIONS,
-    no_database="Blazar: name the one that [database] connection in blazar.conf names",
+    no_database="Blazar: use the URL of [database] connection in blazar.conf",
     older="Blazar; run `blazar-db-manage upgrade head` of release 18 on it, then import it",
     newest="Blazar 18.0.0",
 )
@@ -243,7 +243,7 @@ class BlazarDatabase(importing.PeerDatabase):
         return found
 
     def _by(self, table: Table, key: Column[Any], ids: Collection[str]) -> defaultdict[str, list[Row[Any]]]:
-        """{value of `key`: its rows, oldest first}"""
+        """{value of `key`: its rows, oldest first}, for the values `ids`"""
         found: defaultdict[str, list[Row[Any]]] = defaultdict(list)
         if ids:
             # Oldest first. Blazar reads them in the order of database pages, which cannot be reproduced.

@@ -14,17 +14,23 @@ from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
 from moorage.core.import_findings import ImportFinding
 from moorage.db.importing import FindingCallback, ImportLedger, ImportReceipt, ProgressCallback
-from moorage.db.transactions import write
+from moorage.db.session import write
 from moorage.reservation.capacity.addresses import RegisteredAddress
 from moorage.reservation.capacity.calendar import HostCapacity, HostUsage
 from moorage.reservation.importing.blazar_db import BlazarDatabase
-from moorage.reservation.importing.rules.hosts import TakenHost, floating_ips, hosts, overbooked, overbooked_addresses
+from moorage.reservation.importing.rules.hosts import (
+    ConvertedHost,
+    floating_ips,
+    hosts,
+    overbooked,
+    overbooked_addresses,
+)
 from moorage.reservation.importing.rules.leases import (
     AddressSlot,
-    ImportedLeases,
+    ConvertedLease,
     ImportFindingKind,
-    NotTaken,
-    TakenLease,
+    LeaseConverter,
+    UnsupportedReservation,
 )
 from moorage.reservation.model.reservation_requests import FloatingIpRequest, HostRequest
 from moorage.reservation.store import address_store, host_store, lease_store, property_store
@@ -43,8 +49,8 @@ def check_empty(connection: Connection) -> None:
     if any(found.values()):
         where = connection.engine.url.render_as_string(hide_password=True)
         raise Conflict(
-            f"{where} has {found['computehosts']} hosts, {found['leases']} leases and {found['floatingips']} floating IPs "
-            "already; an import goes into an empty database: name a new one as [database] reservation, or remove this "
+            f"{where} already has {found['computehosts']} hosts, {found['leases']} leases and {found['floatingips']} "
+            "floating IPs; an import needs an empty database: set [database] reservation to a new one, or remove this "
             "one first",
             code="reservation.import.not_empty",
         )
@@ -120,18 +126,18 @@ class _Run:
 
     def receipt(self) -> ImportReceipt:
         """Imports everything; returns the counts."""
-        self._take_hosts()
-        self._take_properties()
-        self._take_floating_ips()
-        self._take_leases()
-        self._take_lost()
+        self._import_hosts()
+        self._import_properties()
+        self._import_floating_ips()
+        self._import_leases()
+        self._import_lost()
         for finding in overbooked(self._capacities, self._host_names, self._usages):
             self._note(finding)
         for finding in overbooked_addresses(self._addresses):
             self._note(finding)
         return self._ledger.receipt()
 
-    def _take_hosts(self) -> None:
+    def _import_hosts(self) -> None:
         inventories: dict[str, list[Any]] = defaultdict(list)
         for row in self._peer.inventories():
             inventories[row.computehost_id].append(row)
@@ -143,7 +149,7 @@ class _Run:
                 taken.append(one)
         # Hosts that keep their id come first, so that a new id cannot equal one of theirs.
         for host in sorted(taken, key=lambda one: (one.host.id == 0, one.host.id)):
-            self._take_host(host)
+            self._import_host(host)
             self._count("computehosts")
             self._count("computehost_resource_inventory", len(inventories.pop(host.peer_id, ())))
         if self._connection is not None:
@@ -157,7 +163,7 @@ class _Run:
                 )
             )
 
-    def _take_host(self, one: TakenHost) -> None:
+    def _import_host(self, one: ConvertedHost) -> None:
         host_id = one.host.id or max([0, *self._host_names]) + 1
         capacity = HostCapacity(host_id, one.capacity.capacity, one.capacity.largest)
         self._host_ids[one.peer_id] = host_id
@@ -167,7 +173,7 @@ class _Run:
             host_store.insert_host(self._connection, one.host, host_id=host_id)
             host_store.set_capacity(self._connection, host_id, capacity)
 
-    def _take_properties(self) -> None:
+    def _import_properties(self) -> None:
         names = {}
         for row in self._peer.properties():
             if row.resource_type == property_store.HOST_TYPE:
@@ -191,7 +197,7 @@ class _Run:
                 fresh = [self._ids.uuid(), row.id]
                 property_store.set_extra(self._connection, host_id, values, fresh, self._peer.created_at(row))
 
-    def _take_floating_ips(self) -> None:
+    def _import_floating_ips(self) -> None:
         for one in floating_ips(self._peer.floating_ips(), self._times):
             if isinstance(one, ImportFinding):
                 self._note(one)
@@ -201,8 +207,8 @@ class _Run:
             if self._connection is not None:
                 address_store.insert_floating_ip(self._connection, one)
 
-    def _take_leases(self) -> None:
-        decide = ImportedLeases(
+    def _import_leases(self) -> None:
+        converter = LeaseConverter(
             self._host_ids,
             self._floating_ips,
             self._times,
@@ -211,27 +217,27 @@ class _Run:
             self._cleaning_time,
             has_network=self._has_network,
         )
-        refused: list[NotTaken] = []
+        refused: list[UnsupportedReservation] = []
         for page in self._peer.leases():
             for peer_lease in page:
-                for one in decide.take(peer_lease):
+                for one in converter.convert(peer_lease):
                     match one:
                         case ImportFinding():
                             self._note(one)
-                        case NotTaken():
+                        case UnsupportedReservation():
                             refused.append(one)
-                        case TakenLease():
-                            self._take_lease(one)
+                        case ConvertedLease():
+                            self._import_lease(one)
         if refused:
             named = "; ".join(f"lease {one.lease_id}: {one.reason}" for one in refused[:NAMED])
             more = f" and {len(refused) - NAMED} more" if len(refused) > NAMED else ""
             raise Conflict(
-                f"{len(refused)} reservations are not over and cannot be carried on here: {named}{more}. End or delete "
-                "them in Blazar, then import",
+                f"{len(refused)} reservations have not ended and cannot be continued here: {named}{more}. End or "
+                "delete them in Blazar, then import again",
                 code="reservation.import.not_carried_on",
             )
 
-    def _take_lease(self, one: TakenLease) -> None:
+    def _import_lease(self, one: ConvertedLease) -> None:
         self._count("leases")
         self._count("reservations", one.reservations)
         requests = [each.request for each in one.lease.reservations]
@@ -253,19 +259,19 @@ class _Run:
                 mine = {slot.id: slot.floating_ip}
                 address_store.allocate(self._connection, slot.reservation_id, mine, slot.start, slot.end, self._now)
 
-    def _take_lost(self) -> None:
+    def _import_lost(self) -> None:
         for table, row_id in self._peer.without_lease():
             self._note(
                 ImportFinding(
                     ImportFindingKind.LOST_LEASE,
                     f"{table} {row_id}",
-                    f"{table} {row_id}: what it belongs to is not there",
+                    f"{table} {row_id}: its lease or reservation does not exist",
                 )
             )
 
     def _lost_host(self, what: str, host_id: str) -> None:
         self._note(
-            ImportFinding(ImportFindingKind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which is not there")
+            ImportFinding(ImportFindingKind.LOST_HOST, str(host_id), f"{what} of host {host_id}, which does not exist")
         )
 
     def _times(self, row: Any) -> tuple[datetime, datetime | None]:

@@ -15,7 +15,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound, OverQuota
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import HORIZON, Admission, NotEnoughHostsAvailable
 from moorage.reservation.booking.enforcement import Enforcement
@@ -91,7 +91,7 @@ class AvailabilityService:
         self._hold = timedelta(seconds=hold_s)
         self._max_holds = max_holds
 
-    def find(self, caller: Caller, wanted: AvailabilityRequest) -> AvailabilityResult:
+    def find_offers(self, caller: Caller, wanted: AvailabilityRequest) -> AvailabilityResult:
         """The next slots, which do not overlap. Takes no capacity."""
         draft, latest = self._drafted(caller, wanted)
         calendar, booking = self._admission.calendar(), draft.booking
@@ -123,19 +123,19 @@ class AvailabilityService:
                 return found
             start = found
 
-    def hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Any]]) -> Hold:
+    def create_hold(self, caller: Caller, wanted: AvailabilityRequest, requests: Sequence[Mapping[str, Any]]) -> Hold:
         """Takes the next slot until the hold expires. `requests`: the reservations as in the request's body."""
         if any(isinstance(each, FloatingIpRequest) for each in wanted.new.reservations):
-            raise Invalid(f"{VIRTUAL_FLOATING_IP}: a hold keeps room on hosts only; make the lease at once")
+            raise Invalid(f"{VIRTUAL_FLOATING_IP} cannot be held: a hold only covers hosts; create the lease directly")
         for _ in range(ATTEMPTS):
-            found = self.find(caller, replace(wanted, most=1))
+            found = self.find_offers(caller, replace(wanted, most=1))
             if not found.slots:
-                reason = found.shortage.reason if found.shortage else "there is no room"
+                reason = found.shortage.reason if found.shortage else "there is no capacity"
                 raise NotEnoughHostsAvailable(
-                    f"Not enough hosts available: {reason}, and at no start that was asked for"
+                    f"Not enough hosts available: {reason}; no start in the requested range fits"
                 )
             start, end = found.slots[0]
-            draft = self._leases.draft(caller, replace(wanted.new, start_date=start, end_date=end))
+            draft = self._leases.preview_creation(caller, replace(wanted.new, start_date=start, end_date=end))
 
             def commit(connection: Connection, plan: host_selection.Plan, draft: LeasePreview = draft) -> Hold:
                 return self._keep(connection, caller, draft, plan, requests)
@@ -144,9 +144,9 @@ class AvailabilityService:
                 return self._admission.admit(draft.booking, commit=commit, only_held=True)
             except NotEnoughHostsAvailable:
                 continue  # another request has just taken it
-        raise Conflict("others take what is found again and again; repeat the request")
+        raise Conflict("other requests took each offer that was found; repeat the request")
 
-    def holds(self, caller: Caller) -> list[Hold]:
+    def list_holds(self, caller: Caller) -> list[Hold]:
         with read(self._engine) as connection:
             return hold_store.of_project(connection, caller.project_id, self._clock.now())
 
@@ -155,15 +155,15 @@ class AvailabilityService:
             hold = hold_store.find(connection, hold_id, self._clock.now())
         return _owned(caller, hold, hold_id)
 
-    def release(self, caller: Caller, hold_id: str) -> None:
-        def work(connection: Connection) -> None:
+    def release_hold(self, caller: Caller, hold_id: str) -> None:
+        def delete_hold(connection: Connection) -> None:
             _owned(caller, hold_store.find(connection, hold_id, self._clock.now(), lock=True), hold_id)
             hold_store.remove(connection, [hold_id])
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, delete_hold)
 
-    def taking(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
-        """(the hold, its start not before now; the argument `taking` of `LeaseService.create`)"""
+    def convert_hold(self, caller: Caller, hold_id: str) -> tuple[Hold, HoldConversion]:
+        """(the hold, with its start not before now; the argument `conversion` of `LeaseService.create`)"""
         now = self._clock.now()
         with read(self._engine) as connection:
             hold = _owned(caller, hold_store.find(connection, hold_id, now), hold_id)
@@ -174,7 +174,7 @@ class AvailabilityService:
         self, caller: Caller, news: Sequence[NewLease]
     ) -> list[tuple[LeasePreview, host_selection.Plan]]:
         """The result of `LeaseService.create` (or `create_series`, for several), without writing. Raises its errors."""
-        drafts = [self._leases.draft(caller, new) for new in news]
+        drafts = [self._leases.preview_creation(caller, new) for new in news]
         plans = self._admission.plan_all([draft.booking for draft in drafts])
         addresses = self._addresses.rehearse_create([draft.lease for draft in drafts])
         self._enforcement.rehearse_create([draft.lease for draft in drafts], plans)
@@ -184,7 +184,7 @@ class AvailabilityService:
         self, caller: Caller, lease_id: str, change: LeaseChange
     ) -> tuple[UpdatePreview, host_selection.Plan]:
         """The result of `LeaseService.update`, without writing. Raises its errors."""
-        found = self._leases.change(caller, lease_id, change)
+        found = self._leases.preview_update(caller, lease_id, change)
         plan = self._admission.plan_all([found.booking], found.excluding)[0]
         addresses = self._addresses.rehearse_update(found)
         self._enforcement.rehearse_update(found, plan)
@@ -194,16 +194,16 @@ class AvailabilityService:
         """The latest end to which the lease can be prolonged, keeping the hosts on which servers may run."""
         lease = self._leases.show(caller, lease_id)
         if lease.status not in (LeaseStatus.PENDING, LeaseStatus.ACTIVE):
-            raise Conflict(f"lease {lease_id} is {lease.status}; only one that is pending or active can be prolonged")
+            raise Conflict(f"lease {lease_id} is {lease.status}; only a pending or active lease can be prolonged")
         farthest = lease.end_date + HORIZON
-        change = self._leases.change(caller, lease_id, LeaseChange(end_date=farthest))
+        change = self._leases.preview_update(caller, lease_id, LeaseChange(end_date=farthest))
         calendar, booking = self._admission.calendar(change.excluding), change.booking
-        has_addresses, begins = self._addresses.prolonging(change)
+        has_addresses, begins = self._addresses.prolongation_test(change)
         begins = [each for each in begins if lease.end_date < each < farthest]
         ends = [*sorted({*self._ends(calendar, lease.end_date, farthest), *begins}), farthest]
 
         def fits(end: datetime) -> bool:
-            plan = host_selection.plan(calendar, booking.asks, booking.start, self._padded(end))
+            plan = host_selection.plan(calendar, booking.asks, booking.start, end + self._cleaning_time)
             return not isinstance(plan, host_selection.Shortage) and has_addresses(end)
 
         if fits(farthest):
@@ -224,8 +224,10 @@ class AvailabilityService:
         earliest = now if wanted.earliest_start == "now" else max(wanted.earliest_start, now)
         latest = earliest + HORIZON if wanted.latest_start is None else wanted.latest_start
         if not earliest <= latest <= earliest + FARTHEST:
-            raise Invalid(f"latest_start must be after earliest_start and now, by {FARTHEST.days} days at most")
-        draft = self._leases.draft(
+            raise Invalid(
+                f"latest_start must not be before now or earliest_start, and at most {FARTHEST.days} days after it"
+            )
+        draft = self._leases.preview_creation(
             caller, replace(wanted.new, start_date=earliest, end_date=earliest + wanted.duration, before_end_date=None)
         )
         return draft, latest
@@ -241,7 +243,9 @@ class AvailabilityService:
         now = self._clock.now()
         hold_store.remove_expired(connection, now)
         if hold_store.count(connection, caller.project_id, now) >= self._max_holds:
-            raise OverQuota(f"the project has {self._max_holds} holds; let go of one, or wait until one expires")
+            raise OverQuota(
+                f"the project already has {self._max_holds} holds, the maximum; release one or wait until one expires"
+            )
         lease, booking = draft.lease, draft.booking
         hold = Hold(
             self._ids.uuid(),
@@ -271,9 +275,6 @@ class AvailabilityService:
         minutes = np.unique(np.floor((starts - offset) / 60)) * 60
         inside = minutes[(minutes > after.timestamp()) & (minutes < until.timestamp())]
         return [datetime.fromtimestamp(second, after.tzinfo) for second in inside.tolist()]
-
-    def _padded(self, end: datetime) -> datetime:
-        return end + self._cleaning_time
 
 
 def _owned(caller: Caller, hold: Hold | None, hold_id: str) -> Hold:

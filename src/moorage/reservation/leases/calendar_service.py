@@ -9,7 +9,7 @@ from sqlalchemy import Engine
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.booking.admission import Admission
 from moorage.reservation.booking.capacity_requests import CapacityRequests
 from moorage.reservation.capacity.calendar import Utilisation, total_capacity, utilisation
@@ -26,7 +26,7 @@ _PAST = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class CalendarView:
     start: datetime
     end: datetime
     capacity: Mapping[str, int]
@@ -41,7 +41,9 @@ class CalendarService:
         self._admission = admission
         self._capacity_requests = capacity_requests
 
-    def view(self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = "") -> View:
+    def view(
+        self, caller: Caller, start: When, end: datetime | None, step: timedelta, properties: str = ""
+    ) -> CalendarView:
         """The utilisation of the hosts that match the query `properties`, per `step`. Raises `Invalid`.
 
         `end` defaults to 7 days after `start`.
@@ -50,9 +52,9 @@ class CalendarService:
         try:
             finish = begin + timedelta(days=7) if end is None else end
         except OverflowError:
-            raise Invalid("start_date is at the end of the calendar") from None
+            raise Invalid("start_date is too late: the end would exceed the latest possible date") from None
         if not timedelta(0) < finish - begin <= MAX_STEPS * step:
-            raise Invalid(f"end_date must be after start_date, by {MAX_STEPS} times step_minutes at most")
+            raise Invalid(f"end_date must be after start_date, by at most {MAX_STEPS} times step_minutes")
         calendar = self._admission.calendar()
         wanted = LeasePage(
             project_id=caller.project_id, ends_after=begin, starts_before=finish, sort_key=SortKey.START_DATE
@@ -60,7 +62,7 @@ class CalendarService:
         with read(self._engine) as connection:
             own, _ = lease_store.find_page(connection, wanted)
         hosts = self._capacity_requests.eligible([properties])
-        return View(
+        return CalendarView(
             begin, finish, total_capacity(calendar, hosts), utilisation(calendar, begin, finish, step, hosts), own
         )
 

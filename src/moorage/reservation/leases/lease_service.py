@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import NoReturn
 
 from sqlalchemy import Connection, Engine
 
@@ -16,7 +15,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, NotFound, Unavailable
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.booking.address_booking import AddressBooking
 from moorage.reservation.booking.admission import Admission, Booking
 from moorage.reservation.booking.capacity_requests import CapacityRequests, held_of
@@ -93,7 +92,7 @@ class LeaseService:
         self._cleaning_time = timedelta(seconds=cleaning_time_s)
         self._on_change = on_change
 
-    def index(self, caller: Caller) -> list[Lease]:
+    def list_leases(self, caller: Caller) -> list[Lease]:
         with read(self._engine) as connection:
             return lease_store.all_leases(connection, None if caller.is_admin else caller.project_id)
 
@@ -107,7 +106,7 @@ class LeaseService:
             raise Forbidden(f"Policy doesn't allow {rule} to be performed", rule=rule)
         return lease
 
-    def draft(self, caller: Caller, new: NewLease) -> LeasePreview:
+    def preview_creation(self, caller: Caller, new: NewLease) -> LeasePreview:
         """The lease that `create` would make. Raises the same errors for invalid requests."""
         start, end = period_of(new, self._clock.now())
         for action in new.before_end_actions:
@@ -118,18 +117,18 @@ class LeaseService:
             lease, Booking(self._capacity_requests.build(lease.reservations, {}, keep=False), start, self.padded(end))
         )
 
-    def create(self, caller: Caller, new: NewLease, taking: HoldConversion | None = None) -> Lease:
+    def create(self, caller: Caller, new: NewLease, conversion: HoldConversion | None = None) -> Lease:
         """Selects hosts, writes allocations, creates class and flavor (R6-R13). A failure leaves nothing behind."""
-        draft = self.draft(caller, new)
-        if taking is not None:
-            draft = replace(draft, booking=taking.kept(draft.booking))
-        return self._create([draft], taking)[0]
+        draft = self.preview_creation(caller, new)
+        if conversion is not None:
+            draft = replace(draft, booking=conversion.prefer_held_hosts(draft.booking))
+        return self._create([draft], conversion)[0]
 
     def create_series(self, caller: Caller, news: Sequence[NewLease]) -> list[Lease]:
         """Creates all leases or none. A refusal names the first lease that does not fit."""
-        return self._create([self.draft(caller, new) for new in news])
+        return self._create([self.preview_creation(caller, new) for new in news])
 
-    def _create(self, drafts: Sequence[LeasePreview], taking: HoldConversion | None = None) -> list[Lease]:
+    def _create(self, drafts: Sequence[LeasePreview], conversion: HoldConversion | None = None) -> list[Lease]:
         for draft in drafts:
             self._enforcement.before_create(draft.lease, partial(self._planned, draft.booking))
         creations = [self._executor.new_claimed_event(draft.lease.id, EventType.CREATE) for draft in drafts]
@@ -148,16 +147,18 @@ class LeaseService:
                 lease_store.insert_lease(connection, lease)
                 for reservation_id, placing in plan.items():
                     self.allocate(connection, reservation_id, _listed(placing), lease.start_date, lease.end_date)
-            self._addresses.take(connection, leases)
+            self._addresses.allocate_new(connection, leases)
             for lease, plan in zip(leases, plans, strict=True):
                 self._enforcement.record_creation(connection, lease, plan, of=len(leases))
             batch_event_store.insert_steps(connection, journals, self._clock.now())
 
         bookings = [draft.booking for draft in drafts]
-        if taking is None:
+        if conversion is None:
             self._admission.admit_all(bookings, commit=commit)
         else:
-            self._admission.admit_all(bookings, before=taking.give_up, commit=commit, excluding=taking.excluding)
+            self._admission.admit_all(
+                bookings, before=conversion.delete_hold, commit=commit, excluding=conversion.excluding
+            )
         for creation in creations:
             claim = EventClaim(creation.id, creation.lease_id, EventType.CREATE, creation.epoch)
             result = self._executor.run_creation(claim, journals[creation.id])
@@ -168,7 +169,7 @@ class LeaseService:
                         self._delete(other.lease_id)
                 self._on_change()
                 raise Unavailable(
-                    f"The lease could not be created and has been undone: {result.reason}"
+                    f"The lease could not be created, and all changes were undone: {result.reason}"
                 ) from result.error
         self._on_change()
         return [self._current(lease.id) for lease in leases]
@@ -189,7 +190,7 @@ class LeaseService:
                 self._executor.run_event(claim)
             self._on_change()
             return self._current(lease_id)
-        raise Conflict(f"lease {lease_id} keeps changing; repeat the request")
+        raise Conflict(f"lease {lease_id} was changed by other requests meanwhile; repeat the request")
 
     def delete(self, caller: Caller, lease_id: str) -> None:
         """Deletes the lease, in any state. Slow steps (deleting servers) continue after the response."""
@@ -200,7 +201,7 @@ class LeaseService:
     def _delete(self, lease_id: str) -> None:
         deletion = self._executor.new_claimed_event(lease_id, EventType.DELETE)
 
-        def work(connection: Connection) -> bool:
+        def begin_deletion(connection: Connection) -> bool:
             """True if this request may run the deletion at once."""
             lease = lease_store.lock(connection, lease_id)
             if lease is None:
@@ -215,7 +216,7 @@ class LeaseService:
             event_store.fence_others(connection, lease_id, deletion.id)
             return not busy
 
-        if in_transaction(self._engine, work):
+        if in_transaction(self._engine, begin_deletion):
             self._executor.run_event(EventClaim(deletion.id, lease_id, EventType.DELETE, deletion.epoch))
             self._admission.invalidate()
 
@@ -277,7 +278,7 @@ class LeaseService:
                 self._executor.run_event(claim)
         self._admission.invalidate()
 
-    def change(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
+    def preview_update(self, caller: Caller, lease_id: str, change: LeaseChange) -> UpdatePreview:
         """The result of `update` without writing it. Raises the same errors for invalid requests."""
         return self._changed(self.show(caller, lease_id, rule="blazar:leases:put"), change)
 
@@ -318,7 +319,7 @@ class LeaseService:
                     self._reallocate(connection, reservation, plan[reservation.id], decision)
                 if reservation.id in decision.requests:
                     request_store.change_request(connection, reservation.id, change.requests[reservation.id], now)
-            self._addresses.retake(connection, change)
+            self._addresses.allocate_updated(connection, change)
             self._enforcement.record_update(connection, change, plan)
             return self._begin_steps(connection, lease, decision, slots_before)
 
@@ -404,7 +405,9 @@ class LeaseService:
     def _current(self, lease_id: str) -> Lease:
         with read(self._engine) as connection:
             lease = lease_store.find_lease(connection, lease_id)
-        return lease or _gone(lease_id)
+        if lease is None:
+            raise _not_found(lease_id)
+        return lease
 
 
 def _listed(placing: host_selection.Placing) -> Iterator[tuple[int, Amounts]]:
@@ -413,7 +416,3 @@ def _listed(placing: host_selection.Placing) -> Iterator[tuple[int, Amounts]]:
 
 def _not_found(lease_id: str) -> NotFound:
     return NotFound(f"Object with {{'lease_id': '{lease_id}'}} not found")
-
-
-def _gone(lease_id: str) -> NoReturn:
-    raise _not_found(lease_id)

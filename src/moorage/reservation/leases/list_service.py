@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 
 from moorage.core.caller import Caller
 from moorage.core.errors import Forbidden
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.model import property_query
 from moorage.reservation.model.before_end_actions import EndAction, EndActionKind
 from moorage.reservation.model.leases import Allocation, Event, EventStatus, EventType, Lease, RegisteredHost
@@ -24,18 +24,18 @@ _BATCH = 1000
 class BeforeEndResult:
     """The result of a before_end action; `status` is planned, trying, done or failed.
 
-    `error` may name services and hosts: for administrators only. `told` is the text for the lease's project.
+    `error` may name services and hosts: for administrators only. `shown_error` is the text for the lease's project.
     """
 
     action: EndAction
     status: str
     attempts: int = 0
     error: str | None = None
-    told: str | None = None
+    shown_error: str | None = None
 
 
 #: Shown to a project instead of an error that only an administrator can fix.
-OPERATORS_KNOW = "it could not be done; an administrator can read why"
+FAILED_FOR_OPERATOR = "the action failed; ask an administrator for the reason"
 
 
 class ListService:
@@ -46,18 +46,18 @@ class ListService:
         """(a page of leases, True if more follow): the caller's leases, or for administrators those of all projects."""
         if not caller.is_admin:
             if wanted.project_id not in (None, caller.project_id):
-                raise Forbidden("Only an administrator may ask for the leases of another project")
+                raise Forbidden("Only an administrator may list the leases of another project")
             wanted = replace(wanted, project_id=caller.project_id)
         with read(self._engine) as connection:
             return lease_store.find_page(connection, wanted)
 
     def before_end_results(self, leases: Sequence[Lease]) -> dict[str, list[BeforeEndResult]]:
         """{lease id: the result of each of its before_end actions}"""
-        capacity_requests = [lease.id for lease in leases if lease.before_end_actions]
+        with_actions = [lease.id for lease in leases if lease.before_end_actions]
         rows: dict[str, list[StepRow]] = {}
-        if capacity_requests:
+        if with_actions:
             with read(self._engine) as connection:
-                rows = event_store.steps_before_end(connection, capacity_requests)
+                rows = event_store.steps_before_end(connection, with_actions)
         return {
             lease.id: [_before_end_result(lease, action, rows.get(lease.id, ())) for action in lease.before_end_actions]
             for lease in leases
@@ -116,7 +116,7 @@ def _before_end_result(lease: Lease, action: EndAction, rows: Sequence[StepRow])
     error = next((row.last_error for row in mine if row.last_error), None)
     over = event.status in (EventStatus.DONE, EventStatus.ERROR) or any(row.state is StepState.FAILED for row in mine)
     # The error of a webhook is the answer of a server that the project chose, so the project may see it.
-    told = error if action.kind is EndActionKind.WEBHOOK else None
+    shown_error = error if action.kind is EndActionKind.WEBHOOK else None
     error = error or (event.last_error if over else None)
-    told = told or (OPERATORS_KNOW if error else None)
-    return BeforeEndResult(action, "failed" if over else "trying", attempts, error, told)
+    shown_error = shown_error or (FAILED_FOR_OPERATOR if error else None)
+    return BeforeEndResult(action, "failed" if over else "trying", attempts, error, shown_error)

@@ -7,7 +7,7 @@ from sqlalchemy import Engine
 from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.reservation.booking.admission import NotEnoughHostsAvailable
 from moorage.reservation.capacity.lease_update import NewLease, period_of
 from moorage.reservation.leases.lease_service import LeaseService
@@ -34,14 +34,14 @@ class Maintenance:
             ids = [host.id for host in found if host is not None]
             return lease_store.find_leases(connection, host_store.leases_on(connection, ids, start, end))
 
-    def create(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
+    def create_lease(self, caller: Caller, new: NewLease, names: Sequence[str]) -> Lease:
         """Creates the lease. Raises `Conflict`, naming affected leases, if a host is in use."""
         found = self.affected_leases(new, names)
         if not found:
             try:
                 return self._leases.create(caller, new)
             except NotEnoughHostsAvailable:
-                found = self.affected_leases(new, names)  # leases made meanwhile; none if only holds conflict
+                found = self.affected_leases(new, names)  # leases created meanwhile; none if only holds conflict
         words = ", ".join(f"{lease.name} ({lease.id}) of project {lease.project_id}" for lease in found[:_NAMED])
         more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        raise Conflict(f"The hosts are not free then: {words or 'room on them is held'}{more}")
+        raise Conflict(f"The hosts are not free in that period; leases on them: {words or 'none, but holds'}{more}")

@@ -1,6 +1,6 @@
 """The actions before the end of a lease (webhook, email, snapshot), and the check that the operator allows them.
 
-No I/O: the steps that carry them out are in `moorage.reservation.steps`.
+No I/O: the steps that run them are in `moorage.reservation.steps`.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from moorage.core.errors import Invalid
 
-#: Per lease.
+#: Maximum number of actions of a lease.
 MAX_ACTIONS = 5
 
 #: Accepts only characters that all URL parsers read alike in host and path; rejects user names and fragments.
@@ -49,20 +49,22 @@ class Allowed:
     def _check_url(self, url: str) -> None:
         parts = split_url(url)
         if parts is None:
-            raise Invalid("url of a webhook must be like https://host/path, without a user, a fragment and blanks")
+            raise Invalid(
+                "url of a webhook must have the form https://host/path, without a user name, a fragment or blanks"
+            )
         if parts[0] not in self.origins:
-            known = ", ".join(sorted(self.origins)) or "nowhere"
-            raise Invalid(f"Webhooks may not go to {parts[0]}. The operator lets them go to: {known}")
+            known = ", ".join(sorted(self.origins)) or "none"
+            raise Invalid(f"Webhooks to {parts[0]} are not allowed. Allowed by the operator: {known}")
 
     def _check_address(self, address: str) -> None:
         if not self.mail:
-            raise Invalid("This service sends no mail: its operator named no mail server")
+            raise Invalid("This service cannot send mail: no mail server is configured")
         domain = domain_of(address)
         if domain is None:
-            raise Invalid("to of an email must be one address, like somebody@example.org")
+            raise Invalid("to of an email must be a single address, for example somebody@example.org")
         if domain not in self.mail_domains and "*" not in self.mail_domains:
-            known = ", ".join(sorted(self.mail_domains)) or "nobody"
-            raise Invalid(f"Mail may not go to {domain}. The operator lets it go to: {known}")
+            known = ", ".join(sorted(self.mail_domains)) or "none"
+            raise Invalid(f"Mail to {domain} is not allowed. Domains allowed by the operator: {known}")
 
 
 def split_url(url: str) -> tuple[str, str] | None:

@@ -83,9 +83,9 @@ def schedule_events(unfinished: Sequence[UnfinishedEvent], now: datetime) -> Eve
     wait: dict[str, str] = {}
     for event in sorted(heads.values(), key=_between_leases):
         if event.lease_id in busy:
-            wait[event.event_id] = "another worker holds an event of this lease"
+            wait[event.event_id] = "another worker has claimed an event of this lease"
         elif (due := event.due(now)) > now:
-            wait[event.event_id] = f"tried again at {due.isoformat()}"
+            wait[event.event_id] = f"will be retried at {due.isoformat()}"
         elif reason := _predecessor(event, ends_on, now):
             wait[event.event_id] = reason
         else:
@@ -114,5 +114,5 @@ def _predecessor(event: UnfinishedEvent, ends_on: Mapping[int, Sequence[Unfinish
     for host in sorted(event.hosts & ends_on.keys()):
         for end in ends_on[host]:
             if end.lease_id != event.lease_id and end.lease_end <= event.lease_start:
-                return f"lease {end.lease_id} has not ended on a host of this one"
+                return f"lease {end.lease_id} has not ended yet on a host of this lease"
     return None

@@ -59,10 +59,13 @@ def refusal(
     """
     for name, most in limits.now.items():
         if (peak := _peak(_of(reserved, name), start, end)) > most:
-            return f"the project may reserve {most} {name} at one time, this would make {peak}"
+            return f"the project may reserve {most} {name} at any one time, and this would make it {peak}"
     for name, most in limits.hours.items():
         if (hours := _most_hours(_of(reserved, name), period)) > most:
-            return f"the project may reserve {most} hours of {name} in {period.days} days, this would make {hours:.1f}"
+            return (
+                f"the project may reserve {most} hours of {name} in {period.days} days, "
+                f"and this would make it {hours:.1f}"
+            )
     return None
 
 

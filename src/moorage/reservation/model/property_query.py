@@ -112,9 +112,9 @@ def _query(document: Any, depth: int) -> Query:
             return Combination("or", tuple(_query(["=", name, value], depth + 1) for value in values))
         case [str(operator), str(name), str() | int() | float() as value] if operator in OPERATORS:
             if not name.startswith("$") or len(name) < 2:
-                raise _malformed(document, f"the property's name starts with $: ${name.lstrip('$') or 'name'}")
+                raise _malformed(document, f"a property's name must start with $: ${name.lstrip('$') or 'name'}")
             if value == "":
-                raise _malformed(document, f"there is no value to compare {name} with")
+                raise _malformed(document, f"the value to compare {name} with is empty")
             return Comparison(operator, name[1:], str(value))
     raise _malformed(document, _EXPECTED)
 

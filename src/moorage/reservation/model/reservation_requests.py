@@ -61,7 +61,7 @@ BEFORE_END = ("", "snapshot", "default")
 
 
 @dataclass(frozen=True, slots=True)
-class FlavorWish:
+class UnresolvedFlavorRequest:
     """A new request for ``flavor:instance``, before the flavor is looked up with the caller's permissions."""
 
     resource_type: ClassVar[str] = FLAVOR_INSTANCE
@@ -140,7 +140,7 @@ class FloatingIpRequest:
 ReservationRequest: TypeAlias = InstanceRequest | FlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
 
 #: A request in a new lease. `external_lookups` resolves it to a `ReservationRequest`.
-Wish: TypeAlias = InstanceRequest | FlavorWish | HostRequest | AnyRequest | FloatingIpRequest
+UnresolvedRequest: TypeAlias = InstanceRequest | UnresolvedFlavorRequest | HostRequest | AnyRequest | FloatingIpRequest
 
 
 @dataclass(frozen=True, slots=True)

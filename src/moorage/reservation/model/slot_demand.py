@@ -44,7 +44,7 @@ def relabelled(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str,
     {'VCPU': 'VCPU#1', 'VCPU#1': 'VCPU'}
     """
     places = {(class_of(name), provider): name for name, provider in before.items()}
-    kept = {name: places[class_of(name), who] for name, who in after.items() if (class_of(name), who) in places}
+    kept = {name: places[class_of(name), its] for name, its in after.items() if (class_of(name), its) in places}
     taken = set(kept.values())
     for name in after:
         if name not in kept:
@@ -89,7 +89,7 @@ class SlotDemand:
     def __post_init__(self) -> None:
         # Blazar loops for ever on such a request (D6), because any number of empty slots fits.
         if not self.whole_host and not self.totals:
-            raise Invalid("a reservation must ask for some amount of at least one resource; all are 0")
+            raise Invalid("a reservation must request at least one resource, but all amounts are 0")
 
     @property
     def wanted(self) -> dict[str, int]:
@@ -127,7 +127,7 @@ class SlotDemand:
         """The form in refusals: ``2 VCPU, 512 MEMORY_MB``."""
         if self.whole_host:
             return "a whole host"
-        parts = {name: " (all that a provider has)" if name in self.entire else "" for name in self.totals}
+        parts = {name: " (the whole inventory of a provider)" if name in self.entire else "" for name in self.totals}
         return ", ".join(f"{n} {name}{parts[name]}" for name, n in self.totals.items())
 
 

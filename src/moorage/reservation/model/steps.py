@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 from moorage.core.errors import MoorageError
 from moorage.core.names import reservation_class, reservation_trait
 
-#: Of one reservation: {hypervisor hostname: number of slots}.
+#: The slots of one reservation: {hypervisor hostname: number of slots}.
 Slots: TypeAlias = Mapping[str, int]
 
-#: Of one reservation: names of the resource providers of its FPGA regions.
+#: The FPGA regions of one reservation: names of their resource providers.
 Regions: TypeAlias = Sequence[str]
 
 #: {hypervisor hostname: name of its compute service}

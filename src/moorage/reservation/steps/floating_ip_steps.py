@@ -1,10 +1,8 @@
-"""The steps of floating IP reservations in Neutron. Each may be repeated, and first looks for existing floating
-IPs.
+"""The steps of floating IP reservations in Neutron. Each may be repeated, and first looks for existing floating IPs.
 
-A floating IP of a reservation is recognised by its tags, in the peer's format, and by its description. The
-description exists from creation on; tags need a second request, and a crash may come before it. The project may
-remove both. Once the lease has begun, the address alone identifies the floating IP, because no one else may have
-it.
+A floating IP of a reservation is recognised by its tags, in the peer's format, or by its description. The description
+exists from creation on; the tags need a second request, and a crash may come before it. The project may remove both.
+Once the lease has begun, a floating IP of its project with one of its addresses also counts as the reservation's.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import Engine
 
 from moorage.core.errors import Conflict, Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.network.client import FloatingIp as NetworkFloatingIp
 from moorage.network.client import NetworkClient
 from moorage.reservation.capacity.addresses import RegisteredAddress
@@ -22,8 +20,8 @@ from moorage.reservation.model.steps import Actions, Further, Step, StepKind
 from moorage.reservation.store import address_store, lease_store
 
 NO_NETWORK_SERVICE = (
-    "this service knows no network service: write the URL of a Neutron into [endpoints] network of its configuration, "
-    "and start it again"
+    "no network service is configured: set [endpoints] network to the URL of Neutron in the configuration file, and "
+    "restart this service"
 )
 
 #: The tag of all reserved floating IPs.
@@ -38,7 +36,7 @@ MAX_CREATED_PER_RUN = 20
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """A reservation, the addresses that it must have, and the marks of its floating IPs."""
+    """The lease of a reservation, its addresses, and the mark of its floating IPs: a tag or the description."""
 
     lease: Lease
     addresses: tuple[RegisteredAddress, ...]
@@ -53,7 +51,7 @@ class _Due:
         return self.mark in there.tags or there.description == self.mark
 
     def owns(self, there: NetworkFloatingIp) -> bool:
-        """True also for a floating IP whose marks the project has removed."""
+        """True if the floating IP belongs to the reservation: it is marked, or the project has removed the marks."""
         if self.is_marked(there):
             return True
         others = any(each.startswith(_MARK) for each in (*there.tags, there.description))
@@ -75,25 +73,25 @@ class FloatingIpSteps:
         due = self._due(step)
         if due is None:
             return None
-        there = {(each.network_id, each.address): each for each in self._at(due.addresses)}
+        there = {(each.network_id, each.address): each for each in self._existing(due.addresses)}
         made = 0
         for address in due.addresses:
             found = there.get((address.floating_network_id, address.floating_ip_address))
             if found is None:
                 if made == MAX_CREATED_PER_RUN:
                     return Further((step,))
-                found = self._made(due, address)
+                found = self._create(due, address)
                 made += 1
             elif not due.owns(found):
                 raise Conflict(
-                    f"{found.address} is still floating IP {found.id} of project {found.project_id}, which is not of "
-                    "this reservation"
+                    f"{found.address} is still in use: floating IP {found.id} of project {found.project_id} does not "
+                    "belong to this reservation"
                 )
             if not {TAG, due.mark} <= found.tags:
                 self._network.set_tags(found.id, found.tags | {TAG, due.mark})
         return None
 
-    def _made(self, due: _Due, address: RegisteredAddress) -> NetworkFloatingIp:
+    def _create(self, due: _Due, address: RegisteredAddress) -> NetworkFloatingIp:
         return self._network.create_floating_ip(
             address.floating_network_id,
             address.subnet_id,
@@ -106,11 +104,11 @@ class FloatingIpSteps:
         due = self._due(step)
         if due is None or not due.has_begun:  # nothing was created
             return
-        there = {each.id: each for each in self._at(due.addresses) if due.owns(each)}
+        there = {each.id: each for each in self._existing(due.addresses) if due.owns(each)}
         there |= {each.id: each for each in self._network.floating_ips_tagged(due.mark)}
         for found in there.values():
             if found.port_id is not None:
-                self._network.unbind(found.id)
+                self._network.dissociate(found.id)
             self._network.delete_floating_ip(found.id)
 
     def _due(self, step: Step) -> _Due | None:
@@ -122,8 +120,8 @@ class FloatingIpSteps:
             return None
         return _Due(lease, tuple(held.get(step.reservation_id, ())), f"{_MARK}{step.reservation_id}")
 
-    def _at(self, addresses: Iterable[RegisteredAddress]) -> Iterator[NetworkFloatingIp]:
-        """All floating IPs with one of these addresses."""
+    def _existing(self, addresses: Iterable[RegisteredAddress]) -> Iterator[NetworkFloatingIp]:
+        """Neutron's floating IPs with one of these addresses."""
         of_network: dict[str, list[str]] = {}
         for each in addresses:
             of_network.setdefault(each.floating_network_id, []).append(each.floating_ip_address)

@@ -1,13 +1,14 @@
 """The steps of FPGA reservations: program their regions and reserve them for their servers. Each may be repeated.
 
-    load    the region's provider gets the trait of all such regions; the accelerator service has the host program the
-            region; then the provider gets the reservation's own trait
-    empty   removes both traits, then empties the region if it still carries the reservation's image
+    program   sets the trait of reserved regions on the region's provider; programs the region through the accelerator
+              service; sets the reservation's own trait
+    retire    removes both traits
+    empty     removes both traits, then empties the region if it still carries the reservation's image
 
-The flavor of the reservation's servers requires the reservation's trait: they use no region before it is loaded,
-and no other region of the same kind. The other trait keeps servers of other reservations off
-(`scheduler.candidate_query`). The host verifies a bitstream's digest and signature before it loads it. It does not
-load an image that is already loaded, so a repeated step programs nothing again.
+The flavor of the reservation's servers requires the reservation's own trait, so they use a region only after it was
+programmed, and no other region of the class. The trait of reserved regions keeps other servers off
+(`scheduler.candidate_query`). The host verifies a bitstream's digest and signature before it programs it, and skips an
+image that is already programmed, so a step may be repeated.
 """
 
 import logging
@@ -27,7 +28,7 @@ EMPTIED_WITHIN_S = 20.0
 
 
 class AcceleratorPrograms(Protocol):
-    """The part of the accelerator service that programs regions. Methods return the loaded image's id, None if empty."""
+    """The accelerator service's methods to program regions. They return the id of the programmed image; None: empty."""
 
     def deployables(self) -> Sequence[RemoteDeployable]: ...
     def program(self, uuid: str, wanted: ProgramRequest, project_id: str) -> str | None: ...
@@ -35,7 +36,7 @@ class AcceleratorPrograms(Protocol):
 
 
 class FpgaSteps:
-    """`accelerators`: None in a cloud without an accelerator service, where no reservation names a bitstream."""
+    """`accelerators`: None if the cloud has no accelerator service; then no reservation has a bitstream."""
 
     def __init__(self, placement: PlacementClient, accelerators: AcceleratorPrograms | None) -> None:
         self._placement = placement
@@ -43,14 +44,14 @@ class FpgaSteps:
         self.actions: Actions = {
             StepKind.PROGRAM_REGION: self._program,
             StepKind.EMPTY_REGION: self._empty,
-            StepKind.RETIRE_REGION: self._close,
+            StepKind.RETIRE_REGION: self._retire,
             StepKind.DELETE_TRAIT: self._delete_trait,
         }
 
     def _program(self, step: Step) -> None:
         accelerators, part = self._found(step)
         if part is None:
-            raise NotFound(f"the accelerator service knows no deployable {step.deployable}")
+            raise NotFound(f"the accelerator service has no deployable named {step.deployable}")
         provider = self._placement.provider_by_name(step.deployable)
         if provider is None:
             raise NotFound(f"Placement has no resource provider named {step.deployable}")
@@ -59,34 +60,35 @@ class FpgaSteps:
         self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=True)
         carried = accelerators.program(part.uuid, wanted, step.project_id)
         if carried is None or (wanted.bitstream_id and carried != wanted.bitstream_id):
-            raise Conflict(f"{step.deployable} was to carry {wanted} and carries {carried or 'nothing'}")
+            raise Conflict(f"{step.deployable} should carry {wanted} but carries {carried or 'nothing'}")
         self._placement.ensure_trait(step.trait)
         self._placement.put_trait(provider.uuid, step.trait, wanted=True)
 
-    def _close(self, step: Step) -> None:
-        """Keeps new servers off; servers that have the region keep it. The host may be down."""
+    def _retire(self, step: Step) -> None:
+        """Keeps new servers off the region; servers that use it keep it. Works while the host is down."""
         provider = self._placement.provider_by_name(step.deployable)
         if provider is None:
             return
         self._placement.put_trait(provider.uuid, step.trait, wanted=False)
         _, traits = self._placement.traits(provider.uuid)
         others = [trait for trait in traits if is_reservation_class(trait) and trait != RESERVED_REGION_TRAIT]
-        if not others:  # no other reservation has the region by now
+        if not others:  # no other reservation uses the region meanwhile
             self._placement.put_trait(provider.uuid, RESERVED_REGION_TRAIT, wanted=False)
 
     def _delete_trait(self, step: Step) -> Waiting | None:
         try:
             self._placement.delete_trait(step.trait)
         except Conflict as error:
-            return Waiting(f"{step.trait} is still a trait of some provider: {error.message}")
+            return Waiting(f"{step.trait} is still set on a provider: {error.message}")
         return None
 
     def _empty(self, step: Step) -> None:
-        """Empties the region only if it carries the reservation's image. A host that is down, or a card that cannot
-        be emptied, must not delay the end of a lease: the order is stored, and runs before any later order for the
-        region.
+        """Empties the region if it carries the reservation's image.
+
+        Does not wait for a host that is down or a card that cannot be emptied, so that the lease can end: the
+        accelerator service stores the order and runs it before any later order for the region.
         """
-        self._close(step)
+        self._retire(step)
         accelerators, part = self._found(step)
         if part is None:
             return
@@ -95,11 +97,14 @@ class FpgaSteps:
         except RemoteError as error:
             if error.status >= 500:
                 raise
-            log.warning("a region keeps its bitstream", extra={"region": step.deployable, "reason": error.message})
+            log.warning(
+                "could not empty a region; it keeps its bitstream",
+                extra={"region": step.deployable, "reason": error.message},
+            )
 
     def _found(self, step: Step) -> tuple[AcceleratorPrograms, RemoteDeployable | None]:
         if self._accelerators is None:
-            raise MoorageError(f"there is no accelerator service to have {step.deployable} programmed by")
+            raise MoorageError(f"{step.deployable} cannot be programmed: no accelerator service is configured")
         parts = self._accelerators.deployables()
         return self._accelerators, next((part for part in parts if part.name == step.deployable), None)
 

@@ -6,12 +6,12 @@ from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import reservation_zone
 from moorage.reservation.model.steps import Actions, Step, StepKind, Waiting
 
-#: The aggregate's project, under the key that the filter of older systems reads.
+#: Metadata key of an aggregate with the id of its project; the filter of older systems reads it.
 OWNER_KEY = "blazar:owner"
 
 
 class HostAggregateSteps:
-    """`freepool`: the aggregate of registered hosts that no reservation has."""
+    """`freepool`: name of the aggregate of the registered hosts that no reservation has."""
 
     def __init__(self, compute: ComputeClient, freepool: str) -> None:
         self._compute = compute
@@ -42,10 +42,14 @@ class HostAggregateSteps:
         """Adds to the aggregate first: a host in neither aggregate would be open to all servers."""
         aggregate = self._lent(step.reservation_id)
         if aggregate is None:
-            raise NotFound(f"the aggregate of reservation {step.reservation_id} is gone; delete the lease")
+            raise NotFound(
+                f"the aggregate of reservation {step.reservation_id} does not exist any more; delete the lease"
+            )
         elsewhere = [each for each in self._compute.aggregates() if step.host in each.hosts and _is_lent(each)]
         for each in elsewhere:
-            if each.id != aggregate.id:  # a reservation that lost it when it failed, with servers on it
+            if (
+                each.id != aggregate.id
+            ):  # of a reservation that was moved off it after a failure, but still had servers on it
                 self._compute.remove_host(each.id, step.host)
         if step.host not in aggregate.hosts:
             self._compute.add_host(aggregate.id, step.host)
@@ -59,7 +63,7 @@ class HostAggregateSteps:
             self._take_back(aggregate, step.host)
 
     def _retire_host(self, step: Step) -> None:
-        """Takes back a failed host without waiting. It stays lent until the lease ends while servers remain on it."""
+        """Takes back a failed host without waiting. If servers remain on it, it stays lent until the lease ends."""
         for server in self._compute.servers_of_host(step.host):
             self._compute.delete_server(server.id)
         try:
@@ -111,7 +115,7 @@ class HostAggregateSteps:
             found = self._compute.aggregate_by_name(name) if error.status == 409 else None
             if found is None:
                 raise
-            return found  # created meanwhile, or by a request whose answer was lost
+            return found  # created by another request, or by one whose answer was lost
 
     def _deleted(self, servers: list[Server]) -> Waiting | None:
         for server in servers:

@@ -5,7 +5,7 @@ Spec: docs/evidence/specs/instance-reservation.md
 `resource_types.virtual_instance` defines which steps run and in which order. Every step may run twice: names derive
 from the reservation's id and the host's name; existing objects are kept, and missing ones need no deletion.
 
-Also here: server groups as an older system makes them, and servers that are being moved when a reservation ends.
+Also here: the steps of server groups, and servers that are being moved when a reservation ends.
 """
 
 import logging
@@ -19,11 +19,11 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Migration, ServerGroup
 from moorage.core.errors import Conflict, MoorageError, NotFound, RemoteError
 from moorage.core.names import reservation_flavor, reservation_provider
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
 from moorage.reservation.model.leases import Generation, Reservation, generation_of
 from moorage.reservation.model.steps import Actions, JointActions, Part, Step, StepKind, Waiting
-from moorage.reservation.steps.reservation_providers import SlotPublisher, offer_slots
+from moorage.reservation.steps.reservation_providers import SlotPublisher, publish_slots
 from moorage.reservation.store import lease_store
 
 
@@ -33,7 +33,7 @@ class InstanceSteps:
     def __init__(self, placement: PlacementClient, compute: ComputeClient) -> None:
         self._placement = placement
         self._compute = compute
-        self._offers = SlotPublisher(placement)
+        self._slot_publisher = SlotPublisher(placement)
         self._in_flight_moves = InFlightMoves(placement, compute)
         self.joint_actions: JointActions = {StepKind.PUT_INVENTORY: self._put_inventories}
         self.actions: Actions = {
@@ -78,7 +78,7 @@ class InstanceSteps:
         self._compute.set_extra_specs(step.reservation_id, specs)
 
     def _put_inventory(self, step: Step) -> None:
-        offer_slots(self._placement, step.host, step.resource_class, step.total)
+        publish_slots(self._placement, step.host, step.resource_class, step.total)
 
     def _put_inventories(self, steps: Sequence[Step]) -> list[Part]:
         """One part per host, in the order in which the steps name the hosts."""
@@ -86,14 +86,16 @@ class InstanceSteps:
         for position, step in enumerate(steps):
             of_host[step.host].append(position)
 
-        def offer(host: str, positions: Sequence[int]) -> tuple[Sequence[int], MoorageError | None]:
+        def publish(host: str, positions: Sequence[int]) -> tuple[Sequence[int], MoorageError | None]:
             try:
-                self._offers.offer(host, {steps[each].resource_class: steps[each].total for each in positions})
+                self._slot_publisher.publish(
+                    host, {steps[each].resource_class: steps[each].total for each in positions}
+                )
             except MoorageError as error:
                 return positions, error
             return positions, None
 
-        return [partial(offer, host, positions) for host, positions in of_host.items()]
+        return [partial(publish, host, positions) for host, positions in of_host.items()]
 
     def _join_aggregate(self, step: Step) -> None:
         self._compute.add_host(step.aggregate_id, step.host)
@@ -127,18 +129,18 @@ class InstanceSteps:
         try:
             self._placement.delete_inventory(provider.uuid, resource_class)
         except Conflict:
-            # "In use" and "changed meanwhile" are the same conflict here (A5). The usage distinguishes them; retry both.
+            # "In use" and "changed meanwhile" are the same conflict here (A5). The usage tells which; retry both.
             used = self._placement.usages(provider.uuid).get(resource_class, 0)
             return Waiting(f"{used} of {resource_class} on {provider.name} are still in use")
         return None
 
     def _reclaim_inventory(self, step: Step) -> Waiting | None:
-        """The servers are deleted by now. A consumer that still holds a slot was being moved when they were listed."""
+        """Runs after the servers were deleted. Consumers that still use a slot were being moved at that time."""
         provider = self._placement.provider_by_name(reservation_provider(step.host))
         waiting = None if provider is None else self._drop_from(provider, step.resource_class)
         if provider is None or waiting is None:
             return None
-        leaving = self._in_flight_moves.of_slots(provider.uuid, step.resource_class, step.reservation_id)
+        leaving = self._in_flight_moves.resolve_slot_holders(provider.uuid, step.resource_class, step.reservation_id)
         return Waiting("; ".join([waiting.reason, *leaving]))
 
     def _retire_inventory(self, step: Step) -> None:
@@ -157,14 +159,14 @@ class InstanceSteps:
         try:
             self._placement.delete_class(step.resource_class)
         except Conflict as error:
-            return Waiting(f"{step.resource_class} is still in some inventory: {error.message}")
+            return Waiting(f"{step.resource_class} still has an inventory: {error.message}")
         return None
 
 
 class ServerGroupSteps:
-    """Server groups as an older system makes them, for clients that name them when they launch a server.
+    """The steps of server groups, which older systems create and some clients name when they launch a server.
 
-    Moorage does not need them, since the inventories express affinity (A2). They are created where `[reservation]
+    Moorage does not need them, because the inventories express affinity (A2). It creates them if `[reservation]
     compat_server_groups` is set. A group's name derives from the reservation's id, so each step may run twice.
     """
 
@@ -213,23 +215,22 @@ class InFlightMoves:
     """Resolves servers that are being moved when a reservation ends, so that the end does not wait for a user.
 
     ================================================  ===============================================================
-    left by a resize that nobody confirmed            confirmed, so that it stays where it is: its old place belongs
-                                                      to the reservation
-    arrived by a resize, or moved back, or failed     deleted: it holds a slot like any server of the reservation
-    still moving                                      waited for: it will become one of the other two
+    left by a resize that is not confirmed yet        confirm: the server stays on its new host and frees the slot
+    arrived by a resize, or moved back, or failed     delete: it uses a slot like any server of the reservation
+    still moving                                      wait: it will become one of the other two
     ================================================  ===============================================================
 
-    Uses public APIs only and may be repeated. Nova acts after its answer, so callers look again.
+    Uses public APIs only and may be repeated. Nova acts after it has answered, so callers check again.
     """
 
     def __init__(self, placement: PlacementClient, compute: ComputeClient) -> None:
         self._placement = placement
         self._compute = compute
 
-    def of_slots(self, provider_uuid: str, resource_class: str, flavor_id: str) -> list[str]:
-        """Resolves every consumer that holds a slot of the reservation; returns a sentence about each.
+    def resolve_slot_holders(self, provider_uuid: str, resource_class: str, flavor_id: str) -> list[str]:
+        """Handles every consumer that still uses a slot of the reservation; returns a sentence about each.
 
-        The reservation is given by its class and flavor. The flavor may be deleted by now.
+        `resource_class` and `flavor_id` are those of the reservation. The flavor may already be deleted.
         """
         held = self._placement.provider_allocations(provider_uuid)
         holders = sorted(consumer for consumer, units in held.items() if units.get(resource_class))
@@ -240,23 +241,23 @@ class InFlightMoves:
         ]
 
     def _confirm(self, migration: Migration) -> str:
-        subject = f"server {migration.server_id} has left by a resize that nobody confirmed"
+        subject = f"server {migration.server_id} has left by a resize that is not confirmed"
         try:
             self._compute.confirm_resize(migration.server_id)
         except (NotFound, RemoteError) as error:
             if isinstance(error, RemoteError) and error.status not in (400, 409):
                 raise
-            outcome = f"it cannot be confirmed now: {error.message}"
+            outcome = f"the resize cannot be confirmed now: {error.message}"
         else:
-            outcome = "it is confirmed, for the reservation ends"
+            outcome = "the resize was confirmed because the reservation ends"
         log.info(outcome, extra={"server": migration.server_id, "migration": migration.uuid})
         return f"{subject}; {outcome}"
 
     def _delete(self, consumer: str, flavor_id: str) -> str:
         server = self._compute.server(consumer)
         if server is None:
-            return f"{consumer} is no server, and no resize that can be confirmed"
+            return f"consumer {consumer} is neither a server nor an unconfirmed resize"
         if server.flavor_id != flavor_id and server.status != "ERROR":
-            return f"server {server.id} is {server.status} with another flavor; it is waited for"
+            return f"server {server.id} is {server.status} with another flavor; waiting for it"
         self._compute.delete_server(server.id)
         return f"server {server.id} is being deleted"

@@ -23,7 +23,7 @@ from moorage.compute.client.compute_client import ComputeClient
 from moorage.compute.client.values import Server
 from moorage.core import blocking_hook
 from moorage.core.errors import Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.images.client import ImageLookup
 from moorage.images.views import OwnerView
 from moorage.reservation.model.before_end_actions import Allowed, EndAction, EndActionKind, domain_of, split_url
@@ -31,7 +31,7 @@ from moorage.reservation.model.leases import EventType, Lease
 from moorage.reservation.model.steps import Actions, Further, Step, StepKind
 from moorage.reservation.store import lease_store
 
-#: For connecting and for each answer of the server. Other leases wait meanwhile.
+#: Timeout for connecting and for each answer of the server. It is short because other leases wait meanwhile.
 TIMEOUT_S = 5.0
 
 
@@ -60,7 +60,7 @@ class MailServer:
         except (OSError, smtplib.SMTPException) as error:
             said = getattr(error, "smtp_code", None) or getattr(error, "strerror", None) or ""
             reason = f"{type(error).__name__} {said}".strip()
-            raise Unavailable(f"the mail server {self.host}:{self.port} did not take the message: {reason}") from None
+            raise Unavailable(f"the mail server {self.host}:{self.port} did not accept the message: {reason}") from None
 
     def _connected(self) -> smtplib.SMTP:
         # Greet with the sender's domain: it needs no look-up and does not disclose this machine's name.
@@ -131,7 +131,7 @@ def _post(origin: str, path: str, body: bytes, key: str) -> int:
 
 
 def _key(lease: Lease, url: str) -> str:
-    """A string as draft-ietf-httpapi-idempotency-key-header requires; differs per URL, as one service may have two."""
+    """The key in the format of draft-ietf-httpapi-idempotency-key-header. It differs for each URL of a lease."""
     return f'"{lease.before_end_occasion}.{sha256(url.encode()).hexdigest()[:16]}"'
 
 
@@ -183,7 +183,7 @@ class SnapshotSteps:
     """Saves the servers of a reservation before its end, over compute's public API.
 
     One step finds the servers, then each server has a step of its own, so that a failed one is retried alone. Each
-    image carries the occasion it was made for, so that a retry does not make it again.
+    image has properties that name its reservation and event, so that a retry does not create it again.
     """
 
     def __init__(self, engine: Engine, compute: ComputeClient, images: ImageLookup | None) -> None:
@@ -192,35 +192,35 @@ class SnapshotSteps:
         self._compute = compute
         self._images = images
         self.actions: Actions = {
-            StepKind.FIND_SERVERS: self._of_flavor,
-            StepKind.FIND_SERVERS_OF_HOSTS: self._of_hosts,
+            StepKind.FIND_SERVERS: self._find_servers,
+            StepKind.FIND_SERVERS_OF_HOSTS: self._find_servers_of_hosts,
             StepKind.SNAPSHOT_SERVER: self._snapshot,
         }
 
-    def _of_flavor(self, step: Step) -> Further:
-        return _each(step, self._compute.servers_of_flavor(step.reservation_id))
+    def _find_servers(self, step: Step) -> Further:
+        return _snapshot_steps(step, self._compute.servers_of_flavor(step.reservation_id))
 
-    def _of_hosts(self, step: Step) -> Further:
+    def _find_servers_of_hosts(self, step: Step) -> Further:
         lent = self._compute.aggregate_by_name(step.reservation_id)
         hosts = lent.hosts if lent is not None else ()
-        return _each(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
+        return _snapshot_steps(step, [server for host in hosts for server in self._compute.servers_of_host(host)])
 
     def _snapshot(self, step: Step) -> None:
         with read(self._engine) as connection:
             lease = lease_store.find_lease_of_reservation(connection, step.reservation_id)
         server = self._compute.server(step.target)
         if server is None or lease is None:
-            return  # its owner has deleted it
-        made_for = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
+            return  # the server or the lease was deleted
+        purpose = {"reservation_id": step.reservation_id, "before_end": lease.before_end_occasion}
         # Look in the server's own project only: any project can give its images these properties.
         view = OwnerView(server.project_id)
-        if self._images is not None and self._images.is_there(view, {"instance_uuid": step.target, **made_for}):
+        if self._images is not None and self._images.has_image(view, {"instance_uuid": step.target, **purpose}):
             return
-        called = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
-        self._compute.create_image(step.target, called, made_for)
+        image_name = server.name[: _LONGEST_NAME - len(SUFFIX)] + SUFFIX
+        self._compute.create_image(step.target, image_name, purpose)
 
 
-def _each(step: Step, servers: Iterable[Server]) -> Further:
+def _snapshot_steps(step: Step, servers: Iterable[Server]) -> Further:
     return Further(
         tuple(
             Step(StepKind.SNAPSHOT_SERVER, step.reservation_id, lease_id=step.lease_id, target=server.id)

@@ -27,7 +27,7 @@ class PlanBuilder:
     """The methods read within the caller's transaction."""
 
     notifies_ends: bool = False  #: notify the operator's enforcement service when a lease ends
-    makes_server_groups: bool = False  #: see `server_group_steps`
+    makes_server_groups: bool = False  #: see `plan_group`
     before_end_of_hosts: str = ""  #: see `plan_before_end`
 
     def event_steps(self, connection: Connection, lease: Lease, kind: EventType, now: datetime) -> list[Step]:
@@ -62,22 +62,22 @@ class PlanBuilder:
     def _end(self, connection: Connection, lease: Lease, now: datetime) -> list[Step]:
         slots = _with_retired(connection, lease, slots_of(connection, lease))
         living = [each for each in lease.reservations if each.status is not ReservationStatus.DELETED]
-        told = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.notifies_ends]
+        notify = [Step(StepKind.TELL_END, each.id) for each in living[:1] if self.notifies_ends]
         services = services_of(connection, slots)
         regions, others = _to_empty(connection, lease, now)
         leaving = [
             step for each in living for step in plan_regions(each, (), others.get(each.id, ()), lease.project_id)
         ]
-        # Groups whose ids were lost in a crash; the plan has the others.
+        # Groups whose ids were lost in a crash. `plan_end` deletes the others.
         lost = [
             each.id for each in living if each.server_group_id is None and self.server_group_steps(each, each.request)
         ]
         end = plan_end(lease.reservations, slots, services, lease.project_id, regions)
-        return told + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
+        return notify + leaving + end + [Step(StepKind.DELETE_GROUP, each) for each in lost]
 
 
 def slots_of(connection: Connection, lease: Lease) -> SlotsOfAll:
-    """{reservation id: {hypervisor hostname: slots}} as the host allocations say (R20)."""
+    """{reservation id: {hypervisor hostname: number of slots}}, from the host allocations (R20)."""
     rows = host_store.allocations_of(connection, [reservation.id for reservation in lease.reservations])
     return _slots(connection, [lease], rows)
 
@@ -92,7 +92,7 @@ def _slots(connection: Connection, leases: Iterable[Lease], rows: Sequence[Alloc
 
 
 def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
-    """{reservation id: regions of its slots that are not loaded yet} of a started lease, without hosts that are down."""
+    """{reservation id: regions of its slots on hosts that are up, but not programmed yet}, for a started lease."""
     loaded = region_store.ordered(connection, lease.id)
     return {
         key: [region for region in regions if not loaded.get(key, {}).get(region)]
@@ -101,7 +101,7 @@ def regions_to_load(connection: Connection, lease: Lease) -> RegionsOfAll:
 
 
 def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
-    """{reservation id: regions that were loaded but no longer belong to its slots}."""
+    """{reservation id: regions that were programmed but no longer belong to its slots}"""
     held, loaded = _held(connection, lease), region_store.ordered(connection, lease.id)
     return {
         key: sorted(region for region, is_loaded in regions.items() if is_loaded and region not in held.get(key, {}))
@@ -110,9 +110,9 @@ def abandoned_regions(connection: Connection, lease: Lease) -> RegionsOfAll:
 
 
 def _to_empty(connection: Connection, lease: Lease, now: datetime) -> tuple[RegionsOfAll, RegionsOfAll]:
-    """All regions that were ever to be loaded: (those to empty, those that other reservations use by now).
+    """(regions to empty, regions that other reservations use meanwhile), of all that the lease ordered to program.
 
-    The lease keeps the regions of its slots until this end is done; the next lease waits for that.
+    The lease keeps the regions of its slots until its end event is finished; the next lease waits for that.
     """
     ordered = region_store.ordered(connection, lease.id)
     if not ordered:

@@ -1,4 +1,4 @@
-"""Reservation providers in Placement: ``blazar_<host>``, a child of the host's provider that has the slots.
+"""Reservation providers in Placement: ``blazar_<host>``, a child of the host's provider, with the inventories of slots.
 
 Spec: docs/evidence/specs/instance-reservation.md (R2, R3, R20-R23)
 """
@@ -9,7 +9,7 @@ from moorage.core.errors import Conflict, NotFound
 from moorage.core.names import reservation_provider
 from moorage.placement.client.placement_client import Inventory, PlacementClient, Provider
 
-#: Up to this many inventories per host are added one by one; more are read and written as a whole.
+#: Up to this number of inventories are added to a provider one by one; more are written with one request for all.
 FEW = 2
 
 
@@ -30,11 +30,11 @@ def ensure_reservation_provider(
         except Conflict:
             found = placement.provider_by_name(name)  # created concurrently (A8)
     if found is None or found.parent_uuid != root.uuid:
-        raise Conflict(f"Conflict on creating resource provider {name}: it exists and is not below {root.uuid}")
+        raise Conflict(f"Resource provider {name} exists, but not below {root.uuid}; delete or move it")
     return found
 
 
-def offer_slots(
+def publish_slots(
     placement: PlacementClient, hypervisor_hostname: str, resource_class: str, slots: int, *, uuid: str | None = None
 ) -> None:
     """Sets the number of slots of a reservation on a host; a server takes one. `uuid`: for a new provider."""
@@ -53,7 +53,7 @@ class SlotPublisher:
         self._placement = placement
         self._providers: dict[str, str] = {}  #: {hypervisor hostname: uuid}
 
-    def offer(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
+    def publish(self, hypervisor_hostname: str, slots: Mapping[str, int]) -> None:
         """`slots`: {resource class: slots} on this host. After an error, some may exist; repeat the call."""
         wanted = {name: _inventory(total) for name, total in slots.items()}
         try:

@@ -10,7 +10,7 @@ class StepRegistry:
         self._actions = {kind: action for each in actions for kind, action in each.items()}
         self._joint = joint_actions
         if missing := set(StepKind) - self._actions.keys():
-            raise ValueError(f"nobody does {', '.join(sorted(missing))}")
+            raise ValueError(f"no action for the step kinds {', '.join(sorted(missing))}")
 
     def run_step(self, step: Step) -> Waiting | Further | None:
         """None if the step is done. Raises a `MoorageError` if it failed; it may be retried."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
-from moorage.reservation.capacity.addresses import RegisteredAddress, Taken
+from moorage.reservation.capacity.addresses import AddressAllocation, RegisteredAddress
 from moorage.reservation.store.tables import floatingip_allocations, floatingips
 
 _ALL = select(floatingips).order_by(floatingips.c.created_at, floatingips.c.id)
@@ -45,16 +45,14 @@ def delete_floating_ip(connection: Connection, floating_ip_id: str) -> None:
 
 
 def of_networks(connection: Connection, network_ids: Collection[str], *, lock: bool = False) -> list[RegisteredAddress]:
-    """Registered addresses of these networks, by id. `lock`: no other transaction can allocate any of them
-    meanwhile.
-    """
+    """The registered addresses of these networks, by id. `lock`: locks them until the transaction ends."""
     statement = select(floatingips).where(floatingips.c.floating_network_id.in_(network_ids)).order_by(floatingips.c.id)
     return _read(connection, statement.with_for_update() if lock else statement)
 
 
 def taken(
     connection: Connection, network_ids: Collection[str], after: datetime, without: Collection[str] = ()
-) -> list[Taken]:
+) -> list[AddressAllocation]:
     """Allocations of these networks' addresses that end after `after`, except those of the reservations `without`."""
     statement = (
         select(_ALLOCATED.floatingip_id, _ALLOCATED.start_date, _ALLOCATED.end_date)
@@ -63,7 +61,7 @@ def taken(
     )
     if without:
         statement = statement.where(_ALLOCATED.reservation_id.not_in(without))
-    return [Taken(*row) for row in connection.execute(statement)]
+    return [AddressAllocation(*row) for row in connection.execute(statement)]
 
 
 def of_reservations(connection: Connection, reservation_ids: Collection[str]) -> Mapping[str, list[RegisteredAddress]]:

@@ -1,7 +1,7 @@
-"""SQL for many events at once, like `event_store` for one. The number of statements does not depend on that of events.
+"""SQL for many events at once, like `event_store` for one event. The number of statements is constant.
 
-Events are named with the epochs in which they are held, {event id: epoch}. The lease of each that is claimed or finished
-is locked by the caller.
+Functions take the claimed events as {event id: epoch of the claim}. The caller locks their leases before it claims or
+finishes them.
 """
 
 from collections import defaultdict
@@ -79,11 +79,11 @@ def _write(connection: Connection, held: Held, values: Mapping[str, Any], *but: 
         for which in _by_epoch(connection, held)
     )
     if written != len(held):
-        raise Fenced(f"{len(held) - written} of {len(held)} events are not held any more")
+        raise Fenced(f"the claims on {len(held) - written} of {len(held)} events were lost")
 
 
 def _by_epoch(connection: Connection, held: Held) -> Iterator[ColumnElement[bool]]:
-    """Conditions that select the events: one per epoch, as most share an epoch."""
+    """Conditions that select the events, one for each epoch. Most events have the same epoch."""
     of_epoch: dict[int, list[str]] = defaultdict(list)
     for event_id, epoch in held.items():
         of_epoch[epoch].append(event_id)

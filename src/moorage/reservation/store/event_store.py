@@ -1,8 +1,8 @@
 """SQL of events and of the journal of their steps.
 
-An event is claimed by a conditional UPDATE that names the epoch it was read with and raises it. Every later write for
-the event goes through `hold`, which names the new epoch: a worker that lost its claim in the meantime (it was slow,
-the lease was deleted under it) raises `Fenced` instead of writing.
+A conditional UPDATE claims an event: it requires the epoch that was read, and increments it. Every later write requires
+the new epoch. A worker that has lost its claim meanwhile (it was slow, or the lease is being deleted) therefore gets
+`Fenced` and writes nothing.
 """
 
 from collections import defaultdict
@@ -22,7 +22,7 @@ from moorage.reservation.model.leases import EVENT_STATES, Event, EventStatus, E
 from moorage.reservation.model.steps import StepKind
 from moorage.reservation.store.tables import computehost_allocations, events, leases, reservations, steps
 
-#: Failures of one event that its error names.
+#: Maximum number of failures that the error of an event names.
 MAX_REASONS = 3
 
 
@@ -40,7 +40,7 @@ class StepState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """`args` are the step's own, see `instance.Step`."""
+    """A step in the journal. `args`: see `Step.args`."""
 
     seq: int
     kind: str
@@ -52,7 +52,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class StepCount:
-    """The steps of one kind of an event: `attempts` in vain of the one that has most, `changed_at` of the last."""
+    """Counts of an event's steps of one kind. `attempts`: maximum of failed attempts; `changed_at`: latest change."""
 
     kind: str
     total: int
@@ -164,7 +164,7 @@ def of_leases(connection: Connection, ids: Collection[str]) -> Mapping[str, list
 
 
 def by_lease(connection: Connection, project_id: str | None = None) -> dict[str, list[Event]]:
-    """Of one project's leases, or of all."""
+    """{lease id: its events} of one project's leases, or of all."""
     wanted = {} if project_id is None else {"project_id": project_id}
     found: dict[str, list[Event]] = defaultdict(list)
     for row in connection.execute(_OF_PROJECT if wanted else _ORDERED, wanted):
@@ -173,7 +173,7 @@ def by_lease(connection: Connection, project_id: str | None = None) -> dict[str,
 
 
 def unfinished(connection: Connection, now: datetime, most: int | None = None) -> list[UnfinishedEvent]:
-    """Every event whose time has come and that is not finished, with the hosts of its lease.
+    """All unfinished events that are due, with the hosts of their leases.
 
     `most`: read that many, plus the later events of their leases. No other event decides whether these may run.
     """
@@ -195,7 +195,7 @@ def unfinished_of(connection: Connection, lease_id: str, now: datetime) -> list[
 
 
 def coming(connection: Connection, now: datetime) -> list[UnfinishedEvent]:
-    """The next events whose time has not come yet, soonest first (their hosts are left out)."""
+    """The next 50 events that are not due yet, soonest first, without hosts."""
     return [_unfinished(row, frozenset()) for row in connection.execute(_COMING, {"now": now})]
 
 
@@ -216,14 +216,14 @@ def claim(connection: Connection, event_id: str, epoch: int, worker: str, until:
 
 
 def hold(connection: Connection, event_id: str, epoch: int, until: datetime) -> None:
-    """Extend the claim; from here to the end of the transaction it cannot be lost. Raises `Fenced`."""
+    """Extends the claim, which then cannot be lost before the transaction ends. Raises `Fenced`."""
     _write(connection, event_id, epoch, {"claim_until": until})
 
 
 def release(
     connection: Connection, event_id: str, epoch: int, *, retry_at: datetime, error: str, now: datetime
 ) -> None:
-    """Give the claim back; the event is due again at `retry_at`."""
+    """Gives up the claim; the event is due again at `retry_at`. Raises `Fenced`."""
     values = {"claimed_by": None, "claim_until": None, "retry_at": retry_at, "last_error": error, "updated_at": now}
     _write(connection, event_id, epoch, values)
 
@@ -281,7 +281,7 @@ def delete_of_lease(connection: Connection, lease_id: str) -> None:
 def insert_steps(
     connection: Connection, event_id: str, plan: Sequence[tuple[str, Mapping[str, Any]]], now: datetime, after: int = 0
 ) -> None:
-    """`plan` is (kind, args) of each step, in order; there are `after` steps already."""
+    """Appends steps to the journal. `plan`: (kind, args) of each, in order; `after`: number of existing steps."""
     if plan:
         connection.execute(
             insert(steps),
@@ -305,7 +305,7 @@ def steps_of(connection: Connection, event_id: str) -> list[StepRow]:
 
 
 def failures(connection: Connection, event_id: str) -> str | None:
-    """Why steps of the event were given up, up to `MAX_REASONS`; None if none was."""
+    """The errors of the event's failed steps, up to `MAX_REASONS` different ones; None if no step failed."""
     failed = [row for row in steps_of(connection, event_id) if row.state is StepState.FAILED]
     reasons = list(dict.fromkeys(row.last_error or row.kind for row in failed))
     more = [f"and {len(reasons) - MAX_REASONS} more"] if len(reasons) > MAX_REASONS else []
@@ -313,13 +313,13 @@ def failures(connection: Connection, event_id: str) -> str | None:
 
 
 def step_counts(connection: Connection, lease_id: str) -> dict[str, list[StepCount]]:
-    """{event id: its steps, those of one kind together, in their order}"""
+    """{event id: counts for each kind of step, in the order of the steps}"""
     found: dict[str, list[StepCount]] = defaultdict(list)
     for row in connection.execute(_STEP_COUNTS, {"lease_id": lease_id}):
         found[row.event_id].append(
             StepCount(
                 row.kind, row.total, int(row.done or 0), int(row.failed or 0), row.attempts, row.changed_at, row.error
-            )  # MariaDB adds numbers up to decimals
+            )  # MariaDB returns sums as decimals
         )
     return found
 
@@ -344,7 +344,7 @@ def forget_steps(connection: Connection, event_id: str) -> None:
 
 
 def retired_hosts(connection: Connection, lease_id: str) -> dict[str, set[str]]:
-    """{reservation id: hypervisor hostnames that failed and whose slots are elsewhere since}"""
+    """{reservation id: hypervisor hostnames of failed hosts from which its slots were moved}"""
     statement = (
         select(steps.c.args)
         .join(events, events.c.id == steps.c.event_id)
@@ -377,7 +377,7 @@ def step_not_done(
 def _write(connection: Connection, event_id: str, epoch: int, values: Mapping[str, Any], held: Update = _HOLD) -> None:
     written = connection.execute(held, {"event_id": event_id, "my_epoch": epoch, **values})
     if written.rowcount != 1:
-        raise Fenced(f"event {event_id} is not held in epoch {epoch} any more")
+        raise Fenced(f"the claim on event {event_id} in epoch {epoch} was lost")
 
 
 def _step(row: Row[Any]) -> StepRow:

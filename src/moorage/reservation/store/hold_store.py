@@ -15,7 +15,7 @@ from moorage.reservation.store.tables import hold_allocations, holds
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """`reservation_requests` are reservations as the request named them."""
+    """A hold. `requests`: the reservations as in the request's body."""
 
     id: str
     user_id: str
@@ -38,7 +38,7 @@ _EXPIRED = select(holds.c.id).where(holds.c.expires_at <= bindparam("now")).orde
 
 
 def insert_hold(connection: Connection, hold: Hold, slots: Sequence[Sequence[Allocation]]) -> None:
-    """`slots` of each reservation, in order."""
+    """Inserts the hold. `slots`: the slots of each reservation, in order."""
     values = {name: getattr(hold, name) for name in Hold.__dataclass_fields__ if name != "requests"}
     connection.execute(insert(holds), values | {"requests": [dict(each) for each in hold.requests]})
     rows = [
@@ -74,7 +74,7 @@ def find(connection: Connection, hold_id: str, now: datetime, *, lock: bool = Fa
 
 
 def placings(connection: Connection, hold_id: str) -> dict[int, dict[int, list[Amounts]]]:
-    """{position of a reservation: {host id: what each slot there takes}}"""
+    """{position of a reservation: {host id: amounts of each slot there}}"""
     found: dict[int, dict[int, list[Amounts]]] = {}
     for row in connection.execute(select(hold_allocations).where(hold_allocations.c.hold_id == hold_id)):
         found.setdefault(row.position, {}).setdefault(row.compute_host_id, []).append(row.resources)

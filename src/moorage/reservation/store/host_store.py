@@ -37,7 +37,7 @@ from moorage.reservation.store.tables import (
     reservations,
 )
 
-#: Hosts per part. Parts of consecutive ids have a summary that shows whether any host in them has changed.
+#: Size of a part: a range of consecutive host ids. `revised` summarises each part, to show whether a host changed.
 PART = 128
 
 _COLUMNS = (
@@ -76,7 +76,7 @@ _ALLOCATIONS = select(computehost_allocations).order_by(
     computehost_allocations.c.compute_host_id, computehost_allocations.c.start_date, computehost_allocations.c.id
 )
 _LIVE = _ALLOCATIONS.where(computehost_allocations.c.end_date > bindparam("now"))
-# The lease's own period: that of the allocation also holds the time for cleaning.
+# The period of the lease: the period of an allocation also includes the cleaning time.
 _BY_LEASE: Select[Any] = (
     select(
         computehost_allocations.c.id,
@@ -94,9 +94,9 @@ _BY_LEASE: Select[Any] = (
 
 
 def insert_host(connection: Connection, host: RegisteredHost, *, host_id: int | None = None) -> int:
-    """The new id, which is `host_id` where that is given; `host.id` is ignored.
+    """Inserts the host without its extra capabilities; returns its id: `host_id` or a new one. Ignores `host.id`.
 
-    Extra capabilities are set by `set_extra`. After ids were given: `after_given_ids`.
+    After inserts with `host_id`, call `after_given_ids`.
     """
     values: dict[str, Any] = {name: getattr(host, name) for name in _COLUMNS} | {"created_at": host.created_at}
     if host_id is not None:
@@ -106,9 +106,7 @@ def insert_host(connection: Connection, host: RegisteredHost, *, host_id: int | 
 
 
 def after_given_ids(connection: Connection) -> None:
-    """Makes the next host get an id above all existing ones: PostgreSQL counts only the ids that it assigned
-    itself.
-    """
+    """Sets PostgreSQL's sequence above all existing ids: it does not count ids that an insert named."""
     if connection.dialect.name == "postgresql":
         sequence = func.pg_get_serial_sequence(computehosts.name, "id")
         highest = select(func.coalesce(func.max(computehosts.c.id), 0) + 1).scalar_subquery()
@@ -116,7 +114,7 @@ def after_given_ids(connection: Connection) -> None:
 
 
 def update_host(connection: Connection, host: RegisteredHost, now: datetime) -> None:
-    """All columns of the row with `host.id`."""
+    """Writes all columns of the row with `host.id`."""
     values = {name: getattr(host, name) for name in _COLUMNS}
     connection.execute(update(computehosts).where(computehosts.c.id == host.id).values(**values, updated_at=now))
 
@@ -145,7 +143,7 @@ def all_hosts(connection: Connection) -> list[RegisteredHost]:
 
 
 def page_of_hosts(connection: Connection, wanted: HostPage, limit: int) -> list[RegisteredHost]:
-    """At most `limit` registered hosts after the marker, by id; `wanted.properties` and `wanted.limit` do not count."""
+    """Up to `limit` registered hosts after the marker, by id. Ignores `wanted.properties` and `wanted.limit`."""
     statement = _ALL.where(computehosts.c.ready.is_(True)).limit(limit)
     for name in ("hypervisor_hostname", "availability_zone", "reservable"):
         if (value := getattr(wanted, name)) is not None:
@@ -158,7 +156,7 @@ def page_of_hosts(connection: Connection, wanted: HostPage, limit: int) -> list[
 
 
 def hostnames(connection: Connection, host_ids: Collection[int]) -> dict[int, str]:
-    """{host id: hypervisor hostname} of these."""
+    """{host id: hypervisor hostname} of these hosts."""
     if not host_ids:
         return {}
     its = computehosts.c
@@ -198,7 +196,7 @@ def lock_hosts(connection: Connection, host_ids: Iterable[int]) -> list[int]:
 
 
 def revisions(connection: Connection, parts: Collection[int]) -> dict[int, dict[int, int]]:
-    """{part: {host id: its revision}} of these parts."""
+    """{part: {host id: its revision}} of these parts; see `PART`."""
     its = computehosts.c.id
     statement = _REVISIONS.where(or_(false(), *(its.between(PART * part, PART * part + PART - 1) for part in parts)))
     found: dict[int, dict[int, int]] = {part: {} for part in parts}

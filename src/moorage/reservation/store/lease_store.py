@@ -1,8 +1,7 @@
-"""SQL of leases and their reservations. Requests are in `request_store`, events and steps in `event_store`, hosts
-in `host_store`.
+"""SQL of leases and their reservations. `request_store` has requests, `event_store` events and steps.
 
-A transaction that changes a lease locks its row first (`lock`), then hosts in the order of their ids. All
-transactions use this order, so that no two wait for each other.
+A transaction that changes a lease locks its row first (`lock`), then hosts in the order of their ids. All transactions
+use this order, so that no two wait for each other.
 """
 
 from collections import defaultdict
@@ -57,7 +56,7 @@ _UPDATE = update(leases).where(leases.c.id == bindparam("lease_id"))
 
 
 def insert_lease(connection: Connection, lease: Lease) -> None:
-    """The lease with its reservations and events."""
+    """Inserts the lease with its reservations and events."""
     connection.execute(
         insert(leases),
         {
@@ -94,14 +93,14 @@ def all_leases(connection: Connection, project_id: str | None = None) -> list[Le
 
 
 def find_page(connection: Connection, wanted: LeasePage) -> tuple[list[Lease], bool]:
-    """(the leases, whether more follow). Raises `Invalid` for a marker that is no lease of the list's project."""
+    """(the leases, True if more follow). Raises `Invalid` if the marker is not the id of a lease of the list."""
     rows = connection.execute(page_statement(connection, wanted)).all()
     ids = [row.id for row in rows[: wanted.limit]]
     return find_leases(connection, ids), len(rows) > wanted.limit
 
 
 def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
-    """In the order of `ids`; those that are not there are left out."""
+    """The leases with these ids, in the same order; omits ids without a lease."""
     if not ids:
         return []
     its_reservations = reservations_of_leases(connection, ids)
@@ -114,7 +113,7 @@ def find_leases(connection: Connection, ids: Collection[str]) -> list[Lease]:
 
 
 def page_statement(connection: Connection, wanted: LeasePage) -> Select[Any]:
-    """One row more than the page has, to know whether more follow."""
+    """Selects the ids of the page and one more, which shows whether more follow."""
     key = leases.c[wanted.sort_key]
     found = select(leases.c.id).where(*_filters(wanted)).limit(wanted.limit + 1)
     if wanted.marker is not None:
@@ -189,7 +188,7 @@ def move(connection: Connection, lease: Lease, after: LeaseStatus, now: datetime
 
 
 def change(connection: Connection, lease_id: str, now: datetime, **values: str | datetime) -> None:
-    """New values of `name`, `start_date` or `end_date`."""
+    """Sets `name`, `start_date` or `end_date`."""
     connection.execute(_UPDATE, {"lease_id": lease_id, "updated_at": now, **values})
 
 
@@ -232,7 +231,7 @@ def set_server_group(connection: Connection, reservation_id: str, group_id: str 
 def mark(
     connection: Connection, lease_id: str, degraded: bool, flags: Mapping[str, tuple[bool, bool]], now: datetime
 ) -> None:
-    """`flags`: {reservation id: (missing_resources, resources_changed)}"""
+    """Sets `degraded` and the flags, {reservation id: (missing_resources, resources_changed)}."""
     connection.execute(_UPDATE, {"lease_id": lease_id, "degraded": degraded, "updated_at": now})
     for reservation_id, (missing, changed) in flags.items():
         connection.execute(
@@ -249,7 +248,7 @@ def degraded_leases(connection: Connection) -> list[str]:
 
 
 def delete_lease(connection: Connection, lease_id: str) -> None:
-    """The lease and everything below it. The host allocations must be gone already."""
+    """Deletes the lease with its reservations, events and steps. Its host allocations must already be deleted."""
     ids = list(connection.execute(_IDS_OF, {"lease_id": lease_id}).scalars())
     event_store.delete_of_lease(connection, lease_id)
     if ids:
@@ -347,7 +346,7 @@ def _filters(wanted: LeasePage) -> list[ColumnElement[bool]]:
 
 
 def _after(connection: Connection, wanted: LeasePage) -> ColumnElement[bool]:
-    """The bound on the key is a condition of its own: MariaDB uses no index to compare pairs."""
+    """Selects the rows after the marker. The key has a condition of its own: MariaDB uses no index to compare pairs."""
     key, last = leases.c[wanted.sort_key], leases.c.id
     statement = select(key).where(last == wanted.marker)
     if wanted.project_id is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.reservation.model.limits import ProjectLimits, Reserved
 from moorage.reservation.store.tables import project_limits, project_usage
 
@@ -40,7 +40,7 @@ def own_limits(connection: Connection, project_id: str) -> ProjectLimits | None:
 
 
 def set_limits(connection: Connection, project_id: str, limits: ProjectLimits | None) -> None:
-    """The row must be there (`ensure`)."""
+    """Sets or removes the project's own limits. The row must exist; see `ensure`."""
     document: dict[str, Any] | None = None
     if limits is not None:
         document = {"now": dict(limits.now), "hours": dict(limits.hours)}
@@ -57,7 +57,7 @@ def between(connection: Connection, project_id: str, start: datetime, end: datet
 
 
 def write(connection: Connection, project_id: str, lease_id: str, reserved: Iterable[Reserved]) -> None:
-    """Replaces the usage of the same reservations."""
+    """Writes the usage of these reservations, replacing any earlier usage of them."""
     rows = [
         {
             "reservation_id": each.reservation_id,
@@ -84,7 +84,7 @@ def move(connection: Connection, reservation_ids: Collection[str], start: dateti
 
 
 def drop_before(connection: Connection, project_id: str, moment: datetime) -> None:
-    """Deletes usage that ended before `moment` and so counts in no period any more."""
+    """Deletes usage that ended before `moment`, when it no longer counts for any limit."""
     mine = project_usage.c.project_id == project_id
     connection.execute(delete(project_usage).where(mine, project_usage.c.end_date < moment))
 

@@ -19,9 +19,9 @@ _DUE, _LATE = "moorage_reservation_events_due", "moorage_reservation_events_late
 
 _FAMILIES = (
     GaugeFamily(_LEASES, "Leases, by status.", ("status",)),
-    GaugeFamily(_DEGRADED, "Leases that lost a host and were not made whole."),
-    GaugeFamily(_DUE, "Events whose time has come and that are not done.", ("event",)),
-    GaugeFamily(_LATE, "How long the oldest of those is due.", ("event",)),
+    GaugeFamily(_DEGRADED, "Leases with slots on a failed host, or moved off one that is still down."),
+    GaugeFamily(_DUE, "Due events that are not finished.", ("event",)),
+    GaugeFamily(_LATE, "Time since the oldest unfinished event was due.", ("event",)),
 )
 
 _OPEN = (EventStatus.UNDONE, EventStatus.IN_PROGRESS)
@@ -38,8 +38,8 @@ def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock) -> Non
 def _lease_samples(connection: Connection) -> Iterator[GaugeSample]:
     found: dict[str, int] = {}
     degraded = 0
-    asked = select(leases.c.status, leases.c.degraded, func.count()).group_by(leases.c.status, leases.c.degraded)
-    for status, is_degraded, number in connection.execute(asked):
+    statement = select(leases.c.status, leases.c.degraded, func.count()).group_by(leases.c.status, leases.c.degraded)
+    for status, is_degraded, number in connection.execute(statement):
         found[status] = found.get(status, 0) + number
         if is_degraded and status not in (LeaseStatus.TERMINATED, LeaseStatus.ERROR):
             degraded += number
@@ -50,12 +50,12 @@ def _lease_samples(connection: Connection) -> Iterator[GaugeSample]:
 
 def _event_samples(connection: Connection, now: datetime) -> Iterator[GaugeSample]:
     event = events.c
-    asked = (
+    statement = (
         select(event.event_type, func.count(), func.min(event.time))
         .where(event.status.in_(_OPEN), event.time <= now)
         .group_by(event.event_type)
     )
-    found = {kind: (number, oldest) for kind, number, oldest in connection.execute(asked)}
+    found = {kind: (number, oldest) for kind, number, oldest in connection.execute(statement)}
     for kind in EventType:
         number, oldest = found.get(kind, (0, now))
         yield _DUE, (kind,), number

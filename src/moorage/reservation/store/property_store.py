@@ -1,4 +1,4 @@
-"""SQL of the properties that an operator gives to hosts: names, and each host's value (an extra capability)."""
+"""SQL of the properties of hosts: their names, and the value on each host, which is an extra capability."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +37,7 @@ def extra_of(connection: Connection, host_ids: Collection[int] | None = None) ->
 def set_extra(
     connection: Connection, host_id: int, values: Mapping[str, str | None], ids: Iterable[str], now: datetime
 ) -> None:
-    """Set extra capabilities; None unsets. `ids` gives two fresh ids per value. Other capabilities stay."""
+    """Sets extra capabilities; None removes one. `ids`: two new ids for each value. Keeps other capabilities."""
     fresh = iter(ids)
     for name, value in values.items():
         property_id = _property_id(connection, name, next(fresh), now)
@@ -77,7 +77,7 @@ def properties(connection: Connection) -> list[Row[Any]]:
 
 
 def property_values(connection: Connection) -> dict[str, list[str]]:
-    """{property name: its values on hosts, in the hosts' order, each once}."""
+    """{property name: its distinct values, in the order of the host ids}"""
     found: dict[str, dict[str, None]] = defaultdict(dict)
     for row in connection.execute(_EXTRA.order_by(computehost_extra_capabilities.c.computehost_id)):
         found[row.property_name][row.capability_value] = None
@@ -85,7 +85,7 @@ def property_values(connection: Connection) -> dict[str, list[str]]:
 
 
 def set_private(connection: Connection, name: str, private: bool, now: datetime) -> bool:
-    """False when there is no such property."""
+    """False if there is no such property."""
     changed = connection.execute(
         update(resource_properties)
         .where(resource_properties.c.property_name == name, resource_properties.c.resource_type == HOST_TYPE)

@@ -1,5 +1,4 @@
-"""SQL of the FPGA regions of reservations: the regions of their slots, and the regions loaded according to the
-journal.
+"""SQL of the FPGA regions of reservations: those of their slots, and those that the journal says are programmed.
 
 A region has the name of its resource provider.
 """
@@ -20,7 +19,7 @@ from moorage.reservation.store.event_store import StepState
 from moorage.reservation.store.host_store import usages_between
 from moorage.reservation.store.tables import computehost_resources, computehosts, events, steps
 
-#: {reservation id: {region: whether ...}}
+#: {reservation id: {region: a flag; see the functions that return this}}
 Regions = Mapping[str, Mapping[str, bool]]
 
 _PLACES = select(
@@ -32,7 +31,7 @@ _PLACES = select(
 
 
 def held(connection: Connection, slots: Sequence[Allocation]) -> Regions:
-    """The regions of these slots, and whether their hosts are up."""
+    """The regions of these slots; True if the region's host is up."""
     wanted = {(slot.host_id, place) for slot in slots for place in slot.resources if class_of(place) == FPGA}
     if not wanted:
         return {}
@@ -48,7 +47,7 @@ def held(connection: Connection, slots: Sequence[Allocation]) -> Regions:
 
 
 def ordered(connection: Connection, lease_id: str) -> Regions:
-    """All regions that the lease ordered to be loaded, and whether they still are loaded for it."""
+    """All regions that steps of the lease were to program; True if the region is still programmed for it."""
     statement = (
         select(steps.c.kind, steps.c.args, steps.c.state)
         .join(events, events.c.id == steps.c.event_id)
@@ -65,7 +64,7 @@ def ordered(connection: Connection, lease_id: str) -> Regions:
 def of_others(
     connection: Connection, regions: Collection[str], reservation_ids: Collection[str], now: datetime
 ) -> frozenset[str]:
-    """Those of `regions` that slots of other reservations use at `now`."""
+    """The subset of `regions` that slots of other reservations use at `now`."""
     if not regions:
         return frozenset()
     places = _places(connection, in_list(connection, computehost_resources.c.provider, set(regions)))

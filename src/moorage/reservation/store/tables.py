@@ -61,8 +61,8 @@ instance_reservations = Table(
     Column("affinity", Boolean, nullable=True),
     Column("resource_properties", Text, nullable=False),
     Column("flavor_id", String(36)),
-    Column("source", Json),  # NULL: the size is all. Else a flavor or a list of resources, whose sizes these are.
-    # An older system's. Nothing reads or writes them: their values are in `older_reservations`, so that
+    Column("source", Json),  # the flavor or resources requested; NULL: only the size above
+    # Columns of an older system. Nothing reads or writes them, because `older_reservations` has their values;
     # migration 0099 may drop them at any time (R35).
     Column("aggregate_id", Integer),
     Column("server_group_id", String(36)),
@@ -70,8 +70,8 @@ instance_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# Host reservations (whole hosts). The other columns of the older system's table can be derived: the aggregate's name is
-# the reservation's id.
+# Reservations of whole hosts. The older system's column for the aggregate is not needed: the aggregate's name is the
+# reservation's id.
 computehost_reservations = Table(
     "computehost_reservations",
     metadata,
@@ -99,8 +99,8 @@ floatingip_reservations = Table(
     **TABLE_OPTIONS,
 )
 
-# What a reservation of an older system has in Nova (R25, R33). New ones have no row here (R10), but where server groups
-# are made for them as there (A2).
+# Nova's objects of a reservation that an older system created (R25, R33). New reservations have a row only if
+# `compat_server_groups` is set (A2).
 older_reservations = Table(
     "older_reservations",
     metadata,
@@ -147,7 +147,7 @@ steps = Table(
     **TABLE_OPTIONS,
 )
 
-# Decimal numbers, sent as text: stock clients take any other host id for a host's name.
+# Registered hosts. Ids are decimal numbers, because stock clients treat any other text as a host's name.
 computehosts = Table(
     "computehosts",
     metadata,
@@ -165,15 +165,14 @@ computehosts = Table(
     Column("trust_id", String(36)),
     Column("reservable", Boolean, nullable=False),
     Column("ready", Boolean, nullable=False),  # false while it is being registered or removed
-    # Raised with every change of the host's allocations or capacity: an equal revision means that nothing has
-    # changed.
+    # Incremented by every change of the host's allocations or capacity: equal revisions mean that nothing changed.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     *_times(),
     **TABLE_OPTIONS,
 )
 
-# The capacity that may be given out, as Placement last said: (total - reserved) * allocation_ratio. `resource_class` is a
-# label (`slot_demand`): a class that several providers of the host have is there several times.
+# The capacity of hosts, as last read from Placement: (total - reserved) * allocation_ratio. `resource_class` is a label
+# (see `slot_demand`), because several providers of a host may have the same class.
 computehost_resources = Table(
     "computehost_resources",
     metadata,
@@ -181,8 +180,8 @@ computehost_resources = Table(
     Column("resource_class", String(255), primary_key=True),
     Column("capacity", BigInteger, nullable=False),
     Column("max_unit", BigInteger, nullable=False),
-    Column("provider", String(255)),  # its name; NULL: the host was last read before that was kept
-    Column("above", Json),  # names of the providers that it lies below, of the host's tree
+    Column("provider", String(255)),  # its name; NULL: unknown, because the host was imported
+    Column("above", Json),  # names of the provider's ancestors
     **TABLE_OPTIONS,
 )
 
@@ -234,16 +233,15 @@ floatingips = Table(
     Column("subnet_id", String(255), nullable=False),
     Column("floating_ip_address", String(255), nullable=False),
     Column("reservable", Boolean, nullable=False),
-    # Raised with every change of the address's allocations. On a cluster that does not lock rows across nodes, two
-    # transactions that take the same address change the same row, and one of them is rolled back.
+    # Incremented by every change of the address's allocations. On a cluster that does not lock rows across nodes, two
+    # transactions that allocate the same address write the same row, and one of them is rolled back.
     Column("revision", BigInteger, nullable=False, server_default="0"),
     *_times(),
     UniqueConstraint("subnet_id", "floating_ip_address"),
     **TABLE_OPTIONS,
 )
 
-# Like `computehost_allocations`: the reservation that has an address, and the period. Deleted when the lease is
-# over.
+# Allocations of addresses to reservations, like `computehost_allocations`. Deleted when the lease ends.
 floatingip_allocations = Table(
     "floatingip_allocations",
     metadata,
@@ -257,8 +255,7 @@ floatingip_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# Capacity that is kept for a project until `expires_at`, so that it may become a lease. Expired holds count as
-# absent.
+# Offers that are kept free for a project until `expires_at`, and can become a lease. Expired holds count as absent.
 holds = Table(
     "holds",
     metadata,
@@ -268,13 +265,13 @@ holds = Table(
     Column("start_date", UtcDateTime, nullable=False),
     Column("end_date", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
-    Column("requests", Json, nullable=False),  # [reservation as the request named it]
+    Column("requests", Json, nullable=False),  # [reservation as in the request's body]
     Column("created_at", UtcDateTime, nullable=False),
     Index(None, "project_id", "expires_at"),
     **TABLE_OPTIONS,
 )
 
-# As `computehost_allocations`: one row per slot, of the reservation at `position`.
+# Like `computehost_allocations`: one row per slot of the reservation at `position` in `holds.requests`.
 hold_allocations = Table(
     "hold_allocations",
     metadata,
@@ -288,17 +285,16 @@ hold_allocations = Table(
     **TABLE_OPTIONS,
 )
 
-# NULL: the default limits. Requests of a project also lock this row, so that they run one after another.
+# The limits of projects. Requests of a project lock its row, so that their checks run one after another.
 project_limits = Table(
     "project_limits",
     metadata,
     Column("project_id", String(255), primary_key=True),
-    Column("limits", Json),  # {"now": {resource class: units}, "hours": {resource class: units times hours}}
+    Column("limits", Json),  # {"now": {resource class: units}, "hours": {class: unit-hours}}; NULL: default
     **TABLE_OPTIONS,
 )
 
-# Usage of reservations, present and past. Kept when the lease is deleted: deleting a lease does not return its
-# hours.
+# Usage of present and past reservations. Kept when a lease is deleted, because its used hours still count.
 project_usage = Table(
     "project_usage",
     metadata,

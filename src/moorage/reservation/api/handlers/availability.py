@@ -15,12 +15,15 @@ from moorage.wire.http import Request, Response
 
 def find_offers(request: Request[ReservationService]) -> Response:
     return Response(
-        200, schema.encode_offers(request.service.availability.find(request.caller, schema.decode_search(request.json)))
+        200,
+        schema.encode_offers(
+            request.service.availability.find_offers(request.caller, schema.decode_search(request.json))
+        ),
     )
 
 
 def create_hold(request: Request[ReservationService]) -> Response:
-    made = request.service.availability.hold(
+    made = request.service.availability.create_hold(
         request.caller, schema.decode_search(request.json), request.json["reservations"]
     )
     return Response(201, {"hold": schema.encode_hold(made)})
@@ -28,7 +31,7 @@ def create_hold(request: Request[ReservationService]) -> Response:
 
 def list_holds(request: Request[ReservationService]) -> Response:
     return Response(
-        200, {"holds": [schema.encode_hold(each) for each in request.service.availability.holds(request.caller)]}
+        200, {"holds": [schema.encode_hold(each) for each in request.service.availability.list_holds(request.caller)]}
     )
 
 
@@ -37,7 +40,7 @@ def show_hold(request: Request[ReservationService], hold_id: str) -> Response:
 
 
 def release_hold(request: Request[ReservationService], hold_id: str) -> Response:
-    request.service.availability.release(request.caller, hold_id)
+    request.service.availability.release_hold(request.caller, hold_id)
     return Response(204)
 
 
@@ -45,9 +48,9 @@ def create_lease(request: Request[ReservationService]) -> Response:
     """Create a lease from dates and reservations as before 1.1, or from a hold."""
     if "hold_id" in request.json:
         schema.FROM_HOLD.validate(request.json, peer_wording)
-        held, taking = request.service.availability.taking(request.caller, request.json["hold_id"])
+        held, conversion = request.service.availability.convert_hold(request.caller, request.json["hold_id"])
         new = lease_schema.decode_create(schema.lease_from(request.json, held))
-        lease = request.service.leases.create(request.caller, new, taking)
+        lease = request.service.leases.create(request.caller, new, conversion)
     else:
         lease_schema.CREATE_OURS.validate(request.json, peer_wording)
         lease = request.service.leases.create(request.caller, lease_schema.decode_create(request.json))

@@ -1,4 +1,4 @@
-"""Handlers of what administrators register: hosts with their properties and allocations, and floating IPs."""
+"""Handlers of hosts with their properties and allocations, and of floating IPs: administrators register both."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def delete_host(request: Request[ReservationService], host_id: str) -> Response:
 
 def list_allocations(request: Request[ReservationService]) -> Response:
     found = [encode_matching_slots(request, host, slots) for host, slots in request.service.hosts.allocations()]
-    # A host without a matching reservation is left out, as the peer does.
+    # Hosts without a matching reservation are omitted, as by the peer.
     return Response(200, {"allocations": [each for each in found if each["reservations"]]})
 
 

@@ -23,7 +23,7 @@ def encode_leases(request: Request[ReservationService], leases: Sequence[Lease])
 
 
 def list_leases(request: Request[ReservationService]) -> Response:
-    return Response(200, {"leases": encode_leases(request, request.service.leases.index(request.caller))})
+    return Response(200, {"leases": encode_leases(request, request.service.leases.list_leases(request.caller))})
 
 
 def create_lease_before_1_1(request: Request[ReservationService]) -> Response:
@@ -53,7 +53,7 @@ def create_series(request: Request[ReservationService]) -> Response:
 
 
 def create_maintenance(request: Request[ReservationService]) -> Response:
-    lease = request.service.maintenance.create(request.caller, *lease_schema.decode_maintenance(request.json))
+    lease = request.service.maintenance.create_lease(request.caller, *lease_schema.decode_maintenance(request.json))
     return Response(201, {"lease": encode_leases(request, [lease])[0]})
 
 

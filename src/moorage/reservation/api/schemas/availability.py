@@ -10,7 +10,7 @@ from moorage.reservation.booking.previews import Addresses, LeasePreview, Update
 from moorage.reservation.capacity import host_selection
 from moorage.reservation.capacity.lease_update import When
 from moorage.reservation.leases.availability import AvailabilityRequest, AvailabilityResult, Prolongation
-from moorage.reservation.leases.calendar_service import View
+from moorage.reservation.leases.calendar_service import CalendarView
 from moorage.reservation.model.leases import EventType
 from moorage.reservation.model.property_query import MAX_TEXT
 from moorage.reservation.store.hold_store import Hold
@@ -85,9 +85,9 @@ CALENDAR_QUERY = Schema(
 
 
 def decode_search(body: Mapping[str, Any]) -> AvailabilityRequest:
-    made_up = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
+    placeholder = {"name": "offer", "start_date": "now", "end_date": "now", "reservations": body["reservations"]}
     return AvailabilityRequest(
-        lease.decode_create(made_up),
+        lease.decode_create(placeholder),
         timedelta(minutes=int(body["duration_minutes"])),
         decode_when(body["earliest_start"]) if "earliest_start" in body else "now",
         decode_date(body["latest_start"]) if "latest_start" in body else None,
@@ -153,7 +153,7 @@ def encode_draft(draft: LeasePreview, plan: host_selection.Plan, names: Mapping[
 
 
 def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mapping[int, str] | None) -> dict[str, Any]:
-    """Reservations that keep their slots have none here."""
+    """Omits reservations that keep their slots."""
     decision = change.decision
     found = []
     for each in change.planned:
@@ -175,7 +175,7 @@ def encode_change(change: UpdatePreview, plan: host_selection.Plan, names: Mappi
 
 
 def decode_calendar_query(values: Mapping[str, str]) -> tuple[When, datetime | None, timedelta, str]:
-    """(start, end, step, query that hosts answer)"""
+    """(start, end, step, query that selects hosts)"""
     return (
         decode_when(values.get("start_date", "now")),
         decode_date(values["end_date"]) if "end_date" in values else None,
@@ -184,7 +184,7 @@ def decode_calendar_query(values: Mapping[str, str]) -> tuple[When, datetime | N
     )
 
 
-def encode_calendar(view: View) -> dict[str, Any]:
+def encode_calendar(view: CalendarView) -> dict[str, Any]:
     return {
         "start_date": encode_date(view.start),
         "end_date": encode_date(view.end),
@@ -207,7 +207,7 @@ def encode_calendar(view: View) -> dict[str, Any]:
 
 
 def _addresses(addresses: Addresses, reservation_id: str) -> dict[str, Any]:
-    """Of a reservation of floating IPs; it has no slots anywhere."""
+    """The addresses of a floating IP reservation; empty for other types."""
     return {"floating_ips": list(addresses[reservation_id])} if reservation_id in addresses else {}
 
 

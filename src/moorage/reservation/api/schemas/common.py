@@ -1,7 +1,8 @@
-"""Dates and refusals as the Reservation API has them.
+"""The formats of dates and of validation errors in the Reservation API.
 
-In: ``YYYY-MM-DD HH:MM`` in UTC, or ``now``. Out: ``2026-11-22T15:42:00.000000`` for the dates of leases and events
-(clients parse them with ``%f`` and without a zone), a blank instead of the T for ``created_at`` and ``updated_at``.
+Requests: ``YYYY-MM-DD HH:MM`` in UTC, or ``now``. Answers: ``2026-11-22T15:42:00.000000`` for the dates of leases and
+events (clients parse them with ``%f`` and without a zone); ``created_at`` and ``updated_at`` have a blank instead of
+the T.
 """
 
 from datetime import UTC, datetime
@@ -12,10 +13,10 @@ from moorage.reservation.capacity.lease_update import When
 
 _FORMAT = "%Y-%m-%d %H:%M"
 
-#: Leaves room to add centuries to an accepted date: Python supports years up to 9999.
+#: Accepted dates lie before this one, so that sums of dates and periods stay below the year 9999, Python's last.
 _END_OF_DATES = datetime(9000, 1, 1, tzinfo=UTC)
 
-#: A date in a request, to the schemas; `decode_date` knows more of calendars.
+#: The schema of a date in a request. `decode_date` also refuses impossible dates, such as 30 February.
 DATE_TEXT = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}$"}
 
 
@@ -29,7 +30,7 @@ def decode_date(text: str) -> datetime:
     except ValueError:
         raise Invalid(f"{text} is an invalid date. Required format: {_FORMAT}") from None
     if moment >= _END_OF_DATES:
-        raise Invalid(f"{text} is too far ahead: dates lie before {_END_OF_DATES:%Y-%m-%d}")
+        raise Invalid(f"{text} is too far in the future: dates must be before {_END_OF_DATES:%Y-%m-%d}")
     return moment
 
 
@@ -42,7 +43,7 @@ def encode_time(moment: datetime | None) -> str | None:
 
 
 def peer_wording(error: Any) -> str:
-    """A ``jsonschema.ValidationError`` in the words of the peer, where it has words."""
+    """The message of a ``jsonschema.ValidationError``, in the peer's wording if it has one."""
     name = next((str(part) for part in reversed(error.absolute_path) if isinstance(part, str)), "body")
     match error.validator:
         case "required":

@@ -1,4 +1,4 @@
-"""Hosts, their properties and allocations on the wire. A host's extra capabilities lie flat beside its columns."""
+"""The wire format of hosts, properties, allocations, limits and floating IPs. Extra capabilities are keys of hosts."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -28,12 +28,12 @@ def decode_create(body: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """(hypervisor's name, extra capabilities)"""
     name = body.get("name")
     if not isinstance(name, str) or not name:
-        raise Forbidden(f"Invalid values for host {dict(body)}")  # 403, as the peer
+        raise Forbidden(f"Invalid values for host {dict(body)}")  # 403, like the peer
     return name, {key: _text(key, value) for key, value in body.items() if key != "name"}
 
 
 def decode_update(body: Mapping[str, Any]) -> dict[str, str | None]:
-    """{extra capability: its value, None unsets it}"""
+    """{extra capability: its value; None removes it}"""
     return {key: None if value is None else _text(key, value) for key, value in body.items()}
 
 
@@ -157,4 +157,4 @@ def encode_floating_ip(floating_ip: RegisteredAddress) -> dict[str, Any]:
 def _text(key: str, value: object) -> str:
     if isinstance(value, str | int | float):
         return str(value)
-    raise Invalid(f"Malformed parameter {key}: an extra capability is a text")
+    raise Invalid(f"Malformed parameter {key}: the value of an extra capability must be a string")

@@ -1,4 +1,4 @@
-"""Leases on the wire."""
+"""The wire format of leases, series and maintenance windows."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from moorage.core.errors import Invalid
 from moorage.reservation.api.schemas import reservation
 from moorage.reservation.api.schemas.common import decode_date, decode_when, encode_date, encode_time
 from moorage.reservation.capacity.lease_update import LeaseChange, NewLease, period_of
-from moorage.reservation.leases.list_service import OPERATORS_KNOW, BeforeEndResult
+from moorage.reservation.leases.list_service import FAILED_FOR_OPERATOR, BeforeEndResult
 from moorage.reservation.model.before_end_actions import MAX_ACTIONS, EndAction, EndActionKind
 from moorage.reservation.model.leases import WIRE_EVENTS, Event, EventType, Lease
 from moorage.reservation.model.reservation_requests import PHYSICAL_HOST
@@ -74,7 +74,7 @@ _ACTIONS = {
 
 
 def _with_actions(schema: Schema) -> Schema:
-    """From microversion 1.1 on."""
+    """The schema with `before_end_actions`, which microversion 1.1 added."""
     properties = {**schema.document["properties"], "before_end_actions": _ACTIONS}
     return Schema({**schema.document, "properties": properties})
 
@@ -128,7 +128,7 @@ _TARGETS = {EndActionKind.WEBHOOK: "url", EndActionKind.EMAIL: "to"}
 def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> NewLease:
     """`peers_only`: see `reservation.decode_create`."""
     if body.get("events"):
-        raise Invalid("Events of a lease cannot be given; use before_end_date for the one before its end")
+        raise Invalid("events cannot be set; use before_end_date to set the time of the before_end event")
     before_end = body.get("before_end_date")
     return NewLease(
         name=body["name"],
@@ -160,15 +160,15 @@ def _decode_actions(given: Iterable[Mapping[str, str]]) -> tuple[EndAction, ...]
         kind = EndActionKind(each["action"])
         needed = _TARGETS.get(kind)
         if needed is not None and needed not in each:
-            raise Invalid(f"Missing parameter {needed}: {kind} of before_end_actions needs it")
+            raise Invalid(f"Missing parameter {needed}: the action {kind} in before_end_actions requires it")
         if more := sorted(each.keys() - {"action", needed}):
-            raise Invalid(f"Unknown parameter {more[0]}: {kind} of before_end_actions does not have it")
+            raise Invalid(f"Unknown parameter {more[0]}: the action {kind} in before_end_actions does not accept it")
         actions.append(EndAction(kind, "" if needed is None else each[needed]))
     return tuple(actions)
 
 
 def encode_action(action: EndAction) -> dict[str, str]:
-    """As it was asked for."""
+    """The action in the form of a request."""
     return {"action": action.kind} | ({_TARGETS[action.kind]: action.target} if action.kind in _TARGETS else {})
 
 
@@ -198,19 +198,19 @@ def encode_ours(lease: Lease, done: Sequence[BeforeEndResult], *, to_admin: bool
             **encode_action(each.action),
             "status": each.status,
             "attempts": each.attempts,
-            "error": each.error if to_admin else each.told,
+            "error": each.error if to_admin else each.shown_error,
         }
         for each in done
     ]
     event = lease.event(EventType.BEFORE_END)
     for each in encoded["events"]:
         if event is not None and each["id"] == event.id:
-            each["error"] = event.last_error if to_admin else event.last_error and OPERATORS_KNOW
+            each["error"] = event.last_error if to_admin else event.last_error and FAILED_FOR_OPERATOR
     return encoded
 
 
 def encode_timeline(timeline: Sequence[tuple[Event, Sequence[StepCount]]], *, to_admin: bool) -> list[dict[str, Any]]:
-    """Errors name hosts and services, which are the operators' business."""
+    """Errors may name hosts and services, so only administrators get them."""
     return [
         {
             "id": event.id,
@@ -250,14 +250,14 @@ def _encode_event(event: Event) -> dict[str, Any]:
 
 
 def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
-    """The leases of a series: the first is as in the body; each later one starts `every_days` days (in UTC) after
-    its predecessor.
+    """The leases of a series. The first has the dates of the body; each later one starts `every_days` days after the
+    one before, at the same time of day in UTC.
     """
     plain = {name: value for name, value in body.items() if name not in ("every_days", "count")}
     first, count, step = decode_create(plain), int(body["count"]), timedelta(days=int(body["every_days"]))
     start, end = period_of(first, now)
     if count > 1 and end - start > step:
-        raise Invalid("each lease would overlap the next: every_days is less than a lease lasts")
+        raise Invalid("the leases of the series would overlap: every_days is shorter than the duration of a lease")
     return [
         replace(
             first,
@@ -271,7 +271,7 @@ def decode_series(body: Mapping[str, Any], now: datetime) -> list[NewLease]:
 
 
 def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]]:
-    """(a lease of these hosts as a whole, their names)"""
+    """(a lease of whole hosts, the names of the hosts)"""
     names = body["hosts"]
     whole = {
         "resource_type": PHYSICAL_HOST,
@@ -285,6 +285,6 @@ def decode_maintenance(body: Mapping[str, Any]) -> tuple[NewLease, Sequence[str]
 
 
 def encode_affected(found: Sequence[Lease]) -> list[dict[str, Any]]:
-    """Leases in the form for operators of hosts."""
+    """The keys of leases that are shown to operators who plan a maintenance."""
     encoded = (encode(each) for each in found)
     return [{key: each[key] for key in _AFFECTED_KEYS} for each in encoded]

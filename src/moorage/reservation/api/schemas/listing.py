@@ -53,12 +53,12 @@ ALLOCATIONS = Schema(
     }
 )
 
-#: Before 1.1 any query was ignored.
-_PASSED_BY = Schema({"type": "object"})
+#: Up to 1.0, all query parameters are ignored.
+_IGNORED = Schema({"type": "object"})
 OF_LEASE = Schema({"type": "object", "properties": {"lease_id": _TEXT, "reservation_id": _TEXT}})
 PROPERTIES = Schema({"type": "object", "properties": {"detail": _TEXT, "all": _TEXT}})
-LEASES_BY_VERSION = VersionedSchema([(_FIRST, _PASSED_BY), (_PAGES, LEASES)])
-HOSTS_BY_VERSION = VersionedSchema([(_FIRST, _PASSED_BY), (_PAGES, HOSTS)])
+LEASES_BY_VERSION = VersionedSchema([(_FIRST, _IGNORED), (_PAGES, LEASES)])
+HOSTS_BY_VERSION = VersionedSchema([(_FIRST, _IGNORED), (_PAGES, HOSTS)])
 ALLOCATIONS_BY_VERSION = VersionedSchema([(_FIRST, OF_LEASE), (_PAGES, ALLOCATIONS)])
 
 

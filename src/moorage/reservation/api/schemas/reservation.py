@@ -1,4 +1,4 @@
-"""Reservations on the wire: what all types share, and each type's own keys."""
+"""The wire format of reservations: the keys of all types, and those of each type."""
 
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
@@ -20,13 +20,13 @@ from moorage.reservation.model.reservation_requests import (
     VIRTUAL_INSTANCE,
     AnyRequest,
     FlavorRequest,
-    FlavorWish,
     FloatingIpRequest,
     HostRequest,
     InstanceRequest,
     ReservationChange,
     Size,
-    Wish,
+    UnresolvedFlavorRequest,
+    UnresolvedRequest,
 )
 from moorage.wire.body import Schema
 
@@ -34,7 +34,7 @@ _LARGEST = 2**31 - 1
 
 _INSTANCE = {
     "resource_type": {"type": "string"},
-    # No flavor has fewer: the compute service refuses it.
+    # The compute service refuses flavors with less.
     "vcpus": {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     "memory_mb": {"type": "integer", "minimum": 1, "maximum": _LARGEST},
     "disk_gb": {"type": "integer", "minimum": 0, "maximum": _LARGEST},
@@ -54,7 +54,11 @@ _INSTANCE_CREATE = Schema(
 
 _FLAVOR = {
     "resource_type": {"type": "string"},
-    "flavor_id": {"type": ["string", "integer"], "minLength": 1, "maxLength": 255},  # clients make numbers of digits
+    "flavor_id": {
+        "type": ["string", "integer"],
+        "minLength": 1,
+        "maxLength": 255,
+    },  # clients send an id of digits as a number
     "amount": _INSTANCE["amount"],
     "affinity": _INSTANCE["affinity"],
     "resource_properties": _INSTANCE["resource_properties"],
@@ -66,7 +70,7 @@ _FLAVOR_CREATE = Schema(
 
 _HOST = {
     "resource_type": {"type": "string"},
-    # Numbers, or what clients send for those that were not given: worded like the peer's refusal.
+    # Clients may send text. `_count` refuses invalid values, with the peer's message.
     "min": {"type": ["integer", "string"]},
     "max": {"type": ["integer", "string"]},
     "hypervisor_properties": {"type": ["string", "null"]},
@@ -114,7 +118,7 @@ _ANY_CREATE = Schema(
 _FLOATING_IP = {
     "resource_type": {"type": "string"},
     "network_id": {"type": "string", "minLength": 1, "maxLength": 255},
-    "amount": {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000},  # numbers as text, as the peer
+    "amount": {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000},  # the peer accepts numbers as text
     "required_floatingips": {"type": "array", "items": {"type": "string"}, "maxItems": 1000},
 }
 
@@ -140,7 +144,7 @@ def _described(kind: str, schema: Schema) -> str:
 
 
 #: For the published document only; the schema of the resource type refuses invalid values.
-DESCRIPTION = "By `resource_type`, ? marking what may be left out. " + "; ".join(
+DESCRIPTION = "Keys for each `resource_type`; a ? marks optional keys. " + "; ".join(
     _described(kind, schema)
     for kind, schema in (
         (VIRTUAL_INSTANCE, _INSTANCE_CREATE),
@@ -164,18 +168,18 @@ _TRUE = {"1", "t", "true", "on", "y", "yes"}
 _FALSE = {"0", "f", "false", "off", "n", "no"}
 
 
-def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> Wish:
-    """`peers_only`: the request's microversion does not have the types that the peer lacks."""
+def decode_create(body: Mapping[str, Any], *, peers_only: bool = False) -> UnresolvedRequest:
+    """Raises `Invalid`. `peers_only`: accept only the peer's types, as in microversion 1.0."""
     kind = body.get("resource_type")
     if kind is None:
         raise Invalid("Missing parameter resource_type")
-    if kind not in _WISHES:
+    if kind not in _DECODERS:
         raise Invalid(f"The {kind} resource type is not supported")
     if peers_only and kind in _OURS:
         raise Invalid(
-            f"{kind} reservations need microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
+            f"{kind} reservations require microversion 1.1: send the header OpenStack-API-Version: reservation 1.1"
         )
-    return _WISHES[kind](body)
+    return _DECODERS[kind](body)
 
 
 def decode_change(body: Mapping[str, Any]) -> ReservationChange:
@@ -227,7 +231,7 @@ def encode(reservation: Reservation) -> dict[str, Any]:
 
 
 def decode_affinity(value: object) -> bool | None:
-    """R15: true, false, null, and every text that means one of them (clients send the text ``None``)."""
+    """Accepts true, false, null and texts for them: clients send the text ``None`` (R15)."""
     text = str(value).strip().lower()
     if value is None or text == "none":
         return None
@@ -238,7 +242,7 @@ def decode_affinity(value: object) -> bool | None:
     raise Invalid("Malformed parameter affinity (must be a bool value or None)")
 
 
-def _instance_wish(body: Mapping[str, Any]) -> InstanceRequest:
+def _decode_instance(body: Mapping[str, Any]) -> InstanceRequest:
     _INSTANCE_CREATE.validate(body, peer_wording)
     return InstanceRequest(
         size=Size(int(body["vcpus"]), int(body["memory_mb"]), int(body["disk_gb"])),
@@ -248,9 +252,9 @@ def _instance_wish(body: Mapping[str, Any]) -> InstanceRequest:
     )
 
 
-def _flavor_wish(body: Mapping[str, Any]) -> FlavorWish:
+def _decode_flavor(body: Mapping[str, Any]) -> UnresolvedFlavorRequest:
     _FLAVOR_CREATE.validate(body, peer_wording)
-    return FlavorWish(
+    return UnresolvedFlavorRequest(
         str(body["flavor_id"]),
         int(body["amount"]),
         decode_affinity(body.get("affinity")),
@@ -258,7 +262,7 @@ def _flavor_wish(body: Mapping[str, Any]) -> FlavorWish:
     )
 
 
-def _host_wish(body: Mapping[str, Any]) -> HostRequest:
+def _decode_host(body: Mapping[str, Any]) -> HostRequest:
     _HOST_CREATE.validate(body, peer_wording)
     request = HostRequest(
         _count(body, "min"),
@@ -271,7 +275,7 @@ def _host_wish(body: Mapping[str, Any]) -> HostRequest:
     return request
 
 
-def _any_wish(body: Mapping[str, Any]) -> AnyRequest:
+def _decode_any(body: Mapping[str, Any]) -> AnyRequest:
     _ANY_CREATE.validate(body, peer_wording)
     return AnyRequest(
         _amounts(body),
@@ -286,7 +290,7 @@ def _any_wish(body: Mapping[str, Any]) -> AnyRequest:
     )
 
 
-def _floating_ip_wish(body: Mapping[str, Any]) -> FloatingIpRequest:
+def _decode_floating_ip(body: Mapping[str, Any]) -> FloatingIpRequest:
     _FLOATING_IP_CREATE.validate(body, peer_wording)
     amount = _count(body, "amount")
     if amount < 1:
@@ -297,7 +301,7 @@ def _floating_ip_wish(body: Mapping[str, Any]) -> FloatingIpRequest:
 
 
 def _addresses(body: Mapping[str, Any]) -> tuple[str, ...]:
-    """Addresses in the registered spelling: an address can be written in several ways."""
+    """The addresses in the spelling of registered ones: an IPv6 address can be written in several ways."""
     try:
         return tuple(dict.fromkeys(str(ip_address(text)) for text in body.get("required_floatingips", ())))
     except ValueError as error:
@@ -309,7 +313,7 @@ def _amounts(body: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _count(body: Mapping[str, Any], name: str) -> int:
-    """A number, or one as text."""
+    """An integer, which may be sent as text."""
     text = str(body[name])
     if not text.removeprefix("-").isdecimal() or len(text) > 9:
         raise Invalid(f"Malformed parameter {name}")
@@ -370,7 +374,7 @@ def _shown(reservation: Reservation) -> dict[str, Any]:
 
 
 def _properties(request: InstanceRequest | FlavorRequest) -> str:
-    """As the peer: shows the reserved flavor, or the query if there is one."""
+    """The reserved flavor as JSON, or the query if there is one, like the peer."""
     if isinstance(request, InstanceRequest) or request.resource_properties:
         return request.resource_properties
     source = request.source
@@ -387,11 +391,11 @@ def _properties(request: InstanceRequest | FlavorRequest) -> str:
     return orjson.dumps(shown).decode()
 
 
-#: {resource type: what reads a new reservation of it}
-_WISHES: Mapping[str, Callable[[Mapping[str, Any]], Wish]] = {
-    VIRTUAL_INSTANCE: _instance_wish,
-    FLAVOR_INSTANCE: _flavor_wish,
-    PHYSICAL_HOST: _host_wish,
-    RESOURCE_ANY: _any_wish,
-    VIRTUAL_FLOATING_IP: _floating_ip_wish,
+#: {resource type: function that decodes a new reservation of it}
+_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], UnresolvedRequest]] = {
+    VIRTUAL_INSTANCE: _decode_instance,
+    FLAVOR_INSTANCE: _decode_flavor,
+    PHYSICAL_HOST: _decode_host,
+    RESOURCE_ANY: _decode_any,
+    VIRTUAL_FLOATING_IP: _decode_floating_ip,
 }

@@ -79,12 +79,12 @@ R = TypeVar("R")
 def expect(request: ReservationRequest, kind: type[R]) -> R:
     """`request` as a `kind`. Raises `TypeError` if it is of another class."""
     if not isinstance(request, kind):
-        raise TypeError(f"{request} is no {kind.__name__}")
+        raise TypeError(f"{request} is not a {kind.__name__}")
     return request
 
 
 def check_known(change: ReservationChange, changeable: Collection[str]) -> None:
     if unknown := sorted(change.given().keys() - set(changeable)):
         raise Invalid(
-            f"Unknown parameter {', '.join(unknown)}: such a reservation can change in {', '.join(changeable)}"
+            f"Unknown parameter {', '.join(unknown)}: a reservation of this type can change {', '.join(changeable)}"
         )

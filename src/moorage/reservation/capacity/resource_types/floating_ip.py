@@ -1,6 +1,6 @@
 """``virtual:floatingip``: addresses of an external network. `addresses` selects them and finds when enough are free.
 
-create   no step outside: only our database assigns the addresses to the reservation
+create   no step: the addresses are only assigned in the database
 start    each address becomes a floating IP in the lease's project, with the same tags as Blazar's
 end      the floating IPs are unbound and deleted, even if a server uses them
 """
@@ -33,9 +33,9 @@ class VirtualFloatingIp:
         check_known(change, _CHANGEABLE)
         old = expect(reservation.request, FloatingIpRequest)
         if change.network_id not in (None, old.network_id):
-            raise Invalid("network_id: a reservation keeps its network; make another one for addresses of another")
+            raise Invalid("network_id cannot be changed; create another reservation for another network")
         if change.required_floatingips not in (None, (), old.required):
-            raise Invalid("required_floatingips: can only be emptied; make another reservation for other addresses")
+            raise Invalid("required_floatingips can only be emptied; create another reservation for other addresses")
         required = old.required if change.required_floatingips is None else change.required_floatingips
         request = replace(old, amount=old.amount if change.amount is None else change.amount, required=required)
         if request == old:
@@ -44,7 +44,7 @@ class VirtualFloatingIp:
         if reservation.status not in (ReservationStatus.PENDING, ReservationStatus.ACTIVE):
             raise Conflict(f"reservation {reservation.id} is in state {reservation.status} and cannot be changed")
         if reservation.status is ReservationStatus.ACTIVE and request.amount < old.amount:
-            raise Invalid("amount: an active reservation keeps the floating IPs that it has")
+            raise Invalid("amount cannot be reduced: an active reservation keeps its floating IPs")
         return request
 
     def plan_create(self, reservation: Reservation) -> list[Step]:

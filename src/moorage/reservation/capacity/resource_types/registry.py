@@ -28,5 +28,5 @@ TYPES: Mapping[str, ResourceType] = {
 
 def type_named(name: str) -> ResourceType:
     if name not in TYPES:
-        raise Invalid(f"The {name} resource type is not supported; there are {', '.join(TYPES)}")
+        raise Invalid(f"The {name} resource type is not supported; supported types: {', '.join(TYPES)}")
     return TYPES[name]

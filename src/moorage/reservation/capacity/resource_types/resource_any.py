@@ -43,13 +43,17 @@ class ResourceAny(ServerSlots):
     def wanted(self, request: ReservationRequest) -> SlotRequest:
         asked = expect(request, AnyRequest)
         if own := sorted(filter(is_reservation_class, asked.resources)):
-            raise Invalid(f"resources: {own[0]} is of a reservation; launch servers with that reservation's flavor")
+            raise Invalid(
+                f"resources: {own[0]} belongs to a reservation; launch servers with the flavor of that reservation"
+            )
         if {"VCPU", "PCPU"} <= asked.resources.keys():
-            raise Invalid("resources: VCPU and PCPU exclude each other; keep one of them")
+            raise Invalid("resources: VCPU and PCPU cannot be combined; remove one of them")
         if len(asked.programs) > 1:
-            raise Invalid(f"{' and '.join(asked.programs)}: a region carries one bitstream; name it in one way")
+            raise Invalid(
+                f"{' and '.join(asked.programs)} cannot be combined: a region carries one bitstream; set one of them"
+            )
         if asked.programs and FPGA not in asked.resources:
-            raise Invalid(f"{', '.join(asked.programs)}: name in resources what shall carry it: {FPGA}")
+            raise Invalid(f"{', '.join(asked.programs)} needs an accelerator to program: add {FPGA} to resources")
         flavor = self.flavor(asked)
         fields = FlavorFields(flavor.vcpus, flavor.memory_mb, flavor.disk_gb, extra_specs=flavor.extra_specs)
         demand = as_demand(request_for(fields))
@@ -110,7 +114,7 @@ class ResourceAny(ServerSlots):
         given = dict(change.given())
         if any(given.get(way) for way in BITSTREAM_NAMES):  # the new name replaces one of another kind
             given = dict.fromkeys(BITSTREAM_NAMES, "") | given
-        request = replace(old, **given)  # type: ignore[arg-type]  # fields of one name have one type in both
+        request = replace(old, **given)  # type: ignore[arg-type]  # `check_known` admits fields of AnyRequest only, and a change declares each with the same type
         if request != old:
             check_active(reservation, old, request)
         return request

@@ -162,8 +162,8 @@ def _check_older(reservation: Reservation, old: InstanceRequest, request: Instan
     """Refuses changes of size and affinity if another system made the flavor and the server group (R25)."""
     if reservation.generation is not Generation.PURE and (request.size, request.affinity) != (old.size, old.affinity):
         raise Conflict(
-            f"reservation {reservation.id} was made by an older system; its size and affinity cannot be changed: "
-            "make a new lease"
+            f"reservation {reservation.id} was created by an older system; its size and affinity cannot be changed: "
+            "create a new lease"
         )
 
 

@@ -21,7 +21,7 @@ MAX_HOST_ID = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class TakenHost:
+class ConvertedHost:
     peer_id: str
     host: RegisteredHost  #: its `id` is 0 if the target must assign one
     capacity: HostCapacity
@@ -29,22 +29,26 @@ class TakenHost:
 
 def hosts(
     rows: Iterable[Any], inventories: Mapping[str, Sequence[Any]], created_at: Callable[[Any], datetime]
-) -> Iterator[TakenHost | ImportFinding]:
+) -> Iterator[ConvertedHost | ImportFinding]:
     """Converts hosts. `rows`: of ``computehosts``; `inventories`: {id of such a row: rows of its inventories}."""
     names: set[str] = set()
     for row in rows:
         name = row.hypervisor_hostname or ""
         if not name or name in names:
             yield ImportFinding(
-                ImportFindingKind.NAMELESS_HOST, row.id, f"host {row.id}: {f'{name} is taken' if name else 'no name'}"
+                ImportFindingKind.NAMELESS_HOST,
+                row.id,
+                f"host {row.id}: {f'another host is named {name}' if name else 'no name'}",
             )
             continue
         names.add(name)
         is_number = row.id.isdecimal() and 0 < int(row.id) <= MAX_HOST_ID and str(int(row.id)) == row.id
         if not is_number:
-            yield ImportFinding(ImportFindingKind.RENUMBERED, row.id, f"host {name}: its id was {row.id}")
+            yield ImportFinding(
+                ImportFindingKind.RENUMBERED, row.id, f"host {name}: its id {row.id} is not a decimal number"
+            )
         if not inventories.get(row.id):
-            yield ImportFinding(ImportFindingKind.NO_INVENTORY, name, f"host {name}: nothing of Placement is known")
+            yield ImportFinding(ImportFindingKind.NO_INVENTORY, name, f"host {name}: no inventories from Placement")
         host = RegisteredHost(
             id=int(row.id) if is_number else 0,
             hypervisor_hostname=name,
@@ -63,7 +67,7 @@ def hosts(
             created_at=created_at(row),
             updated_at=None,
         )
-        yield TakenHost(row.id, host, _capacity(host, inventories.get(row.id, ())))
+        yield ConvertedHost(row.id, host, _capacity(host, inventories.get(row.id, ())))
 
 
 def _capacity(host: RegisteredHost, inventories: Sequence[Any]) -> HostCapacity:
@@ -88,9 +92,9 @@ def overbooked(
         for column, name in enumerate(calendar.classes):
             used, there = int(peak[row, column]), int(calendar.capacity[row, column])
             if used > there:
-                text = f"{used} {name} of {names[host]} are given out, of {there}"
+                text = f"{used} {name} of host {names[host]} are allocated, but it has {there}"
                 if name == WHOLE_HOST:
-                    text = f"{used} reservations at a time have all of {names[host]}"
+                    text = f"{used} reservations have host {names[host]} as a whole at the same time"
                 yield ImportFinding(ImportFindingKind.OVERBOOKED, names[host], text)
 
 
@@ -106,7 +110,7 @@ def floating_ips(
             yield ImportFinding(
                 ImportFindingKind.BAD_ADDRESS,
                 row.id,
-                f"floating IP {row.id}: {row.floating_ip_address} is no IP address",
+                f"floating IP {row.id}: {row.floating_ip_address} is not an IP address",
             )
             continue
         if (row.subnet_id, address) in known:
@@ -130,6 +134,6 @@ def overbooked_addresses(slots: Iterable[AddressSlot]) -> Iterator[ImportFinding
         for one, other in pairwise(sorted(mine, key=attrgetter("start"))):
             if other.start < one.end:
                 address = one.floating_ip.floating_ip_address
-                text = f"reservations {one.reservation_id} and {other.reservation_id} have {address} at a time"
+                text = f"reservations {one.reservation_id} and {other.reservation_id} have {address} at the same time"
                 yield ImportFinding(ImportFindingKind.OVERBOOKED, one.floating_ip.id, text)
                 break

@@ -41,51 +41,55 @@ S = TypeVar("S", bound=StrEnum)
 
 
 class ImportFindingKind(FindingKind):
-    LOST_LEASE = ("lost-lease", ImportOutcome.LEFT_OUT, "rows of a lease or a reservation that is not there")
-    LOST_HOST = ("lost-host", ImportOutcome.LEFT_OUT, "rows of a host that is not there")
-    NAMELESS_HOST = ("nameless-host", ImportOutcome.LEFT_OUT, "hosts without a name, or of one that another host has")
-    NO_DETAILS = ("no-details", ImportOutcome.LEFT_OUT, "reservations of which nobody knows what they reserve")
+    LOST_LEASE = ("lost-lease", ImportOutcome.LEFT_OUT, "rows that refer to a missing lease or reservation")
+    LOST_HOST = ("lost-host", ImportOutcome.LEFT_OUT, "rows that refer to a missing host")
+    NAMELESS_HOST = ("nameless-host", ImportOutcome.LEFT_OUT, "hosts without a name, or with the name of another host")
+    NO_DETAILS = ("no-details", ImportOutcome.LEFT_OUT, "reservations whose request is missing or malformed")
     OTHER_TYPE = (
         "other-type",
         ImportOutcome.LEFT_OUT,
-        "reservations that are over, of types that are not taken over",
+        "ended reservations and properties of unsupported resource types",
     )
-    ENDED_SLOTS = ("ended-slots", ImportOutcome.LEFT_OUT, "slots of reservations that are over")
-    NO_DATES = ("no-dates", ImportOutcome.LEFT_OUT, "leases that end before they start")
+    ENDED_SLOTS = ("ended-slots", ImportOutcome.LEFT_OUT, "slots and addresses of ended reservations")
+    NO_DATES = ("no-dates", ImportOutcome.LEFT_OUT, "leases that do not end after their start")
     UNKNOWN_EVENT = (
         "unknown-event",
         ImportOutcome.LEFT_OUT,
-        "events that are there twice, of no time, or of no known type",
+        "events that are duplicated, without a time, or of unknown type or status",
     )
     BAD_ADDRESS = (
         "bad-address",
         ImportOutcome.LEFT_OUT,
-        "floating IPs without an address, or with one that another has",
+        "floating IPs without a valid address, or with the address of another",
     )
-    LOST_ADDRESS = ("lost-address", ImportOutcome.LEFT_OUT, "rows of a floating IP that is not there")
-    READ_ANEW = ("read-anew", ImportOutcome.LEFT_OUT, "copies of what Placement says of a host, which is asked itself")
+    LOST_ADDRESS = ("lost-address", ImportOutcome.LEFT_OUT, "rows that refer to a missing floating IP")
+    READ_ANEW = (
+        "read-anew",
+        ImportOutcome.LEFT_OUT,
+        "copies of the traits of hosts, which are read from Placement when needed",
+    )
     INTERRUPTED = (
         "interrupted",
         ImportOutcome.MENDED,
-        "leases in progress: each is continued, or undone",
+        "leases with an operation in progress, which is continued or undone",
     )
     STATUS = (
         "status",
         ImportOutcome.MENDED,
-        "leases whose events or reservations disagree with their status, which is believed",
+        "leases whose events disagree with their status; the events were changed",
     )
-    RENUMBERED = ("renumbered", ImportOutcome.MENDED, "hosts whose id is no decimal number, with a new one")
-    NOBODY = ("nobody", ImportOutcome.MENDED, "leases without a project or user, an administrator's from now on")
-    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "hosts of which only the hypervisor's numbers are known")
+    RENUMBERED = ("renumbered", ImportOutcome.MENDED, "hosts whose id is not a decimal number; they get a new id")
+    NOBODY = ("nobody", ImportOutcome.MENDED, "leases without a project or user; only administrators can see them")
+    NO_INVENTORY = ("no-inventory", ImportOutcome.KEPT, "hosts without inventories; the hypervisor's capacity is used")
     MISSING_SLOTS = (
         "missing-slots",
         ImportOutcome.KEPT,
-        "reservations that hold more or fewer slots than they ask for",
+        "reservations with more or fewer slots or addresses than requested",
     )
     OVERBOOKED = (
         "overbooked",
         ImportOutcome.KEPT,
-        "hosts and addresses of which more is given out at a time than there is",
+        "hosts and addresses that are allocated beyond their capacity",
     )
 
 
@@ -125,7 +129,7 @@ class AddressSlot:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenLease:
+class ConvertedLease:
     lease: Lease
     slots: tuple[Allocation, ...]
     addresses: tuple[AddressSlot, ...]
@@ -134,7 +138,7 @@ class TakenLease:
 
 
 @dataclass(frozen=True, slots=True)
-class NotTaken:
+class UnsupportedReservation:
     """A reservation that has not ended and that this service cannot continue. It makes the import fail."""
 
     lease_id: str
@@ -149,10 +153,10 @@ _STABLE = {
 }
 
 
-class ImportedLeases:
+class LeaseConverter:
     """`host_ids`: {id of a host in Blazar's database: its id here}; `times`: row -> (created, updated).
 
-    `has_network`: if False, floating IP reservations that have not ended yield `NotTaken`.
+    `has_network`: if False, floating IP reservations that have not ended yield `UnsupportedReservation`.
     """
 
     def __init__(
@@ -174,8 +178,8 @@ class ImportedLeases:
         self._now = now
         self._cleaning_time = cleaning_time
 
-    def take(self, peer: PeerLease) -> Iterator[TakenLease | NotTaken | ImportFinding]:
-        """The results for one lease. The last one may be a `TakenLease`; there is at most one."""
+    def convert(self, peer: PeerLease) -> Iterator[ConvertedLease | UnsupportedReservation | ImportFinding]:
+        """The results for one lease. The last one may be a `ConvertedLease`; there is at most one."""
         row = peer.row
         if row.end_date <= row.start_date:
             yield ImportFinding(
@@ -223,7 +227,7 @@ class ImportedLeases:
                     case _:
                         yield one
         lease = replace(lease, reservations=tuple(taken))
-        yield TakenLease(lease, tuple(slots), tuple(addresses), len(taken_events), len(taken))
+        yield ConvertedLease(lease, tuple(slots), tuple(addresses), len(taken_events), len(taken))
 
     def _events(self, peer: PeerLease, lease: Lease) -> Iterator[Event | ImportFinding]:
         seen: set[EventType] = set()
@@ -251,7 +255,7 @@ class ImportedLeases:
             LeaseStatus.TERMINATING,
             LeaseStatus.DELETING,
         ):
-            becomes = f"it becomes {status}" if status is not lease.status else "it goes on"
+            becomes = f"it becomes {status}" if status is not lease.status else "the operation is continued"
             text = f"lease {lease.id} was {lease.status}: {becomes}"
             found.append(ImportFinding(ImportFindingKind.INTERRUPTED, lease.id, text))
         events = {event.type: event for event in lease.events}
@@ -265,7 +269,7 @@ class ImportedLeases:
             names = " and ".join(kind for kind in wrong)
             found.append(
                 ImportFinding(
-                    ImportFindingKind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} disagreed"
+                    ImportFindingKind.STATUS, lease.id, f"lease {lease.id} is {status}: its {names} had another status"
                 )
             )
         if status is LeaseStatus.DELETING:
@@ -293,7 +297,7 @@ class ImportedLeases:
 
     def _reservation(
         self, peer: PeerReservation, lease: Lease
-    ) -> Iterator[Reservation | Allocation | AddressSlot | NotTaken | ImportFinding]:
+    ) -> Iterator[Reservation | Allocation | AddressSlot | UnsupportedReservation | ImportFinding]:
         row = peer.row
         is_over = row.status == ReservationStatus.DELETED or lease.status is LeaseStatus.TERMINATED
         details = {PHYSICAL_HOST: peer.hosts, VIRTUAL_FLOATING_IP: peer.networks}
@@ -304,14 +308,18 @@ class ImportedLeases:
                     ImportFindingKind.OTHER_TYPE, row.id, f"reservation {row.id} of {row.resource_type}"
                 )
             else:
-                yield NotTaken(lease.id, f"{row.resource_type} is not taken over")
+                yield UnsupportedReservation(lease.id, f"resource type {row.resource_type} is not supported")
             return
         if row.resource_type == VIRTUAL_FLOATING_IP and not (self._has_network or is_over):
-            yield NotTaken(lease.id, "no network service for its floating IPs; name a Neutron as [endpoints] network")
+            yield UnsupportedReservation(
+                lease.id, "its floating IPs need a network service; set [endpoints] network to the URL of Neutron"
+            )
             return
         if len(rows) != 1 or (request := request_of(row.resource_type, rows[0], peer.required)) is None:
             why = (
-                f"{len(rows)} rows say what it reserves" if len(rows) != 1 else "its row does not say what it reserves"
+                f"{len(rows)} rows with its request instead of 1"
+                if len(rows) != 1
+                else "the row with its request is malformed"
             )
             yield ImportFinding(ImportFindingKind.NO_DETAILS, row.id, f"reservation {row.id}: {why}")
             return
@@ -371,7 +379,7 @@ class ImportedLeases:
                     ImportFindingKind.ENDED_SLOTS, peer.row.id, f"slot {slot.id} of reservation {peer.row.id}"
                 )
             elif (host := self._host_ids.get(slot.compute_host_id)) is None:
-                text = f"slot {slot.id} of reservation {peer.row.id}: host {slot.compute_host_id} is not there"
+                text = f"slot {slot.id} of reservation {peer.row.id}: host {slot.compute_host_id} does not exist"
                 yield ImportFinding(ImportFindingKind.LOST_HOST, peer.row.id, text)
             else:
                 held += 1
@@ -380,7 +388,7 @@ class ImportedLeases:
         least, most = (asked.least, asked.most) if isinstance(asked, HostRequest) else (asked.amount, asked.amount)
         if not is_over and not least <= held <= most:
             wanted = f"{least}" if least == most else f"{least} to {most}"
-            text = f"reservation {peer.row.id} of lease {lease.id} holds {held} slots of {wanted}"
+            text = f"reservation {peer.row.id} of lease {lease.id} has {held} slots instead of {wanted}"
             yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
 
     def _addresses(
@@ -393,13 +401,15 @@ class ImportedLeases:
                     ImportFindingKind.ENDED_SLOTS, peer.row.id, f"address {slot.id} of reservation {peer.row.id}"
                 )
             elif (its := self._floating_ips.get(slot.floatingip_id)) is None:
-                text = f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} is not there"
+                text = (
+                    f"address {slot.id} of reservation {peer.row.id}: floating IP {slot.floatingip_id} does not exist"
+                )
                 yield ImportFinding(ImportFindingKind.LOST_ADDRESS, peer.row.id, text)
             else:
                 held += 1
                 yield AddressSlot(slot.id, peer.row.id, its, lease.start_date, lease.end_date)
         if not is_over and held != asked.amount:
-            text = f"reservation {peer.row.id} of lease {lease.id} holds {held} addresses of {asked.amount}"
+            text = f"reservation {peer.row.id} of lease {lease.id} has {held} addresses instead of {asked.amount}"
             yield ImportFinding(ImportFindingKind.MISSING_SLOTS, peer.row.id, text)
 
 

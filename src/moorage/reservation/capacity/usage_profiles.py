@@ -1,6 +1,7 @@
-"""Step functions of many hosts in one NumPy block, sorted by (host, time). Contains no rules: see `calendar`.
+"""Usage profiles: the usage of many hosts over time, in one NumPy block sorted by (host, time). Contains no rules.
 
-`Rows` are usages as columns, `Segments` periods of constant usage, `Total` the sum over hosts, `StepBlock` the index.
+`Rows` has usages as columns, `Segments` periods of constant usage, `Total` the sum over hosts, `UsageProfiles` the
+index.
 """
 
 from dataclasses import dataclass
@@ -121,8 +122,8 @@ def _distinct(times: Ints) -> Ints:
     return times[np.r_[True, times[1:] != times[:-1]]] if len(times) else times
 
 
-class StepBlock:
-    """The immutable step functions of all hosts. `rows`: the usages, sorted by host."""
+class UsageProfiles:
+    """The usage of each host as a step function of time; immutable. `rows`: the usages, sorted by host."""
 
     def __init__(self, hosts: int, rows: Rows) -> None:
         rows = rows.of(np.argsort(rows.row, kind="stable"))
