@@ -34,7 +34,9 @@ from moorage.scheduler.options import SchedulerSettings
 
 
 class ComputeService:
-    """`images` None: image ids are not checked. `disk_images`, `image_source`: for hosts. The rest: see the services that get them."""
+    """`images` None: image ids are not checked. `disk_images`, `image_source`: for hosts. The rest: see the services
+    that get them.
+    """
 
     def __init__(
         self,

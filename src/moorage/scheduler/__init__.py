@@ -3,13 +3,13 @@
     extra_specs        extra specs of a flavor (and of a device profile) -> parsed, or refused with key and remedy
     processors         hw:cpu_policy and related keys -> shared and dedicated processors
     flavor_resources   flavor + extra specs + image -> ResourceRequest
-    prefilters         aggregates -> where Placement shall search
+    prefilters         aggregates -> conditions on the aggregates that Placement searches
     candidate_query    request + search scope -> query of GET /allocation_candidates
     filters            HostState + ServerRequirements -> a reason against the host, or None
     server_groups      policy + hosts of the members -> a reason against a host, or a preference
     weighers           HostFacts -> numbers; more is better
     host_ranking       candidates -> hosts, best first
-    reasons            everything counted on the way -> messages for users and administrators
+    reasons            counts and reasons of all these steps -> messages for users and administrators
     options            settings of all of these
 
 Called by `moorage.compute.scheduling`, which asks Placement and claims the selected host. Not here: any I/O.

@@ -25,14 +25,14 @@ class SearchScope:
 
     in_tree: str | None = None  #: root uuid of the only tree allowed
     member_of: tuple[str, ...] = ()  #: conditions that must all hold: ``in:A,B``, ``!in:C``
-    is_for_reserved: bool = False  #: allow reserved hosts although no resource class of the flavor asks for them
+    is_for_reserved: bool = False  #: allow reserved hosts although the flavor has no reservation's resource class
 
 
 def candidate_query(request: ResourceRequest, scope: SearchScope = SearchScope()) -> Query:
     """The query, in a stable order and without a limit."""
     query: Query = []
     # Aggregates contain whole hosts, so one group with the condition is enough, but that group must have resources.
-    asks_for_members = "" if "" in request.groups else min(_with_resources(request))
+    suffix_of_member_of = "" if "" in request.groups else min(_with_resources(request))
     for suffix, group in sorted(request.groups.items()):
         if group.resources:
             amounts = ",".join(f"{name}:{amount}" for name, amount in sorted(group.resources.items()))
@@ -40,7 +40,7 @@ def candidate_query(request: ResourceRequest, scope: SearchScope = SearchScope()
         query.extend((f"required{suffix}", text) for text in _trait_terms(_avoiding_reserved_regions(request, group)))
         if scope.in_tree is not None and group.resources:
             query.append((f"in_tree{suffix}", scope.in_tree))
-        if suffix == asks_for_members:
+        if suffix == suffix_of_member_of:
             query.extend((f"member_of{suffix}", aggregates) for aggregates in scope.member_of)
     if request.group_policy is not None and sum(1 for suffix in _with_resources(request) if suffix) > 1:
         query.append(("group_policy", request.group_policy))

@@ -1,20 +1,20 @@
-"""Reads extra specs of flavors: requests to Placement, key by key; refuses keys and values that make no sense.
+"""Parses extra specs of flavors into requests to Placement, key by key; refuses invalid keys and values.
 
 Spec: docs/evidence/specs/flavor-resources.md
 
-Keys that are read here, `S` being empty or a group suffix of 1 to 64 letters, digits, ``_`` and ``-``:
+Keys; `S` is empty or a group suffix of 1 to 64 letters, digits, ``_`` and ``-``:
 
     resources<S>:<CLASS> = <amount>             0 removes the class from the request
     trait<S>:<TRAIT>     = required|forbidden   the trait may be ``in:A,B``: any of these
-    group_policy         = none|isolate         needed as soon as two groups have a suffix
-    same_subtree         = <S>,<S>              these groups below one provider; more such sets after a ``;``
-    root_required        = <TRAIT>,!<TRAIT>     traits that the host's own provider has, or has not
+    group_policy         = none|isolate         required if two or more groups have a suffix
+    same_subtree         = <S>,<S>              these groups below one provider; ``;`` separates sets
+    root_required        = <TRAIT>,!<TRAIT>     traits that the root provider must, or must not, have
 
-The last two do not exist in Nova, which ignores them (there they come from ports and from its own filters only).
+Nova ignores the last two keys. Its own queries have these conditions only from ports and from its own filters.
 
-Nova ignores keys and values that it cannot read and places the server without them (measured on 34.0.0:
-``resources:CUSTOM_X=-1`` gets a server and no CUSTOM_X). Here they are refused when the flavor is changed, with the key
-and the remedy. Values that only hypervisors read are checked by `check_known_specs`, from microversion 2.86 on.
+Nova ignores keys and values that it cannot parse, and schedules the server without them (measured on 34.0.0: a server
+of a flavor with ``resources:CUSTOM_X=-1`` gets no CUSTOM_X). Moorage refuses them when the flavor is changed, with the
+key and the remedy. `check_known_specs` checks values that only hypervisors read, from microversion 2.86 on.
 
 Not here: the totals together with the flavor's own fields (`flavor_resources`), and processors (`processors`).
 """
@@ -60,7 +60,7 @@ class ExtraSpecs:
 
 
 def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
-    """Parses `extra_specs`. Raises `Invalid`, naming key and remedy, for the first key that makes no sense."""
+    """Parses `extra_specs`. Raises `Invalid`, naming key and remedy, for the first invalid key or value."""
     amounts: dict[tuple[str, str], int] = {}
     traits: dict[tuple[str, str], bool] = {}
     for key, value in extra_specs.items():
@@ -84,7 +84,10 @@ def read_extra_specs(extra_specs: Mapping[str, str]) -> ExtraSpecs:
 
 
 def trait_name(key: str, name: str) -> str:
-    """Checks and returns `name`: a trait, or ``in:`` and several. Raises `Invalid` naming `key` for an unknown trait."""
+    """Checks and returns `name`: a trait, or ``in:`` and several.
+
+    Raises `Invalid` naming `key` for an unknown trait.
+    """
     for trait in name.removeprefix("in:").split(","):
         if not is_custom(trait) and trait not in _standard_traits():
             remedy = "use a standard trait, or a custom one: CUSTOM_ and then A-Z, 0-9 and _ only"
@@ -193,7 +196,8 @@ _KNOWN_VALUES: Mapping[str, tuple[str, str]] = {
     "hw:redirected_usb_ports": (r"\d|1[0-5]", "a whole number from 0 to 15"),
     "hw:serial_port_count": (_FROM_0, "a whole number"),
     "accel:device_profile": (r"[a-zA-Z0-9_-]{1,255}", "the name of a device profile"),
-    # The function that a region shall carry: the accelerators' own keys (docs/evidence/specs/accelerator-attach.md, A2); Nova has them in profiles.
+    # The function of a region: keys of the accelerator service (docs/evidence/specs/accelerator-attach.md, A2). Nova
+    # has them only in device profiles.
     **dict.fromkeys(("accel:bitstream_id", "accel:function_id", "accel:function_name"), (r".{1,255}", "an id or a name")),
     "accel:bitstream_signature": (r"(?i:required|true|1|yes)", "required"),
 }  # fmt: skip
@@ -232,8 +236,8 @@ def device_profile_specs(extra_specs: Mapping[str, str], groups: Sequence[Mappin
     """The extra specs that the device profile named by a flavor adds to the flavor's own `extra_specs`.
 
     Group n has the suffix ``device_profile_<n>``, as in Nova; so have ``accel:`` keys of the profile. The query to
-    Placement and the host's attachments are thus both read from the server's copy of the flavor, which keeps them even if
-    the profile changes later.
+    Placement and the host's attachments are thus both read from the server's copy of the flavor, which keeps them even
+    if the profile changes later.
     """
     added = {}
     for number, group in enumerate(groups):

@@ -4,6 +4,7 @@ Reasons name no host: they are counted, and the counts are shown to users. Filte
 `moorage.wiring.scheduler`; docs/guides/adding-a-filter.md explains how to write one.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -33,7 +34,7 @@ class ServerRequirements:
     zone: str | None = None
     host: str | None = None
     excluded_hosts: Mapping[str, str] = field(default_factory=dict)  #: {host: reason}
-    beside: frozenset[str] | None = None  #: hosts of the servers of the hint ``same_host``; one of these is required
+    beside: frozenset[str] | None = None  #: hosts of the servers in the hint ``same_host``; one of them is required
     group: ServerGroupView | None = None
     architecture: str | None = None  #: of the image
     hypervisor_type: str | None = None  #: that the image requires
@@ -43,10 +44,16 @@ class ServerRequirements:
     hints: Mapping[str, object] = field(default_factory=dict)
     extra_specs: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def not_hosts(self) -> Mapping[str, str]:
+        """The former name of `excluded_hosts`, for filters of other packages; reading it warns."""
+        warnings.warn("ServerRequirements.not_hosts is now excluded_hosts", DeprecationWarning, stacklevel=2)
+        return self.excluded_hosts
+
 
 Filter = Callable[[HostState, ServerRequirements], str | None]
 
-#: The reason against a provider tree that is no host of this compute service.
+#: The reason against a provider tree that is not a host of this compute service.
 UNKNOWN_HOST = "no compute service has registered it"
 
 
@@ -61,7 +68,7 @@ def is_not_ruled_out(host: HostState, requirements: ServerRequirements) -> str |
 def is_beside_wanted_servers(host: HostState, requirements: ServerRequirements) -> str | None:
     if requirements.beside is None or host.name in requirements.beside:
         return None
-    return "none of the servers of same_host is there"
+    return "none of the servers in the hint same_host is on it"
 
 
 def in_wanted_zone(host: HostState, requirements: ServerRequirements) -> str | None:
@@ -77,7 +84,7 @@ def service_is_up(host: HostState, requirements: ServerRequirements) -> str | No
 
 
 def runs_the_image(host: HostState, requirements: ServerRequirements) -> str | None:
-    """A host that does not report its architecture or hypervisor accepts any image; its hypervisor refuses it if need be."""
+    """A host that does not report its architecture or hypervisor accepts any image; the build may then fail."""
     if requirements.architecture and host.architecture and requirements.architecture != host.architecture:
         return f"the image is for {requirements.architecture} processors"
     if (
@@ -93,7 +100,7 @@ def keeps_the_group(host: HostState, requirements: ServerRequirements) -> str | 
     return None if requirements.group is None else group_rejection(requirements.group, host.root_uuid)
 
 
-#: In the order in which their reasons help a reader most.
+#: In the order in which their reasons help a reader most: only the first reason against a host is shown.
 FILTERS: tuple[Filter, ...] = (
     is_wanted_host,
     is_not_ruled_out,
@@ -109,7 +116,10 @@ FILTERS: tuple[Filter, ...] = (
 def rejects(
     host: HostState, requirements: ServerRequirements, more: Mapping[str, Filter] = MappingProxyType({})
 ) -> tuple[str, str] | None:
-    """(name of the filter, reason) of the first filter that rejects `host`, or None. `more`: filters of other packages, last."""
+    """(name, reason) of the first filter that rejects `host`, or None.
+
+    `more`: filters of other packages, which come last.
+    """
     for passes in FILTERS:
         if reason := passes(host, requirements):
             return passes.__name__, reason

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from moorage.core.errors import Invalid
 from moorage.core.names import is_custom, is_reservation_class
 from moorage.scheduler.extra_specs import SUBTREE_KEY, ExtraSpecs, read_extra_specs, trait_name
-from moorage.scheduler.processors import POLICY_KEY, THREADS_KEY, split_processors
+from moorage.scheduler.processors import CPU_POLICY_KEY, THREADS_KEY, split_processors
 
 PROFILE_KEY = "accel:device_profile"
 #: On the root of a host whose hypervisor can attach accelerators; Nova, too, requires it with a device profile.
@@ -72,7 +72,7 @@ class ResourceRequest:
 
 
 def check_extra_specs(extra_specs: Mapping[str, str]) -> None:
-    """Raises `Invalid`, naming key and remedy, for extra specs with which no server could be placed."""
+    """Raises `Invalid`, naming key and remedy, for extra specs with which no server could be scheduled."""
     specs = read_extra_specs(extra_specs)
     amounts = specs.totals()
     if not any(amounts.values()) and all(amounts.get(name) == 0 for name in _OWN_CLASSES):
@@ -130,7 +130,10 @@ def _group(specs: ExtraSpecs, suffix: str) -> RequestGroup:
 
 
 def _check_groups(groups: Mapping[str, RequestGroup], specs: ExtraSpecs, *, own_fields: bool) -> None:
-    """Raises `Invalid` where Placement would refuse. `own_fields`: the flavor's fields are still to be added to group ""."""
+    """Raises `Invalid` for groups that Placement would refuse.
+
+    `own_fields`: the amounts of the flavor's own fields are not in the unsuffixed group yet.
+    """
     together = {suffix for group in specs.same_subtree for suffix in group}
     for suffix, group in groups.items():
         if suffix in together and not (group.resources or group.required or group.forbidden):
@@ -163,14 +166,15 @@ def _persistent_memory(extra_specs: Mapping[str, str]) -> dict[str, int]:
     amounts = Counter(f"CUSTOM_PMEM_NAMESPACE_{name}" for name in names)
     for name in amounts:
         if not is_custom(name):
-            raise Invalid(f"hw:pmem={extra_specs['hw:pmem']}: names are of A-Z, 0-9 and _, like 4GB,4GB")
+            raise Invalid(f"hw:pmem={extra_specs['hw:pmem']}: names consist of A-Z, 0-9 and _, like 4GB,4GB")
     return dict(amounts)
 
 
 def _check_processors(flavor: FlavorFields, pcpus: int) -> None:
     if pcpus not in (0, flavor.vcpus):
         raise Invalid(
-            f"resources:PCPU={pcpus}: the flavor has {flavor.vcpus} vcpus; the number of dedicated processors must be the same"
+            f"resources:PCPU={pcpus}: the flavor has {flavor.vcpus} vcpus; the number of dedicated processors must be "
+            "the same"
         )
 
 
@@ -186,11 +190,11 @@ def _image_traits(properties: Mapping[str, str]) -> list[str]:
     return traits
 
 
-#: Image properties that matter for scheduling, besides ``trait:``.
+#: Image properties that matter for scheduling, besides ``trait:`` and those of accelerators.
 _SCHEDULING_PROPERTIES = frozenset(
     {
         "hw_architecture", "architecture", "img_hv_type", "hypervisor_type",
-        POLICY_KEY.replace(":", "_"), THREADS_KEY.replace(":", "_"),
+        CPU_POLICY_KEY.replace(":", "_"), THREADS_KEY.replace(":", "_"),
     }
 )  # fmt: skip
 _ARCHITECTURES = {"amd64": "x86_64", "x86-64": "x86_64", "arm64": "aarch64", "i386": "i686", "i586": "i686"}
@@ -200,7 +204,9 @@ _HYPERVISORS = {"kvm": "qemu"}
 def scheduling_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The image properties that determine where a server may run; the job payloads keep only these."""
     return {
-        key: value for key, value in properties.items() if key.startswith("trait:") or key in _SCHEDULING_PROPERTIES
+        key: value
+        for key, value in properties.items()
+        if key.startswith(("trait:", "accel:")) or key in _SCHEDULING_PROPERTIES
     }
 
 

@@ -8,6 +8,7 @@ whether a candidate is still free is decided by Placement when it is claimed.
 """
 
 import hashlib
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -23,8 +24,9 @@ Multipliers = Mapping[str, float]
 class HostRanking:
     """`roots`: the root of each candidate's tree. `host_facts`: called once per root, and again by `refresh_root`.
 
-    `multipliers`: {weigher: number}; `aggregate_multipliers`: {root: {weigher: number}} from the metadata of aggregates.
-    `plugin_weighers`: of other packages; their default multiplier is 1.
+    `multipliers`: {weigher: number}; `aggregate_multipliers`: {root: {weigher: number}} from the metadata of
+    aggregates. `plugin_weighers`: weighers of other packages; their default multiplier is 1. `more` is its former name,
+    which warns.
     """
 
     def __init__(
@@ -35,7 +37,12 @@ class HostRanking:
         multipliers: Multipliers | None = None,
         aggregate_multipliers: Mapping[str, Multipliers] | None = None,
         plugin_weighers: Mapping[str, Weigher] = MappingProxyType({}),
+        *,
+        more: Mapping[str, Weigher] | None = None,
     ) -> None:
+        if more is not None:
+            warnings.warn("the argument more of HostRanking is now plugin_weighers", DeprecationWarning, stacklevel=2)
+            plugin_weighers = {**more, **plugin_weighers}
         by_root: dict[str, list[int]] = defaultdict(list)
         for at, root in enumerate(roots):
             by_root[root].append(at)
@@ -46,22 +53,22 @@ class HostRanking:
         self._host_facts = host_facts
         self._weigher_input = weigher_input
         self._aggregate_multipliers = aggregate_multipliers or {}
-        usual = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(plugin_weighers, 1.0)
-        self._multipliers = usual | dict(multipliers or {})
+        defaults = {name: factor for name, (_, factor) in WEIGHERS.items()} | dict.fromkeys(plugin_weighers, 1.0)
+        self._multipliers = defaults | dict(multipliers or {})
         every = {name: weigher for name, (weigher, _) in WEIGHERS.items() if weigher is not None} | dict(
             plugin_weighers
         )
         #: {name: weigher}, each a row of `_numbers`
         self._weighers = {name: weigher for name, weigher in every.items() if self._matters(name)}
-        facts = [self._numbers_of(root) for root in self.roots]
+        facts = [self._numbers_for(root) for root in self.roots]
         self._numbers = np.array(facts, np.float64).reshape(len(facts), len(self._weighers)).T.copy()
-        self._factors = np.array([self._factors_of(name) for name in self._weighers]).reshape(self._numbers.shape)
+        self._factors = np.array([self._factors_for(name) for name in self._weighers]).reshape(self._numbers.shape)
 
     def order(self, seed: str, group: ServerGroupView | None = None, *, subset: int = 1) -> Iterator[str]:
         """Root uuids, best first.
 
-        Hosts of equal weight, and the first `subset` hosts, are shuffled by `seed` alone: different servers do not all go to
-        the same host, and the same server gets the same answer again.
+        Hosts of equal weight, and the first `subset` hosts, are shuffled by `seed` alone: different servers do not all
+        go to the same host, and the same server gets the same answer again.
         """
         if not self.roots:
             return iter(())
@@ -78,14 +85,14 @@ class HostRanking:
         if group is not None and group.policy in (GroupPolicy.SOFT_AFFINITY, GroupPolicy.SOFT_ANTI_AFFINITY):
             name = group.policy.value.replace("-", "_")
             numbers = np.fromiter((group_preference(group, root) for root in self.roots), np.float64, len(self.roots))
-            total += normalised(numbers) * self._factors_of(name)
+            total += normalised(numbers) * self._factors_for(name)
         return total
 
     def refresh_root(self, root: str) -> None:
         """Reads the facts of the root again, after a claim on it."""
-        self._numbers[:, self._position[root]] = self._numbers_of(root)
+        self._numbers[:, self._position[root]] = self._numbers_for(root)
 
-    def _numbers_of(self, root: str) -> list[float]:
+    def _numbers_for(self, root: str) -> list[float]:
         """One number from each weigher."""
         facts = self._host_facts(root)
         return [weigher(facts, self._weigher_input) for weigher in self._weighers.values()]
@@ -96,7 +103,7 @@ class HostRanking:
             or any(name in aggregate_multipliers for aggregate_multipliers in self._aggregate_multipliers.values())
         )
 
-    def _factors_of(self, name: str) -> Numbers:
+    def _factors_for(self, name: str) -> Numbers:
         """The multiplier of one weigher for each root."""
         factors = np.full(len(self.roots), self._multipliers[name])
         for root, aggregate_multipliers in self._aggregate_multipliers.items():

@@ -1,12 +1,12 @@
-"""Decisions about aggregates that Placement can take: conditions on the aggregates of a candidate's host.
+"""Turns the rules for aggregates into conditions of a Placement query on the aggregates of a candidate's host.
 
     availability zone     ``member_of=in:`` the aggregates of that zone; default zone: in no aggregate with a zone
-    tenant aggregates     metadata ``filter_tenant_id*``: the project's servers go there and nowhere else
-    isolated aggregates   metadata ``trait:X=required``: closed to servers that do not require X
-    legacy reservations   only the aggregate of the reservation that flavor or hint names (`legacy_reservation`)
+    tenant aggregates     metadata ``filter_tenant_id*``: the project's servers go to these hosts only
+    isolated aggregates   metadata ``trait:X=required``: only for servers that require X
+    legacy reservations   only the aggregate of the reservation that the flavor or hint names (`LegacyReservation`)
 
-Source: Nova's request filters of the same names, and its options, which are the same here; for legacy reservations the
-flavors, hints and metadata that Blazar's own filter reads (R27, R28 of the instance reservations).
+Source: Nova's request filters and options of the same names; for legacy reservations, the flavors, hints and metadata
+that Blazar's own filter reads (R27, R28 of the instance reservations).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,18 +30,18 @@ class AggregateView:
 
 @dataclass(frozen=True)
 class LegacyReservation:
-    """A reservation made by an older Blazar, by whose aggregate a request is restricted.
+    """A reservation made by an older Blazar. It restricts a request to the hosts of one aggregate.
 
-    Instance reservations: a private flavor names it, and so does the aggregate's metadata. Host reservations: the user's
-    hint names it; it is the aggregate's name, and the aggregate's metadata names the owner.
+    Instance reservations: a private flavor and the aggregate's metadata contain its id. Host reservations: the user's
+    hint contains its id, the aggregate has its id as name, and the aggregate's metadata contains the owner.
     """
 
     id: str
     is_hinted: bool
 
-    def has(self, aggregate: "AggregateView", project_id: str) -> bool:
+    def uses(self, aggregate: "AggregateView", project_id: str) -> bool:
         if self.is_hinted:
-            # Any user can send the hint. Without the check of the owner, its value could be the freepool's name.
+            # Any user can send the hint. Without the check of the owner, it could name the aggregate of the free pool.
             return aggregate.name == self.id and aggregate.metadata.get(_OWNER_KEY) == project_id
         return aggregate.metadata.get(_RESERVATION) == self.id
 
@@ -68,7 +68,7 @@ class AggregateRules:
 
 @dataclass(frozen=True)
 class NoOpenAggregate:
-    """No aggregate is open to the request: `reason` is why."""
+    """No aggregate accepts the request, for this reason."""
 
     reason: str
 
@@ -83,7 +83,7 @@ def aggregate_conditions(
     project_id: str,
     reservation: LegacyReservation | None = None,
 ) -> dict[str, str] | NoOpenAggregate:
-    """{value of ``member_of``: its meaning in words}; all conditions must hold."""
+    """{value of ``member_of``: its meaning, for messages}; all conditions must hold."""
     aggregates = list(aggregates)
     found: dict[str, str] = {}
     if zone is not None:
@@ -96,7 +96,7 @@ def aggregate_conditions(
         elif zoned:
             found["!in:" + ",".join(zoned)] = f"availability zone {zone}"
     if reservation is not None:
-        reserved = [one.uuid for one in aggregates if reservation.has(one, project_id)]
+        reserved = [one.uuid for one in aggregates if reservation.uses(one, project_id)]
         if not reserved:
             return NoOpenAggregate(f"the project has no hosts of reservation {reservation.id} now")
         found["in:" + ",".join(reserved)] = f"hosts of reservation {reservation.id}"

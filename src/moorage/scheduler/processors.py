@@ -1,14 +1,14 @@
 """Dedicated processors: how ``hw:cpu_policy`` and related keys split a flavor's vcpus into VCPU and PCPU.
 
-    hw:cpu_policy              shared (the default): VCPU; dedicated: PCPU; mixed: those of the mask PCPU, the rest VCPU
+    hw:cpu_policy              shared (the default): VCPU; dedicated: PCPU; mixed: PCPU for the mask, VCPU for the rest
     hw:cpu_dedicated_mask      which of the guest's processors are dedicated, like ``2-3`` or ``^0-1``; mixed only
-    hw:cpu_thread_policy       prefer; require, isolate: hosts with, without hyperthreading; not with shared
-    hw:emulator_threads_policy share; isolate: one dedicated processor more for the emulator; dedicated only
+    hw:cpu_thread_policy       prefer; require: hosts with hyperthreading; isolate: without; not with shared
+    hw:emulator_threads_policy share; isolate: one more dedicated processor, for the emulator; dedicated only
 
 The image can set the policies too (``hw_cpu_policy``, ``hw_cpu_thread_policy``) if the flavor does not.
 
-Nova repeats the query with VCPU if PCPU has no candidate, for hosts older than that class. Moorage does not: a server
-that asks for dedicated processors gets them or a reason.
+If no candidate has PCPU, Nova repeats the query with VCPU, for hosts older than that class. Moorage does not: a server
+that requests dedicated processors gets them, or an error with the reason.
 """
 
 import re
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from moorage.core.errors import Invalid
 
-POLICY_KEY, MASK_KEY = "hw:cpu_policy", "hw:cpu_dedicated_mask"
+CPU_POLICY_KEY, MASK_KEY = "hw:cpu_policy", "hw:cpu_dedicated_mask"
 THREADS_KEY, EMULATOR_KEY = "hw:cpu_thread_policy", "hw:emulator_threads_policy"
 HYPERTHREADING = "HW_CPU_HYPERTHREADING"
 _VALUES = {
-    POLICY_KEY: ("shared", "dedicated", "mixed"),
+    CPU_POLICY_KEY: ("shared", "dedicated", "mixed"),
     THREADS_KEY: ("prefer", "isolate", "require"),
     EMULATOR_KEY: ("share", "isolate"),
 }
@@ -46,15 +46,15 @@ def split_processors(
         _from_image(specs, key, image_properties)
         if key in specs and specs[key] not in allowed:
             raise Invalid(f"{key}={specs[key]}: use {', '.join(allowed[:-1])} or {allowed[-1]}")
-    policy = specs.get(POLICY_KEY, "shared")
-    named = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
-    if POLICY_KEY in extra_specs and named:
-        raise Invalid(f"{POLICY_KEY} and resources:{named} both select the processors; keep one of them")
+    policy = specs.get(CPU_POLICY_KEY, "shared")
+    override = next((name for name in ("VCPU", "PCPU") if name in overridden), None)
+    if CPU_POLICY_KEY in extra_specs and override:
+        raise Invalid(f"{CPU_POLICY_KEY} and resources:{override} both select the processors; keep one of them")
     threads, emulator = specs.get(THREADS_KEY, "prefer"), specs.get(EMULATOR_KEY, "share")
     if policy == "shared" and threads != "prefer" and not overridden.get("PCPU"):
-        raise Invalid(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {POLICY_KEY}=dedicated")
+        raise Invalid(f"{THREADS_KEY}={threads} applies to dedicated processors only; add {CPU_POLICY_KEY}=dedicated")
     if policy != "dedicated" and emulator == "isolate":
-        raise Invalid(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {POLICY_KEY}=dedicated")
+        raise Invalid(f"{EMULATOR_KEY}=isolate needs a dedicated processor; add {CPU_POLICY_KEY}=dedicated")
     dedicated = _dedicated(policy, vcpus, specs.get(MASK_KEY)) + (1 if emulator == "isolate" else 0)
     amounts = {"PCPU": dedicated, "VCPU": 0 if policy == "dedicated" else vcpus - dedicated}
     return Processors(
@@ -71,9 +71,7 @@ def _from_image(specs: dict[str, str], key: str, image_properties: Mapping[str, 
     if wanted is None:
         return
     if key in specs and specs[key] != wanted:
-        raise Invalid(
-            f"image property {name}={wanted}: the flavor says {key}={specs[key]}; take another image or flavor"
-        )
+        raise Invalid(f"image property {name}={wanted}: the flavor has {key}={specs[key]}; use another image or flavor")
     specs[key] = wanted
 
 
@@ -81,15 +79,18 @@ def _dedicated(policy: str, vcpus: int, mask: str | None) -> int:
     """Number of the guest's processors that are dedicated."""
     if policy != "mixed":
         if mask is not None:
-            raise Invalid(f"{MASK_KEY}={mask} needs {POLICY_KEY}=mixed")
+            raise Invalid(f"{MASK_KEY}={mask} needs {CPU_POLICY_KEY}=mixed")
         return vcpus if policy == "dedicated" else 0
     if mask is None:
-        raise Invalid(f"{POLICY_KEY}=mixed needs {MASK_KEY}: which of the {vcpus} processors are dedicated, like 1-3")
+        raise Invalid(
+            f"{CPU_POLICY_KEY}=mixed needs {MASK_KEY}, which selects the dedicated ones of the {vcpus} processors, "
+            "like 1-3"
+        )
     chosen = _masked(mask, vcpus)
     if not chosen or len(chosen) == vcpus or max(chosen) >= vcpus:
         raise Invalid(
-            f"{MASK_KEY}={mask}: of the processors 0 to {vcpus - 1} some must be dedicated and some not; "
-            f"use {POLICY_KEY}=dedicated or shared for all of them"
+            f"{MASK_KEY}={mask}: it must select some but not all of the processors 0 to {vcpus - 1}; "
+            f"use {CPU_POLICY_KEY}=dedicated or shared for all of them"
         )
     return len(chosen)
 

@@ -2,8 +2,8 @@
 
     No valid host was found. 12 hosts considered; resources:CUSTOM_GOLD=1 left 3; 3 hosts: its compute service is down.
 
-The first sentence is Nova's; clients look for it. Then come the counts: first by Placement, constraint by constraint,
-then by the scheduler's filters, then the claims overtaken by others.
+The first sentence is Nova's; clients search for it. Then come the counts: first those of Placement, constraint by
+constraint, then those of the scheduler's filters, then the claims that others overtook.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ class RejectionCount:
 
 @dataclass(frozen=True)
 class Reasons:
-    """`asked`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: number}."""
+    """`query`: the query to Placement. `rejected`: {host: (filter, reason)}. `refused_claims`: {host: number}."""
 
-    asked: str
+    query: str
     counts: tuple[RejectionCount, ...] = ()
     note: str = ""  #: a reason without a count
-    closest: tuple[str, ...] = ()  #: the hosts that lack least, each with a list of the things that it lacks
+    closest: tuple[str, ...] = ()  #: the hosts that lack least, with what each of them lacks
     change: str = ""  #: the smallest change that would make the request fit
     rejected: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     refused_claims: Mapping[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Reasons:
 
     def admin_details(self) -> str:
         """One line per fact, with host names."""
-        lines = [self.asked] if self.asked else []
+        lines = [self.query] if self.query else []
         for one in self.counts:
             lines += [f"{one.condition}: {one.before} -> {one.after}", *(f"  {why}" for why in one.examples)]
         lines += [f"{name}: {before} -> {after}" for name, before, after in self.filter_counts()]

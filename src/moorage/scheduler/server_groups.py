@@ -5,10 +5,10 @@
     soft-affinity        preferably on the host with most members
     soft-anti-affinity   preferably on the host with fewest members
 
-Two members may be placed at the same moment without knowing of each other. So the policy is checked twice: when a host
-is selected, and in the transaction that gives a server its host, or a move its destination, under a lock of the group's
-row. A member that moves counts for anti-affinity on its host, its destination and wherever it may return to; for the
-other policies where it will be.
+Hosts for two members may be selected at the same time. So the policy is checked twice: when a host is selected, and
+under a lock of the group's row in the transaction that assigns a host to a server, or a destination to a move. For
+anti-affinity, a moving member counts on its host, on its destination and on each host to which it may return; for the
+other policies, it counts on its destination.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Weighers: which of the possible hosts is better. Each weigher gives a host a number; more is better.
+"""Weighers: each gives a host a number; more is better.
 
 As in Nova, the numbers of one weigher are scaled to 0..1 over the compared hosts, multiplied and added. Multipliers are
 options; an aggregate's metadata may override them for its hosts (`multipliers_in`).
@@ -30,7 +30,7 @@ class HostFacts:
     free_processors: float = 0.0
     free_disk_gb: float = 0.0
     free_accelerators: float = 0.0
-    has_function: bool = False  #: a device carries the wanted function already
+    has_function: bool = False  #: a device already has the wanted function programmed
     jobs: int = 0  #: in progress on the host
     failed_builds: int = 0  #: since the last build that succeeded
     #: Only if weighers of other packages are enabled; Moorage's own use the values derived above.
@@ -45,27 +45,27 @@ class WeigherInput:
     wants_accelerators: bool = False
 
 
-#: More is better; NaN: no statement about this host.
+#: Called with positional arguments. More is better; NaN: no preference about this host.
 Weigher = Callable[[HostFacts, WeigherInput], float]
 
 
-def _accelerators(facts: HostFacts, task: WeigherInput) -> float:
+def _accelerators(facts: HostFacts, weigher_input: WeigherInput) -> float:
     """Prefer hosts with many free accelerators for servers that need one, and with few for servers that do not."""
-    return facts.free_accelerators if task.wants_accelerators else -facts.free_accelerators
+    return facts.free_accelerators if weigher_input.wants_accelerators else -facts.free_accelerators
 
 
 #: {name, as in the option ``<name>_weight_multiplier``: (weigher, default multiplier)}.
 #: `soft_affinity` and `soft_anti_affinity` come from the server group (`server_groups.group_preference`).
 WEIGHERS: Mapping[str, tuple[Weigher | None, float]] = {
-    "ram": (lambda facts, task: facts.free_memory_mb, 1.0),
-    "cpu": (lambda facts, task: facts.free_processors, 1.0),
-    "disk": (lambda facts, task: facts.free_disk_gb, 1.0),
-    "io_ops": (lambda facts, task: facts.jobs, -1.0),
-    "build_failure": (lambda facts, task: -facts.failed_builds, 1_000_000.0),
+    "ram": (lambda facts, _: facts.free_memory_mb, 1.0),
+    "cpu": (lambda facts, _: facts.free_processors, 1.0),
+    "disk": (lambda facts, _: facts.free_disk_gb, 1.0),
+    "io_ops": (lambda facts, _: facts.jobs, -1.0),
+    "build_failure": (lambda facts, _: -facts.failed_builds, 1_000_000.0),
     "accelerator": (_accelerators, 1.0),
     # More than all others together except failed builds: programming a region takes seconds to minutes, and removes a
     # function that the next server may need.
-    "function": (lambda facts, task: float(facts.has_function), 10.0),
+    "function": (lambda facts, _: float(facts.has_function), 10.0),
     "soft_affinity": (None, 1.0),
     "soft_anti_affinity": (None, 1.0),
 }
@@ -73,7 +73,7 @@ SUFFIX = "_weight_multiplier"
 
 
 def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIGHERS) -> dict[str, float]:
-    """Multipliers of `weighers` in an aggregate's metadata, ``{"ram_weight_multiplier": "-1.0"}``; ignores other values."""
+    """Valid multipliers of `weighers` in an aggregate's metadata, like ``{"ram_weight_multiplier": "-1.0"}``."""
     found = {}
     for key, value in metadata.items():
         name = key.removesuffix(SUFFIX)
@@ -86,16 +86,19 @@ def multipliers_in(metadata: Mapping[str, str], weighers: Collection[str] = WEIG
 
 
 def prefers_free_capacity(multipliers: Mapping[str, float], special: Collection[Mapping[str, float]]) -> bool:
-    """Whether more free capacity is better, as by default: then the best of a fair sample is nearly the best of all hosts.
+    """Whether more free capacity is better, as by default. Then a random sample contains nearly the best host.
 
-    A negative multiplier (fill one host after the other) or an aggregate's multipliers favour few hosts, which a sample may
-    miss. Do not call this if weighers of other packages are enabled: they may favour any host.
+    A negative multiplier (fill one host after the other) or an aggregate's multipliers favour few hosts, which a sample
+    may miss. Do not call this if weighers of other packages are enabled: they may favour any host.
     """
     return not special and all(multipliers.get(name, 1.0) >= 0 for name in ("ram", "cpu", "disk"))
 
 
 def normalised(numbers: Numbers) -> Numbers:
-    """Scales each row to 0..1: its minimum becomes 0, its maximum 1. A row of equal numbers becomes 0, and so does NaN."""
+    """Scales each row to 0..1: its minimum becomes 0, its maximum 1.
+
+    NaN becomes 0, and so does a row of equal numbers.
+    """
     least = np.fmin.reduce(numbers, axis=-1, keepdims=True)
     span = np.fmax.reduce(numbers, axis=-1, keepdims=True) - least
     span[span == 0] = 1.0
@@ -109,7 +112,7 @@ def is_accelerator(resource_class: str) -> bool:
 
 
 def wanted_functions(extra_specs: Mapping[str, str]) -> frozenset[str]:
-    """Functions and bitstreams that a flavor wants programmed, reduced to letters and digits as `carries_function` needs."""
+    """Functions and bitstreams that a flavor requests, in letters and digits only, as `carries_function` needs them."""
     found = set()
     for key, value in extra_specs.items():
         match = _FUNCTION_KEY.match(key)

@@ -27,15 +27,14 @@ from moorage.compute.model.servers import (
     Server,
     VmState,
 )
-from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue
+from moorage.compute.moves.migration_engine import MigrationEngine, cleanup_queue, is_cleanup_queue
 from moorage.compute.scheduling import build_retries
 from moorage.compute.store import action_store, host_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
 from moorage.core.names import check_not_queue_name
-from moorage.db.single_reads import SingleReads
-from moorage.db.transactions import in_transaction
+from moorage.db.session import SingleReads, in_transaction
 from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.wakeups import Hints
@@ -51,8 +50,8 @@ class ProviderLookup(Protocol):
 
 
 class AgentService:
-    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once. `placement`
-    None: the provider that a host reports is not verified.
+    """`job_lease_s`: see `JOB_LEASE_S`. `offload_after_s`: see `ReclaimTask`; 0: offload shelved servers at once.
+    `placement` None: the provider that a host reports is not verified.
     """
 
     def __init__(
@@ -73,13 +72,15 @@ class AgentService:
         self._lease_s = job_lease_s
         self._heartbeats = Heartbeats(engine, clock)
         self._open_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.any_open)
+        self._ready_jobs = SingleReads(engine).prepare(server_store.HOST_JOBS.ready_now)
         self._awaits_cleanup = SingleReads(engine).prepare(move_store.HAS_LEFTOVERS)
         self._offload_after_s = offload_after_s
         self._placement = placement
         self._migrations = MigrationEngine(clock, ids)
 
     def register_host(self, report: HostReport, *, by: str | None = None) -> bool:
-        """Registers a host or records its heartbeat; returns True for a new host. `by`: the calling agent's host; None: a service.
+        """Registers a host or records its heartbeat; returns True for a new host. `by`: the calling agent's host; None:
+        a service.
 
         Raises `Conflict` for the provider of another host, `Invalid` for a host name that is the name of a queue.
 
@@ -114,7 +115,9 @@ class AgentService:
             )
 
     def claim_jobs(self, host: str, worker: str, limit: int) -> list[Job]:
-        """Claims at most `limit` jobs for `host`, until their lease ends or they are reported. Counts as a heartbeat, too."""
+        """Claims at most `limit` jobs for `host`, until their lease ends or they are reported. Counts as a heartbeat,
+        too.
+        """
         check_not_queue_name(host)
         # A host first deletes the servers evacuated from it, before any other job and before it counts as up.
         is_left = self._awaits_cleanup(of_host=host)
@@ -127,7 +130,7 @@ class AgentService:
             return []
         queues: list[str] = []
 
-        def work(connection: Connection) -> list[Job]:
+        def claim(connection: Connection) -> list[Job]:
             queues.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
@@ -145,7 +148,7 @@ class AgentService:
                 given_up=given_up,
             )
 
-        jobs = in_transaction(self._engine, work)
+        jobs = in_transaction(self._engine, claim)
         for queue in queues:
             self._hints.send(queue)
         return jobs
@@ -158,14 +161,15 @@ class AgentService:
         host_store.record_heartbeats(connection, [name], self._clock.now())
         return host.report
 
-    def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> None:
-        """Records a report and leads the server to its next state; repeated reports have no further effect.
+    def report_job(self, job_id: str, report: JobReport, *, host: str | None = None) -> bool:
+        """Records a report and sets the next state of the server; repeated reports have no further effect. Returns whether
+        the host may have another job for the reporting worker.
 
         `host`: the agent's host; None: a service reports. Raises `NotFound` for the job of another host, and `Conflict`
         ``jobs.fenced`` if another worker holds the job by now.
         """
 
-        def work(connection: Connection) -> list[str]:
+        def apply(connection: Connection) -> tuple[str | None, list[str]]:
             job = server_store.HOST_JOBS.get(connection, job_id)
             if job is None or not is_of_host(job, host):
                 raise NotFound(f"there is no job {job_id} of {f'host {host}' if host else 'a host'}")
@@ -173,23 +177,29 @@ class AgentService:
             if report.state == "running":
                 until = now + timedelta(seconds=self._lease_s)
                 server_store.HOST_JOBS.extend(connection, job_id, report.epoch, until)
-                return []
+                return None, []
             if report.error is not None and job.kind in migration_workflow.REPEATED_STEPS:
                 not_before = now + timedelta(seconds=self._lease_s)
                 server_store.HOST_JOBS.release(connection, job_id, report.epoch, not_before)
-                return []
+                return job.queue, []
             final = JobState.DONE if report.state == "done" else JobState.FAILED
             # The console is stored with the server, not in the job.
             result = {key: value for key, value in report.result.items() if key != "console"}
             if not server_store.HOST_JOBS.finish(connection, job_id, report.epoch, final, result, now):
-                return []
-            return self.apply_report(connection, job, report)
+                return job.queue, []
+            return job.queue, self.apply_report(connection, job, report)
 
-        for queue in in_transaction(self._engine, work):
+        ended_in, queues = in_transaction(self._engine, apply)
+        for queue in queues:
             self._hints.send(queue)
+        if ended_in is None or is_cleanup_queue(ended_in):  # after the last clean-up job, the host's own queue is next
+            return True
+        return bool(self._ready_jobs(of_queue=ended_in))
 
     def apply_report(self, connection: Connection, job: Job, report: JobReport) -> list[str]:
-        """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the commit."""
+        """Applies the report on a finished job in the caller's transaction; returns the queues to wake after the
+        commit.
+        """
         if job.kind == PROVIDER_CONFIG:
             return []  # the client polls for the result
         if "move_id" in job.payload:
@@ -256,9 +266,11 @@ class AgentService:
         return queues if waiting is None else [*queues, waiting]
 
     def _record_leftovers(self, connection: Connection, server: Server, job: Job, placed: Placed | None) -> str:
-        """The server continues or goes elsewhere; its host cleans up, and keeps `placed` until then. Returns the queue to wake.
+        """The server continues or goes elsewhere; its host cleans up, and keeps `placed` until then. Returns the queue
+        to wake.
 
-        First the leftovers take over the allocations, then the server continues; both are jobs of the server, in this order.
+        First the leftovers take over the allocations, then the server continues; both are jobs of the server, in this
+        order.
         """
         ids = {"action_id": job.payload["action_id"], "request_id": job.payload["request_id"]}
         return self._migrations.record_leftovers(connection, server, job.queue, placed, ids, kind=MoveKind.FAILED_BUILD)
@@ -311,11 +323,11 @@ def _failure_changes(
     return changes
 
 
-#: Pending heartbeats are written at most this often.
+#: Heartbeats of one host are written at most this often; with many hosts, those of all hosts together.
 WRITE_INTERVAL = timedelta(seconds=3)
 
-#: Up to this number of hosts, each heartbeat is written at once.
-WRITE_AT_ONCE_UP_TO = 30
+#: Up to this number of hosts, the heartbeats of each are written by themselves.
+WRITE_ALONE_UP_TO = 30
 
 #: An unchanged report is written again after this time, because another process may have written a different one.
 REPORT_REFRESH = timedelta(minutes=10)
@@ -324,10 +336,11 @@ REPORT_REFRESH = timedelta(minutes=10)
 class Heartbeats:
     """Heartbeats of hosts, written in batches; one object per process, thread-safe.
 
-    The heartbeat of a host whose report is unchanged is kept in memory. The first one after `WRITE_INTERVAL` writes all
-    pending ones with the time of the oldest. So the database lags by `WRITE_INTERVAL`, or by the pause until the next
-    heartbeat; a killed process loses as much. A host counts as down only after a multiple of both. With few hosts each
-    heartbeat is written at once, because another host's would not come soon enough.
+    A heartbeat is not written if the host's previous one was written less than `WRITE_INTERVAL` before. With many hosts it is
+    kept in memory, and the first one after `WRITE_INTERVAL` writes all pending ones with the time of the oldest. So the
+    database lags by `WRITE_INTERVAL`, or by the pause until the next heartbeat; a killed process loses as much. A host counts
+    as down only after a multiple of both. With few hosts each is written by itself, because another host's would not come soon
+    enough.
     """
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
@@ -338,12 +351,15 @@ class Heartbeats:
         self._known: dict[str, tuple[HostReport, datetime]] = {}
         #: {host: time of its heartbeat}, not written yet
         self._unwritten: dict[str, datetime] = {}
+        #: {host: time of its last heartbeat that was written, or is being written}
+        self._written: dict[str, datetime] = {}
         self._written_at = clock.now()
 
     def remember_report(self, report: HostReport) -> None:
         """The report and its heartbeat were just written."""
+        now = self._clock.now()
         with self._lock:
-            self._known[report.name] = (report, self._clock.now())
+            self._known[report.name], self._written[report.name] = (report, now), now
 
     def is_current(self, report: HostReport) -> bool:
         """Whether only the heartbeat needs to be written."""
@@ -356,24 +372,29 @@ class Heartbeats:
         with self._lock:
             if host not in self._known:
                 return False
+            if now - self._written[host] < WRITE_INTERVAL:
+                return True
             self._unwritten[host] = now
-            if len(self._known) > WRITE_AT_ONCE_UP_TO and now - self._written_at < WRITE_INTERVAL:
+            if len(self._known) > WRITE_ALONE_UP_TO and now - self._written_at < WRITE_INTERVAL:
                 return True
             unwritten, self._unwritten = self._unwritten, {}
-            before, self._written_at = self._written_at, now
+            before = self._written_at, {name: self._written[name] for name in unwritten}
+            self._written_at = now
+            self._written.update(unwritten)
         try:
             self._write(unwritten)
         except BaseException:
             with self._lock:
-                self._unwritten, self._written_at = unwritten | self._unwritten, before
+                self._unwritten, self._written_at = unwritten | self._unwritten, before[0]
+                self._written.update(before[1])
             raise
         return host in self._known
 
     def _write(self, unwritten: Mapping[str, datetime]) -> None:
-        def work(connection: Connection) -> int:
+        def write_heartbeats(connection: Connection) -> int:
             return host_store.record_heartbeats(connection, sorted(unwritten), min(unwritten.values()))
 
-        if in_transaction(self._engine, work) < len(unwritten):
+        if in_transaction(self._engine, write_heartbeats) < len(unwritten):
             # The service of one of the hosts was deleted; its agent registers it again.
             with self._lock:
                 for host in unwritten:

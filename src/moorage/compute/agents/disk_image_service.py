@@ -13,7 +13,7 @@ from moorage.compute.moves.migration_engine import cleanup_queue
 from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.errors import NotFound
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.model import Job, JobState
@@ -66,7 +66,9 @@ class DiskImageService:
                 writer.delete(view, old.id)
 
     def withdraw_image(self, host: str, image_id: str) -> None:
-        """Deletes an announced image that the host could not make, so that clients stop waiting for it. Raises `NotFound`."""
+        """Deletes an announced image that the host could not make, so that clients stop waiting for it. Raises
+        `NotFound`.
+        """
         writer, job = self._writer_and_job(host, image_id)
         writer.delete(OwnerView(_server_of(job)["project_id"]), image_id)
 

@@ -15,7 +15,7 @@ from moorage.compute.store import server_store
 from moorage.compute.store.server_store import ServerQuery
 from moorage.core.clock import Clock
 from moorage.core.errors import NotFound
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class DomainService:
         """Applies the reports of a host. `consoles`: {server id: last part of its console text}, where it changed."""
         now = self._clock.now()
 
-        def work(connection: Connection) -> None:
+        def apply_reports(connection: Connection) -> None:
             for report in reports:
                 server = server_store.lock_server(connection, report.id)
                 if server is None or server.host != host or server.updated_at.isoformat() != report.mark:
@@ -75,4 +75,4 @@ class DomainService:
                 if server is not None and server.host == host:
                     server_store.save_console(connection, server_id, text, now)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, apply_reports)

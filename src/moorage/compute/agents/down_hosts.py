@@ -3,12 +3,12 @@
     create                      goes to the next host, as after a failed build
     deletion, offload           completed without the host
     soft deletion, restore      the state changes; the host does its part when it is back
-    a step of a move            continues without the host (`MigrationStep.without`), or back, or to another host
+    a step of a move            continues without the host (`MigrationStep.without_host`), or back, or to another host
     anything else               concerns a server on that host: it waits with the server
 
 The task records that remains of a server may be on the dead host (`MigrationEngine.record_leftovers`): it revokes the
-host's jobs for the server, and the host deletes the remains when it returns, before it counts as up. So it is harmless to
-take a host for dead that is only disconnected.
+host's jobs for the server, and the host deletes the remains when it returns, before it counts as up. So it is harmless
+to take a host for dead that is only disconnected.
 
 A host is dead if it was down at every check for a while: after an outage of this service itself, all hosts are down at
 first. Any number of processes may run this task: the second one finds the job ended.
@@ -30,7 +30,7 @@ from moorage.compute.moves.migration_engine import MigrationEngine
 from moorage.compute.store import move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.wakeups import Hints
@@ -135,20 +135,22 @@ class DeadHostsTask:
         expected = step.task is None or migration_workflow.is_abandoned(move) or server.task_state is step.task
         if not expected:
             return []
-        reason = f"Host {job.queue} went down in the middle of the {move.kind} ({step.name})."
-        if step.without is not None:
+        reason = f"Host {job.queue} went down during the {move.kind} (step {step.name})."
+        if step.without_host is not None:
             return self._continue_move(connection, move, server, reason)
         if move.kind is MoveKind.LIVE and step.name == StepName.POST_LIVE:
-            reason += " Evacuate it, or reboot it hard when that host is back."
+            reason += " Evacuate the server, or reboot it hard when that host is back."
             return self._migrations.arrive_in_error(connection, move, server, reason)
         if step.name in migration_workflow.REVERT_STEPS and server.vm_state is VmState.RESIZED:
-            reason += " Evacuate it; if that host comes back before, it goes on."
+            reason += " Evacuate the server; if that host comes back first, the move continues."
             self._migrations.return_to_dead_host(connection, move, server, reason)
             return [job.queue]
         return []
 
     def _skip_outdated_job(self, connection: Connection, job: Job) -> list[str]:
-        """Revokes a job whose move is already at another step, if a job of another host waits behind it; returns the queues to wake."""
+        """Revokes a job whose move is already at another step, if a job of another host waits behind it; returns the
+        queues to wake.
+        """
         waiting = [
             other.queue
             for other in server_store.HOST_JOBS.story(connection, job.key)

@@ -15,7 +15,7 @@ from moorage.compute.store import host_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -41,7 +41,7 @@ class ProviderConfigService:
         }
         new = NewJob(self._ids.uuid(), host, PROVIDER_CONFIG, f"provider-config:{host}", payload)
 
-        def work(connection: Connection) -> Job:
+        def enqueue_order(connection: Connection) -> Job:
             found = host_store.host(connection, host)
             if found is None:
                 raise NotFound(f"Compute host {host} could not be found.")
@@ -50,7 +50,7 @@ class ProviderConfigService:
             server_store.HOST_JOBS.enqueue(connection, new, now)
             return self._found(connection, host, new.id)
 
-        job = in_transaction(self._engine, work)
+        job = in_transaction(self._engine, enqueue_order)
         self._hints.send(host)
         return job
 

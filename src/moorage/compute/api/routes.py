@@ -223,16 +223,18 @@ def images_for_hosts(service: ComputeService) -> HostImages:
 
 _HOST = "/agent/v1/hosts/{host}"
 _AGENTS: list[Route[ComputeService]] = [
-    agent_route("PUT", _HOST, agents.register, AGENT_RULE, host_schemas.REGISTER, effect="routine"),
-    agent_route("POST", f"{_HOST}/jobs", agents.claim, AGENT_RULE, job_api.CLAIM, effect="routine"),
-    agent_route("GET", f"{_HOST}/servers", agents.expected, AGENT_RULE),
-    agent_route("GET", _HOST + "/servers/{server_id}", agents.server, AGENT_RULE),
-    agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot, AGENT_RULE),
-    agent_route("PUT", f"{_HOST}/domains", agents.seen, AGENT_RULE, host_schemas.SEEN, effect="routine"),
+    agent_route("PUT", _HOST, agents.register_host, AGENT_RULE, host_schemas.REGISTER, effect="routine"),
+    agent_route("POST", f"{_HOST}/jobs", agents.claim_jobs, AGENT_RULE, job_api.CLAIM, effect="routine"),
+    agent_route("GET", f"{_HOST}/servers", agents.expected_servers, AGENT_RULE),
+    agent_route("GET", _HOST + "/servers/{server_id}", agents.server_on_host, AGENT_RULE),
+    agent_route("POST", _HOST + "/servers/{server_id}/reboot", agents.reboot_server, AGENT_RULE),
+    agent_route(
+        "PUT", f"{_HOST}/domains", agents.report_domains, AGENT_RULE, host_schemas.DOMAIN_REPORT, effect="routine"
+    ),
     *image_routes(AGENT_RULE, images_for_hosts),
     agent_route("PUT", _HOST + "/images/{image_id}/file", agents.upload_disk_image, AGENT_RULE, reads="stream"),
     agent_route("DELETE", _HOST + "/images/{image_id}", agents.withdraw_disk_image, AGENT_RULE, reads="none"),
-    agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report, AGENT_RULE, job_api.REPORT),
+    agent_route("PUT", "/agent/v1/jobs/{job_id}", agents.report_job, AGENT_RULE, job_api.REPORT),
 ]
 
 _OWN_ROUTES: list[Route[ComputeService]] = [

@@ -25,7 +25,7 @@ from moorage.compute.store import host_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Invalid, MoorageError, NotFound
 from moorage.core.names import is_custom, is_reservation_class
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.placement.client.placement_client import SERVER_TYPE, Consumer, Inventory, PlacementClient
 from moorage.scheduler.flavor_resources import request_for
 
@@ -61,7 +61,7 @@ class BareMetal:
         self._clock = clock
         self._placement = placement
 
-    def migrate(
+    def migrate_servers(
         self, *, dry_run: bool, after: str = "", limit: int = PAGE
     ) -> tuple[list[FlavorMigrationStep], str | None]:
         """(steps for the servers of the next `limit` nodes, name of the last node; None: no more nodes).
@@ -92,7 +92,7 @@ class BareMetal:
                 host.name,
                 server.id,
                 FlavorMigrationOutcome.NO_CLASS,
-                note="set the node's resource class, then run it again",
+                note="set the node's resource class, then run the migration again",
             )
         flavor = with_class(server.flavor, resource_class)
         is_new = flavor is not server.flavor
@@ -144,10 +144,13 @@ class BareMetalTask:
         after: str | None = ""
         try:
             while after is not None:
-                steps, after = self._bare_metal.migrate(dry_run=False, after=after)
+                steps, after = self._bare_metal.migrate_servers(dry_run=False, after=after)
                 for step in steps:
                     if step.outcome in (FlavorMigrationOutcome.DONE, FlavorMigrationOutcome.HEALED):
-                        log.info("bare metal", extra={"server": step.server_id, "outcome": step.outcome.value})
+                        log.info(
+                            "bare-metal server migrated",
+                            extra={"server": step.server_id, "outcome": step.outcome.value},
+                        )
         except MoorageError as error:
             log.warning("bare-metal migration postponed", extra={"reason": error.message})
         return self._clock.now() + self._period

@@ -12,97 +12,101 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound
 from moorage.core.ids import Ids
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 from moorage.scheduler.extra_specs import check_known_specs
 from moorage.scheduler.flavor_resources import request_for
 
 
 class FlavorService:
     def __init__(self, engine: Engine, clock: Clock, ids: Ids) -> None:
-        self._database = PreparedDatabase(engine)
+        self._engine = engine
         self._clock = clock
         self._ids = ids
 
     def find(self, caller: Caller, is_public: bool | None) -> list[Flavor]:
-        """Flavors, sorted by id. `is_public` True: flavors that the caller's project may use; None: all; False: private ones.
+        """Flavors, sorted by id. `is_public` True: flavors that the caller's project may use; None: all; False: private
+        ones.
 
         A caller without the right to see all flavors always gets the first kind.
         """
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             if is_public or not _sees_all(caller):
                 return store.all_flavors(connection, visible_to=caller.project_id)
             found = store.all_flavors(connection)
         return found if is_public is None else [flavor for flavor in found if not flavor.is_public]
 
     def get(self, caller: Caller, flavor_id: str) -> Flavor:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return visible_flavor(connection, caller, flavor_id)
 
     def create(self, flavor: Flavor) -> Flavor:
         """An empty `flavor.id` is replaced by a uuid."""
         flavor = replace(flavor, id=flavor.id or self._ids.uuid())
 
-        def work(connection: Connection) -> None:
+        def insert_flavor(connection: Connection) -> None:
             if store.flavor(connection, flavor.id) is not None:
                 raise Conflict(f"Flavor with ID {flavor.id} already exists.")
             if store.flavor_by_name(connection, flavor.name) is not None:
                 raise Conflict(f"Flavor with name {flavor.name} already exists.")
             store.insert_flavor(connection, flavor, self._clock.now())
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, insert_flavor)
         return flavor
 
-    def describe(self, flavor_id: str, description: str | None) -> Flavor:
-        def work(connection: Connection) -> Flavor:
+    def set_description(self, flavor_id: str, description: str | None) -> Flavor:
+        def write_description(connection: Connection) -> Flavor:
             flavor = _locked(connection, flavor_id)
             store.set_description(connection, flavor_id, description)
             return replace(flavor, description=description)
 
-        return self._database.in_transaction(work)
+        return in_transaction(self._engine, write_description)
 
     def delete(self, flavor_id: str) -> None:
         """Servers keep their own copies."""
 
-        def work(connection: Connection) -> None:
+        def delete_flavor(connection: Connection) -> None:
             if not store.delete_flavor(connection, flavor_id):
                 raise _no_flavor(flavor_id)
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, delete_flavor)
 
     # ---------------------------------------------------------------------------------- extra specs
 
     def add_extra_specs(self, flavor_id: str, added: Mapping[str, str], *, known_only: bool = False) -> None:
-        """Refuses all if no server could be placed with them; with `known_only`, also keys and values unknown to hypervisors."""
+        """Raises `Invalid` if no server could be placed with them, and with `known_only` also for keys and values that
+        no hypervisor knows; then none is added.
+        """
         if known_only:
             check_known_specs(added)
 
-        def work(connection: Connection) -> None:
+        def add_specs(connection: Connection) -> None:
             flavor = _locked(connection, flavor_id)
             together = {**flavor.extra_specs, **added}
             request_for(flavor_fields(replace(flavor, extra_specs=together)))
             store.set_extra_specs(connection, flavor_id, together)
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, add_specs)
 
     def remove_extra_spec(self, flavor_id: str, key: str) -> None:
         """Removes one key; raises `NotFound` if it does not exist.
 
-        Does not check the remaining keys, because clients remove several keys one by one; creating a server checks them.
+        Does not check the remaining keys, because clients remove several keys one by one; creating a server checks
+        them.
         """
 
-        def work(connection: Connection) -> None:
+        def remove_spec(connection: Connection) -> None:
             left = dict(_locked(connection, flavor_id).extra_specs)
             if left.pop(key, None) is None:
                 raise NotFound(f"Flavor {flavor_id} has no extra specs with key {key}.")
             store.set_extra_specs(connection, flavor_id, left)
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, remove_spec)
 
     # --------------------------------------------------------------------------------------- access
 
     def access(self, flavor_id: str) -> list[str]:
         """Projects that may use the private flavor."""
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             flavor = store.flavor(connection, flavor_id)
             if flavor is None:
                 raise _no_flavor(flavor_id)
@@ -111,7 +115,7 @@ class FlavorService:
             return store.access(connection, flavor_id)
 
     def add_access(self, flavor_id: str, project_id: str) -> list[str]:
-        def work(connection: Connection) -> list[str]:
+        def add_project(connection: Connection) -> list[str]:
             if _locked(connection, flavor_id).is_public:
                 raise Conflict("Can not add access to a public flavor.")
             before = store.access(connection, flavor_id)
@@ -122,17 +126,17 @@ class FlavorService:
             store.add_access(connection, flavor_id, project_id)
             return sorted([*before, project_id])
 
-        return self._database.in_transaction(work)
+        return in_transaction(self._engine, add_project)
 
     def remove_access(self, flavor_id: str, project_id: str) -> list[str]:
-        def work(connection: Connection) -> list[str]:
+        def remove_project(connection: Connection) -> list[str]:
             if _locked(connection, flavor_id).is_public:
                 raise Conflict("Can not remove access to a public flavor.")
             if not store.remove_access(connection, flavor_id, project_id):
                 raise NotFound(f"Flavor access not found for {flavor_id} / {project_id} combination.")
             return store.access(connection, flavor_id)
 
-        return self._database.in_transaction(work)
+        return in_transaction(self._engine, remove_project)
 
 
 def _sees_all(caller: Caller) -> bool:

@@ -11,7 +11,7 @@ from moorage.compute.requests.quota_service import QuotaService
 from moorage.compute.store import keypair_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, NotFound, OverQuota
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 
 _PEM_BEGIN, _PEM_END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
@@ -22,7 +22,7 @@ class KeypairService:
         self._clock = clock
         self._quotas = quotas
 
-    def of_user(self, user_id: str) -> list[Keypair]:
+    def keypairs_of_user(self, user_id: str) -> list[Keypair]:
         with read(self._engine) as connection:
             return keypair_store.keypairs_of(connection, user_id)
 
@@ -38,21 +38,21 @@ class KeypairService:
         fingerprint = x509_fingerprint(public_key) if kind == "x509" else ssh_fingerprint(public_key)
         pair = Keypair(user_id, name, kind, public_key, fingerprint, self._clock.now())
 
-        def work(connection: Connection) -> None:
+        def insert_pair(connection: Connection) -> None:
             limit = self._quotas.lock_limits(connection, project_id)["key_pairs"]
             if 0 <= limit <= keypair_store.count(connection, user_id):
                 raise OverQuota("Quota exceeded, too many key pairs.")
             keypair_store.insert_keypair(connection, pair)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, insert_pair)
         return pair
 
     def delete(self, user_id: str, name: str) -> None:
-        def work(connection: Connection) -> None:
+        def delete_pair(connection: Connection) -> None:
             if not keypair_store.delete_keypair(connection, user_id, name):
                 raise NotFound(f"Keypair {name} not found for user {user_id}")
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, delete_pair)
 
 
 def ssh_fingerprint(public_key: str) -> str:

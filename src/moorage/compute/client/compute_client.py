@@ -166,7 +166,9 @@ class ComputeClient(HostJobsClient):
         ]
 
     def server_states(self) -> dict[str, ServerState | None]:
-        """{server id: its state} for all projects. None if its cell does not answer, or if host or flavor are not visible to us."""
+        """{server id: its state} for all projects. None if its cell does not answer, or if host or flavor are not
+        visible to us.
+        """
         rows = self._rows("/v2.1/servers/detail", "servers", {"all_tenants": "true"})
         return {row["id"]: server_state_of(row) for row in rows}
 
@@ -195,7 +197,8 @@ class ComputeClient(HostJobsClient):
         return None if answer.status == 404 else decode_body(answer)["server"]
 
     def migrations(self, wanted: Mapping[str, str] | None = None) -> list[Migration]:
-        """Migrations in progress are consumers in Placement; the list is empty if the compute service has no migrations.
+        """Migrations in progress are consumers in Placement; the list is empty if the compute service has no
+        migrations.
 
         `wanted`: filters of the API, such as ``status``.
         """
@@ -320,7 +323,9 @@ class ComputeClient(HostJobsClient):
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}", json=body)
 
     def send_events(self, events: Sequence[Mapping[str, str]]) -> None:
-        """Sends events to servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` if no server is known."""
+        """Sends events to servers: ``{"name", "server_uuid", "tag", "status"}`` each. Raises `NotFound` if no server is
+        known.
+        """
         body = {"events": [dict(event) for event in events]}
         self._http.request("POST", "/v2.1/os-server-external-events", json=body, version=_EVENTS)
 
@@ -348,9 +353,13 @@ class ComputeClient(HostJobsClient):
         rows = self._http.get(f"/agent/v1/hosts/{_quoted(host)}/servers")["servers"]
         return {row["id"]: row["mark"] for row in rows}
 
-    def report_domains(self, host: str, looks: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]) -> None:
-        """`looks`: {server id: (its mark at the observation, its power state or ``gone``)}; `consoles`: {server id: text}."""
-        domains = {server: {"mark": mark, "power": power} for server, (mark, power) in looks.items()}
+    def report_domains(
+        self, host: str, observations: Mapping[str, tuple[str, str]], consoles: Mapping[str, str]
+    ) -> None:
+        """`observations`: {server id: (its mark at the observation, its power state or ``gone``)}; `consoles`: {server
+        id: text}.
+        """
+        domains = {server: {"mark": mark, "power": power} for server, (mark, power) in observations.items()}
         body = {"domains": domains, "consoles": dict(consoles)}
         self._http.request("PUT", f"/agent/v1/hosts/{_quoted(host)}/domains", json=body)
 
@@ -364,7 +373,7 @@ class ExplainClient:
     def __init__(self, http: ServiceClient) -> None:
         self._http = http
 
-    def new_server(self, server: Mapping[str, Any], hints: Mapping[str, str]) -> dict[str, Any]:
+    def explain_new_server(self, server: Mapping[str, Any], hints: Mapping[str, str]) -> dict[str, Any]:
         """`server`: as in the body of ``POST /servers``, with at least ``flavorRef``; `hints` may have ``group``.
 
         The answer: see `moorage.compute.api.handlers.explanations`.
@@ -372,7 +381,7 @@ class ExplainClient:
         body = {"server": dict(server), "os:scheduler_hints": dict(hints)}
         return dict(self._http.request("POST", "/moorage/v1/explain-server", json=body)["explanation"])
 
-    def server(self, server_id: str) -> dict[str, Any]:
+    def explain_server(self, server_id: str) -> dict[str, Any]:
         return dict(self._http.get(f"/moorage/v1/servers/{quote(server_id, safe='')}/explanation")["explanation"])
 
 

@@ -1,6 +1,6 @@
 """Use cases of compute services, hypervisors, availability zones and host aggregates."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -23,7 +23,7 @@ from moorage.compute.store import host_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import SingleReads, in_transaction, read
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -33,12 +33,18 @@ ZONE_KEY = "availability_zone"
 
 
 @dataclass(frozen=True)
-class HostDetails:
-    """A host with values derived from other rows and from the clock."""
+class HostStatus:
+    """A host, and what the clock and its aggregates say about it."""
 
     host: Host
     is_up: bool
     zone: str
+
+
+@dataclass(frozen=True)
+class HostDetails(HostStatus):
+    """A host with its servers."""
+
     servers: tuple[tuple[str, str], ...]  #: (id, name)
     flavors: tuple[Flavor, ...]  #: the flavors of those servers
 
@@ -66,10 +72,31 @@ class HostService:
         self._ids = ids
         self._hints = hints
         self._up_window = timedelta(seconds=up_window_s)
+        reads = SingleReads(engine)
+        self._by_name = reads.prepare(host_store.BY_NAME)
+        self._metadata_of = reads.prepare(host_store.METADATA_OF)
 
     def hosts(self) -> list[HostDetails]:
         with read(self._engine) as connection:
             return self._details(connection)
+
+    def status(self, name: str) -> HostStatus | None:
+        """None for a host that does not exist. Clients poll servers, so this is two statements without a transaction."""
+        rows = self._by_name(of_name=name)
+        if not rows:
+            return None
+        host = host_store.host_of_values(rows[0])
+        zones = [metadata[ZONE_KEY] for (metadata,) in self._metadata_of(of_name=name) if metadata.get(ZONE_KEY)]
+        return HostStatus(host, self.is_up(host), zones[-1] if zones else DEFAULT_ZONE)
+
+    def statuses(self, names: Collection[str]) -> dict[str, HostStatus]:
+        """{host: its status}, for those that exist."""
+        if not names:
+            return {}
+        with read(self._engine) as connection:
+            zones = host_store.zones_of(connection, names)
+            found = host_store.hosts_by_name(connection, names)
+        return {one.name: HostStatus(one, self.is_up(one), zones.get(one.name, DEFAULT_ZONE)) for one in found}
 
     def _details(self, connection: Connection) -> list[HostDetails]:
         zones = host_store.zones(connection)
@@ -122,7 +149,8 @@ class HostService:
     ) -> HostDetails:
         """Same as `set_service`, by host name. Raises `NotFound` for an unknown host.
 
-        Raises `Invalid` if the request ends forced-down while the host has not yet deleted the servers evacuated from it.
+        Raises `Invalid` if the request ends forced-down while the host has not yet deleted the servers evacuated from
+        it.
         """
         changes: dict[str, object] = {}
         if is_enabled is not None:
@@ -130,7 +158,7 @@ class HostService:
         if forced_down is not None:
             changes["forced_down"] = forced_down
 
-        def work(connection: Connection) -> HostDetails:
+        def change_service(connection: Connection) -> HostDetails:
             if host_store.host(connection, name) is None:
                 raise NotFound(f"Could not find binary {COMPUTE_BINARY} on host {name}.")
             if forced_down is False and move_store.has_leftovers(connection, name):
@@ -144,18 +172,19 @@ class HostService:
                 self._enqueue_status(connection, name)
             return next(one for one in self._details(connection) if one.host.name == name)
 
-        details = in_transaction(self._engine, work)
+        details = in_transaction(self._engine, change_service)
         self._hints.send(BUILD_QUEUE)
         return details
 
     def delete_service(self, name: str) -> None:
-        """Deletes a host without servers; its providers in Placement are deleted by a job. A running agent registers it again.
+        """Deletes a host without servers; its providers in Placement are deleted by a job. A running agent registers it
+        again.
 
-        A host that is down may never return: it can be deleted even if it still has to clean up after moves, together with
-        their allocations. If it does return, it cleans up before it is registered again.
+        A host that is down may never return: it can be deleted even if it still has to clean up after moves, together
+        with their allocations. If it does return, it cleans up before it is registered again.
         """
 
-        def work(connection: Connection) -> None:
+        def delete_host(connection: Connection) -> None:
             host = host_store.lock_host(connection, name)
             if host is None:
                 raise NotFound(f"Compute host {name} could not be found.")
@@ -168,15 +197,15 @@ class HostService:
             if going:
                 servers = ", ".join(sorted({move.server_id for move in going}))
                 raise Conflict(
-                    f"Unable to delete compute service of {name}: moves from it or to it are not over, of the servers "
-                    f"{servers}. Wait for them, confirm or revert them, or delete the servers first."
+                    f"Unable to delete compute service of {name}: moves of the servers {servers} from or to this host "
+                    "are not over. Wait for the moves, confirm or revert them, or delete the servers first."
                 )
             host_store.delete_host(connection, name)
             payload = {"provider": host.report.provider_uuid, "host": name}
             job = NewJob(self._ids.uuid(), BUILD_QUEUE, JOB_FORGET_HOST, f"host:{name}", payload)
             server_store.BUILD_JOBS.enqueue(connection, job, self._clock.now())
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, delete_host)
         self._hints.send(BUILD_QUEUE)
 
     def _enqueue_status(self, connection: Connection, host: str) -> None:
@@ -199,10 +228,10 @@ class HostService:
     def create_aggregate(self, name: str, zone: str | None) -> Aggregate:
         metadata = {ZONE_KEY: zone} if zone else {}
 
-        def work(connection: Connection) -> int:
+        def insert_aggregate(connection: Connection) -> int:
             return host_store.insert_aggregate(connection, self._ids.uuid(), name, metadata, self._clock.now())
 
-        return self.aggregate(in_transaction(self._engine, work))
+        return self.aggregate(in_transaction(self._engine, insert_aggregate))
 
     def update_aggregate(
         self,
@@ -213,7 +242,7 @@ class HostService:
     ) -> Aggregate:
         """`metadata` is merged; the value None removes a key."""
 
-        def work(connection: Connection) -> None:
+        def change_aggregate(connection: Connection) -> None:
             aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
             merged = {**aggregate.metadata, **(metadata or {})}
             kept = {key: value for key, value in merged.items() if value is not None}
@@ -222,20 +251,20 @@ class HostService:
                     _check_zone(connection, aggregate_id, name_of_host, kept.get(ZONE_KEY))
             host_store.update_aggregate(connection, aggregate_id, name or aggregate.name, kept, self._clock.now())
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, change_aggregate)
         return self.aggregate(aggregate_id)
 
     def delete_aggregate(self, aggregate_id: int) -> None:
-        def work(connection: Connection) -> None:
+        def delete_if_empty(connection: Connection) -> None:
             aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
             if aggregate.hosts:
                 raise Invalid(f"Cannot remove host from aggregate {aggregate_id}. Reason: Host aggregate is not empty.")
             host_store.delete_aggregate(connection, aggregate_id)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, delete_if_empty)
 
     def add_host(self, aggregate_id: int, name: str) -> Aggregate:
-        def work(connection: Connection) -> None:
+        def add_member(connection: Connection) -> None:
             aggregate = host_store.lock_aggregate(connection, aggregate_id) or _missing(aggregate_id)
             if host_store.host(connection, name) is None:
                 raise NotFound(f"Compute host {name} could not be found.")
@@ -249,19 +278,19 @@ class HostService:
             host_store.add_member(connection, aggregate_id, name)
             enqueue_aggregates(connection, self._clock, self._ids, name)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, add_member)
         self._hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 
     def remove_host(self, aggregate_id: int, name: str) -> Aggregate:
-        def work(connection: Connection) -> None:
+        def remove_member(connection: Connection) -> None:
             if host_store.lock_aggregate(connection, aggregate_id) is None:
                 _missing(aggregate_id)
             if not host_store.remove_member(connection, aggregate_id, name):
                 raise NotFound(f"Aggregate {aggregate_id} has no host {name}.")
             enqueue_aggregates(connection, self._clock, self._ids, name)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, remove_member)
         self._hints.send(BUILD_QUEUE)
         return self.aggregate(aggregate_id)
 

@@ -14,7 +14,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import ConcurrentUpdate, Conflict, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import DISABLED_HOST_TRAIT
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.jobs.model import NewJob
 from moorage.placement.client.placement_client import PlacementClient, Provider
 
@@ -76,7 +76,9 @@ def publish_status(placement: PlacementClient, host: Host) -> None:
 
 
 def forget_host(placement: PlacementClient, root_uuid: str) -> None:
-    """Deletes the host's provider tree, children first. Providers with allocations of others stay, with their ancestors."""
+    """Deletes the host's provider tree, children first. Providers with allocations of others stay, with their
+    ancestors.
+    """
     for provider in _children_first(placement.tree(root_uuid)):
         try:
             placement.delete_provider(provider.uuid)

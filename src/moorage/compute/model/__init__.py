@@ -1,4 +1,4 @@
-"""Values and decisions of compute, without I/O: what the other packages of compute pass around and ask.
+"""Values and decisions of compute, without I/O, which the other packages of compute share.
 
 servers              flavors, servers, hosts, aggregates, actions, key pairs, server groups
 lifecycle            operations: in which state each may begin, and where it leads; printed in the docs

@@ -19,9 +19,9 @@ def host_job(
 ) -> NewJob:
     """A job for `host`; it runs after all earlier jobs of the same server.
 
-    The payload is ``{"server": {...}, "action_id": ..., "request_id": ...}`` and `arguments`, and for a placed server also
-    `selected_rp` and `allocations` as in `Placed`. `ids` are ``{"action_id": ..., "request_id": ...}``, for the report and
-    the logs; hosts ignore them.
+    The payload is ``{"server": {...}, "action_id": ..., "request_id": ...}`` and `arguments`, and for a placed server
+    also `selected_rp` and `allocations` as in `Placed`. `ids` are ``{"action_id": ..., "request_id": ...}``, for the
+    report and the logs; hosts ignore them.
     """
     placed = {} if server.placed is None else placed_document(server.placed)
     return NewJob(job_id, host, kind, server.id, {"server": server_document(server), **placed, **ids, **arguments})

@@ -1,4 +1,5 @@
-"""The life cycle of a server: the states in which each operation may begin, the task state during it, and the state at its end.
+"""The life cycle of a server: the states in which each operation may begin, the task state during it, and the state at
+its end.
 
 `OPERATIONS` is the table; docs/reference/server-operations.md is generated from it.
 
@@ -23,21 +24,23 @@ class AcceleratorAction(StrEnum):
     ATTACHED = "attached"
     KEPT = "kept"
     RELEASED = "released"
-    REATTACHED = "released, and attached anew where it goes"
-    REFUSED = "refused with them"
+    REATTACHED = "released, then attached on the new host"
+    REFUSED = "refused for a server with accelerators"
 
 
 class HostDies(StrEnum):
-    """The effect on an operation if its host dies before it is done: see `down_hosts`, and for moves `migration_workflow`."""
+    """The effect on an operation if its host dies before the end of the operation: see `down_hosts`, and for moves
+    `migration_workflow`.
+    """
 
-    #: The host is the server's own: the operation waits; the server can be evacuated, deleted, or have its state reset.
-    WAITS = "waits for it"
-    ELSEWHERE = "goes to another host, else ERROR"
-    AT_ONCE = "done without it"
+    #: The host runs the server: the operation waits; the server can be evacuated, deleted, or have its state reset.
+    WAITS = "waits for the host"
+    ELSEWHERE = "retried on another host, else ERROR"
+    AT_ONCE = "completed without the host"
     #: The state changes at once; the host does the rest when it is back, before any later job.
-    RECORDED = "done at once, by the host when it is back"
+    RECORDED = "state changes at once; the host follows when it is back"
     MOVES = "see moves"
-    NOBODY = "needs none"
+    NO_HOST = "needs no host"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +207,7 @@ MIGRATE = Operation(
 CONFIRM_RESIZE = Operation(
     name="confirmResize", key="confirmResize", kind="", event="compute_confirm_resize", code=204,
     allowed=frozenset({_RESIZED}), task=None, ends=_ACTIVE, accelerators=_KEPT,
-    host_dies=HostDies.NOBODY,
+    host_dies=HostDies.NO_HOST,
 )  # fmt: skip
 REVERT_RESIZE = Operation(
     name="revertResize", key="revertResize", kind="", event="compute_revert_resize",
@@ -315,8 +318,8 @@ def check_unlock(server: ServerSituation, caller: Caller, *, may_override: bool)
 def after_report(operation: Operation, server: ServerSituation, *, succeeded: bool) -> OperationOutcome | None:
     """The outcome of a report on `operation`; None: no change, because another operation has begun since.
 
-    While a server is being deleted, only the report on its destruction changes anything: that job comes next and decides.
-    A destroyed server is gone, even if another operation was tried meanwhile.
+    While a server is being deleted, only the report on its destruction changes anything: that job comes next and
+    decides. A destroyed server is gone, even if another operation was tried meanwhile.
     """
     if server.vm_state is VmState.DELETED or operation.task is None:
         return None

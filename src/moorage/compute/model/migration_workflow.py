@@ -13,8 +13,8 @@
                                                                confirm -> complete
 
 While a move lasts, it is a consumer in Placement itself: it holds the server's allocations on the old host, and the
-server holds those on the new one. A step that fails leads back; `ROLLBACK_ALLOCATIONS` returns the move's allocations to
-the server.
+server holds those on the new one. A step that fails leads back; `ROLLBACK_ALLOCATIONS` returns the move's allocations
+to the server.
 
 Spec: docs/evidence/specs/accelerator-attach.md, R44 to R46
 """
@@ -85,7 +85,7 @@ class Move:
     number: int
     server_id: str
     kind: MoveKind
-    status: str  #: Nova's word
+    status: str  #: as Nova names it
     step: str | None  #: the current step; None: none in progress
     is_open: bool  #: something of the server may be left on a host or in Placement
     source_host: str
@@ -114,51 +114,63 @@ class MigrationStep:
     then: str | None
     otherwise: str | None  #: after a failure; None: the server goes to ERROR, and the move ends when it is deleted
     task: TaskState | None = None  #: of the server; None: unchanged
-    #: The step instead of this one if its host died and the server is elsewhere; leftovers are recorded. None: the
-    #: server is on that host, so it waits for the host or is evacuated.
-    without: str | None = None
+    #: The step that replaces this one if its host died and the server is on another host; leftovers are recorded. None:
+    #: the server is on that host, so it waits for the host or is evacuated.
+    without_host: str | None = None
 
 
-_PREP, _OUT, _IN, _BACK = (
+_PREP, _MIGRATING, _FINISHING, _REVERTING = (
     TaskState.RESIZE_PREP,
     TaskState.RESIZE_MIGRATING,
     TaskState.RESIZE_FINISH,
     TaskState.RESIZE_REVERTING,
 )
-_GIVE_BACK = MigrationStep(StepName.ROLLBACK_ALLOCATIONS, Where.HERE, "error", None, None)
-_SETTLE = MigrationStep(StepName.COMPLETE, Where.HERE, "", None, None)
+_ROLLBACK = MigrationStep(StepName.ROLLBACK_ALLOCATIONS, Where.HERE, "error", None, None)
+_COMPLETE = MigrationStep(StepName.COMPLETE, Where.HERE, "", None, None)
 #: Of a server that is deleted during a move.
-_DROP = MigrationStep(
-    StepName.CLEAN_UP, Where.ELSEWHERE, "error", StepName.COMPLETE, StepName.CLEAN_UP, without=StepName.COMPLETE
+_CLEAN_UP = MigrationStep(
+    StepName.CLEAN_UP, Where.ELSEWHERE, "error", StepName.COMPLETE, StepName.CLEAN_UP, without_host=StepName.COMPLETE
 )
 
 _COLD = (
     MigrationStep(StepName.PREP, Where.HERE, "pre-migrating", StepName.MIGRATE, StepName.ROLLBACK_ALLOCATIONS, _PREP),
-    MigrationStep(StepName.MIGRATE, Where.SOURCE, "migrating", StepName.FINISH, StepName.ROLLBACK_ALLOCATIONS, _OUT),
     MigrationStep(
-        StepName.FINISH, Where.DESTINATION, "post-migrating", None, StepName.ROLLBACK, _IN, without=StepName.ROLLBACK
+        StepName.MIGRATE, Where.SOURCE, "migrating", StepName.FINISH, StepName.ROLLBACK_ALLOCATIONS, _MIGRATING
     ),
-    MigrationStep(StepName.ROLLBACK, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _IN),
-    _GIVE_BACK,
+    MigrationStep(
+        StepName.FINISH,
+        Where.DESTINATION,
+        "post-migrating",
+        None,
+        StepName.ROLLBACK,
+        _FINISHING,
+        without_host=StepName.ROLLBACK,
+    ),
+    MigrationStep(StepName.ROLLBACK, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _FINISHING),
+    _ROLLBACK,
     MigrationStep(StepName.CONFIRM, Where.SOURCE, "confirming", StepName.COMPLETE, StepName.CONFIRM),
-    _SETTLE,
-    _DROP,
+    _COMPLETE,
+    _CLEAN_UP,
     MigrationStep(
         StepName.REVERT,
         Where.DESTINATION,
         "reverting",
         StepName.REVERT_ALLOCATIONS,
         None,
-        _BACK,
-        without=StepName.REVERT_ALLOCATIONS,
+        _REVERTING,
+        without_host=StepName.REVERT_ALLOCATIONS,
     ),
-    MigrationStep(StepName.REVERT_ALLOCATIONS, Where.HERE, "reverting", StepName.FINISH_REVERT, None, _BACK),
-    MigrationStep(StepName.FINISH_REVERT, Where.SOURCE, "reverting", StepName.COMPLETE, None, _BACK),
+    MigrationStep(StepName.REVERT_ALLOCATIONS, Where.HERE, "reverting", StepName.FINISH_REVERT, None, _REVERTING),
+    MigrationStep(StepName.FINISH_REVERT, Where.SOURCE, "reverting", StepName.COMPLETE, None, _REVERTING),
     # Replace FINISH, ROLLBACK, REVERT and FINISH_REVERT if both flavors are on one host.
-    MigrationStep(StepName.FINISH_IN_PLACE, Where.SOURCE, "post-migrating", None, StepName.ROLLBACK_IN_PLACE, _IN),
-    MigrationStep(StepName.ROLLBACK_IN_PLACE, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _IN),
-    MigrationStep(StepName.REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.REVERT_ALLOCATIONS, None, _BACK),
-    MigrationStep(StepName.FINISH_REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.COMPLETE, None, _BACK),
+    MigrationStep(
+        StepName.FINISH_IN_PLACE, Where.SOURCE, "post-migrating", None, StepName.ROLLBACK_IN_PLACE, _FINISHING
+    ),
+    MigrationStep(
+        StepName.ROLLBACK_IN_PLACE, Where.SOURCE, "post-migrating", StepName.ROLLBACK_ALLOCATIONS, None, _FINISHING
+    ),
+    MigrationStep(StepName.REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.REVERT_ALLOCATIONS, None, _REVERTING),
+    MigrationStep(StepName.FINISH_REVERT_IN_PLACE, Where.SOURCE, "reverting", StepName.COMPLETE, None, _REVERTING),
 )
 #: {step: its replacement in a move that stays on its host}. No other host needs a cleanup.
 _IN_PLACE: Mapping[str, str] = {
@@ -180,7 +192,7 @@ _LIVE = (
         StepName.LIVE,
         StepName.ROLLBACK_ALLOCATIONS,
         TaskState.MIGRATING,
-        without=StepName.ROLLBACK_ALLOCATIONS,
+        without_host=StepName.ROLLBACK_ALLOCATIONS,
     ),
     MigrationStep(StepName.LIVE, Where.SOURCE, "running", StepName.POST_LIVE, StepName.REVERT, TaskState.MIGRATING),
     MigrationStep(StepName.POST_LIVE, Where.DESTINATION, "running", StepName.COMPLETE, None, TaskState.MIGRATING),
@@ -191,11 +203,11 @@ _LIVE = (
         StepName.ROLLBACK_ALLOCATIONS,
         None,
         TaskState.MIGRATING,
-        without=StepName.ROLLBACK_ALLOCATIONS,
+        without_host=StepName.ROLLBACK_ALLOCATIONS,
     ),
-    _GIVE_BACK,
-    _SETTLE,
-    _DROP,
+    _ROLLBACK,
+    _COMPLETE,
+    _CLEAN_UP,
 )
 _SPAWN = TaskState.REBUILD_SPAWNING
 _EVACUATION = (
@@ -214,12 +226,12 @@ _EVACUATION = (
         None,
         StepName.ROLLBACK_ALLOCATIONS,
         _SPAWN,
-        without=StepName.ROLLBACK_ALLOCATIONS,
+        without_host=StepName.ROLLBACK_ALLOCATIONS,
     ),
     MigrationStep(StepName.ROLLBACK_ALLOCATIONS, Where.HERE, "failed", None, None),
     MigrationStep(StepName.CONFIRM, Where.SOURCE, "done", StepName.COMPLETE, StepName.CONFIRM),
-    _SETTLE,
-    _DROP,
+    _COMPLETE,
+    _CLEAN_UP,
 )
 _UNSHELVE = (
     MigrationStep(
@@ -237,18 +249,18 @@ _UNSHELVE = (
         StepName.COMPLETE,
         StepName.ROLLBACK_ALLOCATIONS,
         TaskState.SPAWNING,
-        without=StepName.ROLLBACK_ALLOCATIONS,
+        without_host=StepName.ROLLBACK_ALLOCATIONS,
     ),
-    _GIVE_BACK,
-    _SETTLE,
-    _DROP,
+    _ROLLBACK,
+    _COMPLETE,
+    _CLEAN_UP,
 )
 
 #: Steps of moves that only record leftovers on a host.
-_BEHIND = (
+_LEFTOVERS = (
     MigrationStep(StepName.KEEP_ALLOCATIONS, Where.HERE, "pre-migrating", StepName.CONFIRM, None),
     MigrationStep(StepName.CONFIRM, Where.SOURCE, "done", StepName.COMPLETE, StepName.CONFIRM),
-    _SETTLE,
+    _COMPLETE,
 )
 
 STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
@@ -259,8 +271,8 @@ STEPS: Mapping[MoveKind, Mapping[str, MigrationStep]] = {
         (MoveKind.LIVE, _LIVE),
         (MoveKind.EVACUATION, _EVACUATION),
         (MoveKind.UNSHELVE, _UNSHELVE),
-        (MoveKind.DELETION, _BEHIND),
-        (MoveKind.FAILED_BUILD, _BEHIND),
+        (MoveKind.DELETION, _LEFTOVERS),
+        (MoveKind.FAILED_BUILD, _LEFTOVERS),
     )
 }
 

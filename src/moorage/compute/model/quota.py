@@ -1,8 +1,8 @@
 """Limits of projects and the amounts counted against them; and usage over a period (``os-simple-tenant-usage``).
 
 Limits have Nova's names; in addition, ``class:NAME`` limits any resource class of Placement, custom ones too. A server
-counts by its request to Placement, not by the numbers that its flavor displays: ``cores`` are its VCPU and PCPU, ``ram``
-its MEMORY_MB. -1 means no limit.
+counts by its request to Placement, not by the numbers that its flavor displays: ``cores`` are its VCPU and PCPU,
+``ram`` its MEMORY_MB. -1 means no limit.
 """
 
 import re
@@ -15,7 +15,7 @@ from moorage.core.errors import Invalid
 
 UNLIMITED = -1
 CLASS_PREFIX = "class:"
-#: Nova's limits of networks and injected files, which limit nothing here.
+#: Nova's limits of networks and injected files, which are not enforced here.
 OF_NETWORKS: Mapping[str, int] = dict.fromkeys(
     ("fixed_ips", "floating_ips", "security_group_rules", "security_groups"), UNLIMITED
 )

@@ -1,4 +1,6 @@
-"""Values that compute's packages share: flavors, servers, hosts, aggregates, actions. States are explained in `lifecycle`."""
+"""Values that compute's packages share: flavors, servers, hosts, aggregates, actions. States are explained in
+`lifecycle`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

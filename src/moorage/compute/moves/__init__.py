@@ -8,5 +8,6 @@
     migration_engine       after each step: the next one (`model.migration_workflow`), in the transaction of its report
 
 `servers`, `agents` and `catalogue` use the engine too: a deletion, a failed build or a dead host may have to record or
-clean up leftovers. Not here: which steps there are (`model.migration_workflow`), and how a host is found (`scheduling`).
+clean up leftovers. Not here: which steps there are (`model.migration_workflow`), and how a host is found
+(`scheduling`).
 """

@@ -20,10 +20,17 @@ from moorage.core.errors import Conflict
 from moorage.core.ids import Ids
 from moorage.jobs.model import JobState, NewJob
 
+#: Follows the host's name in the name of its clean-up queue.
+_CLEANUP = "/clean"
+
 
 def cleanup_queue(host: str) -> str:
     """The queue of the jobs that delete servers evacuated from `host`; the host runs them before all its other jobs."""
-    return f"{host}/clean"
+    return f"{host}{_CLEANUP}"
+
+
+def is_cleanup_queue(queue: str) -> bool:
+    return queue.endswith(_CLEANUP)
 
 
 class MigrationEngine:
@@ -36,8 +43,8 @@ class MigrationEngine:
     def begin_step(self, connection: Connection, move: Move, server: Server, name: str, *, apart: bool = False) -> str:
         """Enqueues the job of a step; returns the queue to wake.
 
-        `apart`: the job does not wait for the server's other jobs. Set it only if those jobs do not touch the same host's copy
-        of the server or the same allocations.
+        `apart`: the job does not wait for the server's other jobs. Set it only if those jobs do not touch the same
+        host's copy of the server or the same allocations.
         """
         now = self._clock.now()
         step = migration_workflow.step_of(move, name)
@@ -77,7 +84,8 @@ class MigrationEngine:
     ) -> list[str]:
         """Records the end of the move's current step and begins the next one; returns the queues to wake.
 
-        `result`: the content of the job's report. `error`: why the step failed; None: it succeeded. `apart`: see `begin_step`.
+        `result`: the content of the job's report. `error`: why the step failed; None: it succeeded. `apart`: see
+        `begin_step`.
         """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
@@ -110,7 +118,8 @@ class MigrationEngine:
     def _stop_in_error(
         self, connection: Connection, move: Move, server: Server, step: MigrationStep, error: str
     ) -> list[str]:
-        """Ends a move that has no step for this failure: the server goes to ERROR on its present host. Returns the queues to wake.
+        """Ends a move that has no step for this failure: the server goes to ERROR on its present host. Returns the
+        queues to wake.
 
         Leftovers elsewhere remain until the server is deleted, except those that can no longer be used to go back.
         """
@@ -128,11 +137,12 @@ class MigrationEngine:
         return queues
 
     def abandon_move(self, connection: Connection, move: Move, server: Server) -> list[str]:
-        """Ends the move after an administrator has reset the server's state, which it does not change. Returns the queues to wake.
+        """Ends the move after an administrator has reset the server's state, which it does not change. Returns the
+        queues to wake.
 
-        A move that waits for confirmation is confirmed, because the state no longer allows a revert. A move in progress goes
-        back where possible (`AFTER_ABANDONING`). A move that stopped in error is rolled back if the server is on its old host,
-        and confirmed if it is not.
+        A move that waits for confirmation is confirmed, because the state no longer allows a revert. A move in progress
+        goes back where possible (`AFTER_ABANDONING`). A move that stopped in error is rolled back if the server is on
+        its old host, and confirmed if it is not.
         """
         if move.status == "finished":
             return [self.begin_step(connection, move, server, StepName.CONFIRM, apart=True)]
@@ -202,13 +212,13 @@ class MigrationEngine:
         `host_job`. With `kind` FAILED_BUILD the host is up, and deletes the remains alongside its other jobs.
         """
         now = self._clock.now()
-        behind = Move(
+        leftovers = Move(
             self._ids.uuid(), 0, server.id, kind, "accepted", None, True, host, None, None,
             server.vm_state, server.flavor, server.flavor, placed, None, dict(ids), server.user_id, server.project_id,
             now, now,
         )  # fmt: skip
-        move_store.insert_move(connection, behind)
-        queue = self.begin_step(connection, behind, server, StepName.KEEP_ALLOCATIONS, apart=apart)
+        move_store.insert_move(connection, leftovers)
+        queue = self.begin_step(connection, leftovers, server, StepName.KEEP_ALLOCATIONS, apart=apart)
         for job in server_store.BUILD_JOBS.story(connection, server.id):
             if job.kind == JOB_RELEASE and job.state is JobState.READY:
                 # The deletion's release job must come after `KEEP_ALLOCATIONS`, so as not to release the kept allocations.
@@ -220,10 +230,12 @@ class MigrationEngine:
     def continue_without_host(
         self, connection: Connection, move: Move, server: Server, reason: str | None
     ) -> list[str]:
-        """Ends the current step, whose host is dead, and begins the step `MigrationStep.without`; returns the queues to wake.
+        """Ends the current step, whose host is dead, and begins the step `MigrationStep.without_host`; returns the
+        queues to wake.
 
-        `reason`: why the step fails; None: another move replaces this one. A first job transfers the allocations on the dead
-        host to the record of leftovers; a second job continues the move. Both have the server's key, so they run in this order.
+        `reason`: why the step fails; None: another move replaces this one. A first job transfers the allocations on the
+        dead host to the record of leftovers; a second job continues the move. Both have the server's key, so they run
+        in this order.
         """
         now = self._clock.now()
         step = STEPS[move.kind][move.step or ""]
@@ -239,12 +251,13 @@ class MigrationEngine:
         return [
             kept,
             self.begin_step(
-                connection, replace(move, details=details), server, step.without or StepName.ROLLBACK_ALLOCATIONS
+                connection, replace(move, details=details), server, step.without_host or StepName.ROLLBACK_ALLOCATIONS
             ),
         ]
 
     def arrive_in_error(self, connection: Connection, move: Move, server: Server, reason: str) -> list[str]:
-        """Sets the server to ERROR on the destination, which died or failed after the handover. Returns the queues to wake.
+        """Sets the server to ERROR on the destination, which died or failed after the handover. Returns the queues to
+        wake.
 
         If the server still exists at all, it is on the destination.
         """
@@ -254,7 +267,8 @@ class MigrationEngine:
         return queues
 
     def return_to_dead_host(self, connection: Connection, move: Move, server: Server, reason: str) -> None:
-        """Sets the server to ERROR on its old host, which died while the server was returning to it. It can then be evacuated.
+        """Sets the server to ERROR on its old host, which died while the server was returning to it. It can then be
+        evacuated.
 
         If the host comes back before an evacuation, it finishes the step.
         """
@@ -267,12 +281,12 @@ class MigrationEngine:
     def finish_rollback(self, connection: Connection, move: Move, server: Server) -> list[str]:
         """Closes a rolled-back move: the server has its old allocations on its old host. Returns the queues to wake.
 
-        If the move was abandoned, begins the moves of the server that wait for it, such as an evacuation. After a failed
-        evacuation the server is in ERROR; after any other move it has its former state. The state of a server
+        If the move was abandoned, begins the moves of the server that wait for it, such as an evacuation. After a
+        failed evacuation the server is in ERROR; after any other move it has its former state. The state of a server
         that is being deleted does not change.
         """
         now = self._clock.now()
-        status = STEPS[move.kind]["give-back"].status
+        status = STEPS[move.kind][StepName.ROLLBACK_ALLOCATIONS].status
         move_store.update_move(connection, move.id, now, step=None, status=status, is_open=False)
         if migration_workflow.is_abandoned(move):
             waiting = [other for other in move_store.open_moves(connection, server.id) if other.step is None]

@@ -1,4 +1,5 @@
-"""The background task that runs the steps of moves that need Placement: select and claim a host, swap allocations, release them.
+"""The background task that runs the steps of moves that need Placement: select and claim a host, swap allocations,
+release them.
 
 Its jobs are the `Where.HERE` steps of `migration_workflow`; they and the host jobs of a server run in order. Each step
 may run again after a crash at any line: the move's allocations show how far it got.
@@ -37,7 +38,7 @@ from moorage.compute.store import action_store, move_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid, RemoteError, Unavailable
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.images.client import ImageWriter
 from moorage.images.views import OwnerView
 from moorage.jobs.model import Job
@@ -102,7 +103,7 @@ class MigrationTask:
             return self._finish_job(job, lambda connection, move, server: [])
         return self._steps[job.kind](job, move, server)
 
-    # ---------------------------------------------------------------------------------------- place
+    # ----------------------------------------------------------------------------------------- prep
 
     def _prep(self, job: Job, move: Move, server: Server) -> list[str]:
         """The move takes over the server's allocations; then a destination is selected and claimed for the server."""
@@ -112,7 +113,7 @@ class MigrationTask:
                 return self._migrations.advance_move(connection, move, server, {}, None)
 
             return self._finish_job(job, go_back)
-        if server.task_state is not STEPS[move.kind]["place"].task:
+        if server.task_state is not STEPS[move.kind][StepName.PREP].task:
             return self._finish_job(job, lambda connection, move, server: [])
         if move.kind is not MoveKind.UNSHELVE and self._placement.holder(move.id) is None:
             self._placement.hand_over(server.id, move.id, MOVE_TYPE)
@@ -120,25 +121,25 @@ class MigrationTask:
             try:
                 return self._record_destination(job, self._select_destination(job, move, server, again=late > 0))
             except PlacementRejected:
-                log.info("placed again: rejected at commit", extra={"server": server.id})
+                log.info("host selected again: the commit rejected the host", extra={"server": server.id})
         raise rechecks_exhausted()
 
     def _record_destination(self, job: Job, place: Selection | NoHost) -> list[str]:
         """Raises `PlacementRejected`."""
 
-        def work(connection: Connection, move: Move, server: Server) -> list[str]:
+        def record_destination(connection: Connection, move: Move, server: Server) -> list[str]:
             now = self._clock.now()
             action_id = move.details["action_id"]
             if isinstance(place, NoHost):
                 message = f"No valid host was found. {place.reason}".strip()
-                action_store.finish_event(connection, action_id, EVENTS["place"], now, error=message)
+                action_store.finish_event(connection, action_id, EVENTS[StepName.PREP], now, error=message)
                 return self._migrations.advance_move(connection, move, server, {}, message)
             recheck_placement(connection, [(server, place.root_uuid)])
             move_store.update_move(connection, move.id, now, dest_host=place.host, new_placed=place.placed)
             move = replace(move, dest_host=place.host, new_placed=place.placed)
             return self._migrations.advance_move(connection, move, server, {}, None)
 
-        return self._finish_job(job, work)
+        return self._finish_job(job, record_destination)
 
     def _select_destination(self, job: Job, move: Move, server: Server, *, again: bool) -> Selection | NoHost:
         if job.attempt > MAX_ATTEMPTS:
@@ -174,16 +175,16 @@ class MigrationTask:
             refused[move.source_host] = "the server is there now"
         return refused
 
-    # ---------------------------------------------------------------------------------- and the rest
+    # ------------------------------------------------------------------------------ allocations and images
 
     def _keep_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
         """The move keeps the allocations of a deleted server on a host that is down, until that host has cleaned up."""
         self._placement.hand_over(self._holder_at_source(move, server), move.id, MOVE_TYPE)
 
-        def work(connection: Connection, move: Move, server: Server) -> list[str]:
+        def advance_after_keep(connection: Connection, move: Move, server: Server) -> list[str]:
             return self._migrations.advance_move(connection, move, server, {}, None, apart=True)
 
-        return self._finish_job(job, work)
+        return self._finish_job(job, advance_after_keep)
 
     def _holder_at_source(self, move: Move, server: Server) -> str:
         """The consumer of `old_placed`: the server itself, or another move of it that was to bring it back."""
@@ -200,10 +201,10 @@ class MigrationTask:
         """Releases the server's allocations at the destination and returns the old ones, in one request."""
         self._placement.hand_over(move.id, server.id, SERVER_TYPE)
 
-        def work(connection: Connection, move: Move, server: Server) -> list[str]:
+        def advance_after_swap(connection: Connection, move: Move, server: Server) -> list[str]:
             return self._migrations.advance_move(connection, move, server, {}, None)
 
-        return self._finish_job(job, work)
+        return self._finish_job(job, advance_after_swap)
 
     def _rollback_allocations(self, job: Job, move: Move, server: Server) -> list[str]:
         if server.vm_state is VmState.DELETED or move.kind is MoveKind.UNSHELVE:
@@ -213,21 +214,21 @@ class MigrationTask:
             self._placement.hand_over(move.id, server.id, SERVER_TYPE)
         self._delete_image(server, move.details.get("transit_image_id"))
 
-        def work(connection: Connection, move: Move, server: Server) -> list[str]:
+        def finish_rollback(connection: Connection, move: Move, server: Server) -> list[str]:
             return self._migrations.finish_rollback(connection, move, server)
 
-        return self._finish_job(job, work)
+        return self._finish_job(job, finish_rollback)
 
     def _complete(self, job: Job, move: Move, server: Server) -> list[str]:
         self._placement.release(move.id)
         self._delete_image(server, move.details.get("transit_image_id"))
         self._delete_image(server, move.details.get("parked_image_id"))
 
-        def work(connection: Connection, move: Move, server: Server) -> list[str]:
+        def complete_move(connection: Connection, move: Move, server: Server) -> list[str]:
             self._migrations.complete_move(connection, move)
             return []
 
-        return self._finish_job(job, work)
+        return self._finish_job(job, complete_move)
 
     def _delete_server_image(self, job: Job) -> list[str]:
         with read(self._engine) as connection:

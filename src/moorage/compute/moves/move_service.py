@@ -36,7 +36,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.flavor_resources import request_for, scheduling_properties
 
@@ -88,8 +88,9 @@ class MoveService:
     def resize(self, caller: Caller, request_id: str, server_id: str, flavor_id: str) -> None:
         """Begins a resize to another flavor.
 
-        Raises `OverQuota` if the larger of the two flavors exceeds the project's limits, `Invalid` for the same flavor, a
-        smaller disk or a flavor that cannot be placed, and `Conflict` if the host is down or another move is not over.
+        Raises `OverQuota` if the larger of the two flavors exceeds the project's limits, `Invalid` for the same flavor,
+        a smaller disk or a flavor that cannot be placed, and `Conflict` if the host is down or another move is not
+        over.
         """
         flavor = self._new_flavor(caller, server_id, flavor_id)
         others = self._other_usage(caller, server_id)
@@ -100,7 +101,7 @@ class MoveService:
                 raise Invalid("When resizing, instances must change flavor!")
             if flavor.disk_gb < server.flavor.disk_gb:
                 raise Invalid(
-                    "Resize to a flavor with a smaller disk is not allowed: what is on the disk would be cut."
+                    "Resize to a flavor with a smaller disk is not allowed: data at the end of the disk would be lost."
                 )
             self._check_up(connection, server)
             self._quotas.admit_resize(connection, server.project_id, server.flavor, flavor, others)
@@ -108,7 +109,9 @@ class MoveService:
         self._begin_move(caller, request_id, server_id, MoveKind.RESIZE, check, flavor=flavor)
 
     def _new_flavor(self, caller: Caller, server_id: str, flavor_id: str) -> Flavor:
-        """The server's own copy of the new flavor. Raises `Invalid` already here, before scheduling, if it cannot be placed."""
+        """The server's own copy of the new flavor. Raises `Invalid` already here, before scheduling, if it cannot be
+        placed.
+        """
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
             flavor = usable_flavor(connection, caller, flavor_id)
@@ -132,8 +135,8 @@ class MoveService:
     ) -> None:
         """Begins an evacuation from a host that is down, and revokes that host's open jobs for the server.
 
-        As in Nova, it is allowed in any task state, so that a second request replaces an evacuation whose destination died.
-        Raises `Invalid` if the host is up, and `Conflict` if another move must end first.
+        As in Nova, it is allowed in any task state, so that a second request replaces an evacuation whose destination
+        died. Raises `Invalid` if the host is up, and `Conflict` if another move must end first.
         """
 
         def check(connection: Connection, server: Server) -> Sequence[str]:
@@ -166,20 +169,22 @@ class MoveService:
     def unshelve(self, caller: Caller, request_id: str, server_id: str, destination: Destination) -> None:
         """Starts a shelved server on its host, or builds an offloaded one on any host from the image of its disk.
 
-        Raises `OverQuota` if an offloaded server no longer fits into the project's limits, and `Conflict` for a destination if
-        the server is still on its host.
+        Raises `OverQuota` if an offloaded server no longer fits into the project's limits, and `Conflict` for a
+        destination if the server is still on its host.
         """
 
-        def work(connection: Connection) -> str | None:
+        def unshelve_on_host(connection: Connection) -> str | None:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             if server.vm_state is VmState.SHELVED_OFFLOADED:
                 return None
             lifecycle.check(lifecycle.UNSHELVE, server_situation(server), caller)
             if destination.host or destination.zone:
-                raise Conflict(f"Instance {server_id} is still on its host: only an offloaded one goes elsewhere.")
+                raise Conflict(
+                    f"Instance {server_id} is still on its host: only an offloaded instance can be unshelved on another host."
+                )
             return self._commands.command_host(connection, caller, request_id, server, lifecycle.UNSHELVE)
 
-        queue = in_transaction(self._engine, work)
+        queue = in_transaction(self._engine, unshelve_on_host)
         if queue is not None:
             self._hints.send(queue)
             return
@@ -194,7 +199,7 @@ class MoveService:
     def confirm(self, caller: Caller, request_id: str, server_id: str) -> None:
         """Ends a resize or migration at once, on the new host; the old host deletes the remains of the server later."""
 
-        def work(connection: Connection) -> str:
+        def begin_confirm(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.CONFIRM_RESIZE)
             move = self._with_action(connection, caller, request_id, server, move, lifecycle.CONFIRM_RESIZE)
             power = lifecycle.POWER_STATES[move.old_state]
@@ -203,15 +208,15 @@ class MoveService:
             )
             return self._migrations.begin_step(connection, move, server, StepName.CONFIRM, apart=True)
 
-        self._hints.send(in_transaction(self._engine, work))
+        self._hints.send(in_transaction(self._engine, begin_confirm))
 
     def revert(self, caller: Caller, request_id: str, server_id: str) -> None:
-        def work(connection: Connection) -> str:
+        def begin_revert(connection: Connection) -> str:
             server, move = self._lock_finished_move(connection, caller, server_id, lifecycle.REVERT_RESIZE)
             move = self._with_action(connection, caller, request_id, server, move, lifecycle.REVERT_RESIZE)
             return self._migrations.begin_step(connection, move, server, StepName.REVERT)
 
-        self._hints.send(in_transaction(self._engine, work))
+        self._hints.send(in_transaction(self._engine, begin_revert))
 
     # ------------------------------------------------------------------------------------- in common
 
@@ -234,7 +239,7 @@ class MoveService:
         """
         operation = _OPERATIONS[kind]
 
-        def work(connection: Connection) -> Sequence[str]:
+        def record_move(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             check_capability(connection, server, operation)
@@ -262,7 +267,7 @@ class MoveService:
                 return first
             return [self._migrations.begin_step(connection, move, server, StepName.PREP)]
 
-        for queue in in_transaction(self._engine, work):
+        for queue in in_transaction(self._engine, record_move):
             self._hints.send(queue)
 
     def _lock_finished_move(

@@ -12,7 +12,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Forbidden, Invalid, NotFound, OverQuota, Unavailable
 from moorage.core.ids import Ids, is_uuid
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import SingleReads, in_transaction, read
 from moorage.scheduler.server_groups import GroupPolicy, group_rejection
 
 #: Maximum number of new placements of a server after `PlacementRejected`; then its job is postponed.
@@ -41,6 +41,7 @@ class GroupService:
         self._clock = clock
         self._ids = ids
         self._quotas = quotas
+        self._ids_of = SingleReads(engine).prepare(store.IDS_OF)
 
     def create(self, caller: Caller, name: str, policy: GroupPolicy, rules: Mapping[str, int]) -> ServerGroup:
         if rules and policy is not GroupPolicy.ANTI_AFFINITY:
@@ -49,13 +50,13 @@ class GroupService:
             self._ids.uuid(), name, caller.project_id, caller.user_id, policy, dict(rules), self._clock.now()
         )
 
-        def work(connection: Connection) -> None:
+        def insert_group(connection: Connection) -> None:
             most = self._quotas.lock_limits(connection, caller.project_id)["server_groups"]
             if 0 <= most <= store.count_groups(connection, caller.project_id):
                 raise OverQuota("Quota exceeded, too many server groups.")
             store.insert_group(connection, group)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, insert_group)
         return group
 
     def find(self, caller: Caller, *, all_projects: bool) -> list[ServerGroup]:
@@ -68,8 +69,7 @@ class GroupService:
 
     def ids_of(self, server_id: str) -> list[str]:
         """Ids of the groups that the server is in (at most one)."""
-        with read(self._engine) as connection:
-            return store.group_ids_of(connection, server_id)
+        return [group_id for (group_id,) in self._ids_of(of_server=server_id)]
 
     def delete(self, caller: Caller, group_id: str) -> None:
         """Its servers stay where they are, without a group."""
@@ -82,8 +82,8 @@ class GroupService:
     ) -> ServerGroup | None:
         """The group that the hints of a create request name; with `lock`, locked until the transaction ends.
 
-        The group of a reservation belongs to the reservation service; every project that may use the reservation's flavor may
-        use it.
+        The group of a reservation belongs to the reservation service; every project that may use the reservation's
+        flavor may use it.
         """
         wanted = hints.get("group")
         if wanted is None:
@@ -103,7 +103,9 @@ class GroupService:
         return self._quotas.limits(project_id)["server_group_members"]
 
     def add_members(self, connection: Connection, group: ServerGroup, server_ids: Sequence[str], most: int) -> None:
-        """Adds members; call in the transaction that has locked `group`. `most`: the result of `member_limit` before it."""
+        """Adds members; call in the transaction that has locked `group`. `most`: the result of `member_limit` before
+        it.
+        """
         if 0 <= most < len(group.members) + len(server_ids):
             raise OverQuota("Quota exceeded, too many servers in group")
         for server_id in server_ids:
@@ -113,9 +115,9 @@ class GroupService:
 def recheck_placement(connection: Connection, places: Sequence[tuple[Server, str]]) -> None:
     """Checks (server, root uuid of its host) pairs in the transaction that writes them. Raises `PlacementRejected`.
 
-    The groups stay locked until the transaction ends: if two members were placed at the same moment, the second one sees
-    where the first one went. The hosts are locked too, because the deletion of a host first checks that it has no servers.
-    After a rejection the claim is released, and the server is placed again.
+    The groups stay locked until the transaction ends: if two members were placed at the same moment, the second one
+    sees where the first one went. The hosts are locked too, because the deletion of a host first checks that it has no
+    servers. After a rejection the claim is released, and the server is placed again.
     """
     there = host_store.keep_hosts(connection, {root for _, root in places})
     for server, root in places:

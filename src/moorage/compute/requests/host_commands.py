@@ -46,7 +46,8 @@ class HostCommands:
     ) -> str:
         """Sets the task state and enqueues the host's job; returns the queue to wake.
 
-        Raises `Conflict` for a server without a host, `Invalid` if the host's hypervisor does not support the operation.
+        Raises `Conflict` for a server without a host, `Invalid` if the host's hypervisor does not support the
+        operation.
         """
         if server.host is None:
             raise Conflict(f"Instance {server.id} is not ready: it is on no host")

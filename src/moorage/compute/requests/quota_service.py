@@ -30,7 +30,7 @@ from moorage.compute.store import quota_store
 from moorage.compute.store import quota_store as store
 from moorage.compute.store.quota_store import Uncounted
 from moorage.core.errors import Invalid, OverQuota
-from moorage.db.transactions import in_transaction, read, read_one_state
+from moorage.db.session import SingleReads, in_transaction, read, read_one_state
 from moorage.scheduler.flavor_resources import request_for
 
 #: Consumer types of servers and of their moves, which are counted from the rows.
@@ -44,12 +44,15 @@ class UsageLookup(Protocol):
 
 
 class QuotaService:
-    """`defaults`: a value for every limit, such as `moorage.compute.model.quota.DEFAULTS`. `placement` None: only servers count."""
+    """`defaults`: a value for every limit, such as `moorage.compute.model.quota.DEFAULTS`. `placement` None: only
+    servers count.
+    """
 
     def __init__(self, engine: Engine, *, defaults: Amounts, placement: UsageLookup | None = None) -> None:
         self._engine = engine
         self._defaults = dict(defaults)
         self._placement = placement
+        self._in_force = SingleReads(engine).prepare(store.LIMITS_IN_FORCE)
 
     # ------------------------------------------------------------------------------------ show and set
 
@@ -59,8 +62,7 @@ class QuotaService:
             return self._defaults | store.limits_of(connection, store.ALL_PROJECTS)
 
     def limits(self, project_id: str) -> dict[str, int]:
-        with read(self._engine) as connection:
-            return self._limits(connection, project_id)
+        return self._defaults | store.limits_of_values(self._in_force(of_project=project_id))
 
     def usage(self, project_id: str) -> dict[str, int]:
         """Current usage, as counted against the limits."""
@@ -73,7 +75,7 @@ class QuotaService:
         """Raises `Invalid` for a limit below the current usage, unless `force`."""
         others = {} if force else self.other_usage(project_id)
 
-        def work(connection: Connection) -> dict[str, int]:
+        def check_and_set(connection: Connection) -> dict[str, int]:
             _, now = count_project(connection, project_id)
             used = {} if force else sum_amounts((now, others))
             for name, limit in limits.items():
@@ -85,14 +87,14 @@ class QuotaService:
             store.set_limits(connection, project_id, limits)
             return self._limits(connection, project_id)
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, check_and_set)
 
     def set_defaults(self, limits: Amounts) -> dict[str, int]:
-        def work(connection: Connection) -> None:
+        def write_defaults(connection: Connection) -> None:
             quota_store.lock_project(connection, store.ALL_PROJECTS)
             store.set_limits(connection, store.ALL_PROJECTS, limits)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, write_defaults)
         return self.defaults()
 
     def reset(self, project_id: str) -> None:
@@ -103,7 +105,8 @@ class QuotaService:
     def other_usage(self, project_id: str, asked: Amounts | None = None) -> dict[str, int]:
         """Usage of consumers that are not servers. Call it outside any transaction. Raises `Unavailable`.
 
-        Placement adds up all allocations of the project, including servers. `asked`: the amounts that a request adds; if none
+        Placement adds up all allocations of the project, including servers. `asked`: the amounts that a request adds;
+        if none
         of them is limited except the number of servers, to which others do not add, there is no request to Placement.
         """
         if self._placement is None:
@@ -130,7 +133,8 @@ class QuotaService:
     ) -> int:
         """Returns how many servers may be created: at most `most`, at least `least`; each counts `one`.
 
-        They count from now on, and the caller must insert them accordingly. Raises `OverQuota` if fewer than `least` fit.
+        They count from now on, and the caller must insert them accordingly. Raises `OverQuota` if fewer than `least`
+        fit.
         """
         kept, now = count_project(connection, project_id)
         limits, used = self._limits(connection, project_id), sum_amounts((now, others))

@@ -53,8 +53,8 @@ class NewServer:
 def usable_image(images: ImageLookup | None, caller: Caller, project_id: str, image_id: str) -> ImageRecord | None:
     """The image for a server of the project; None if no image service is configured.
 
-    Raises `Invalid` for an image that the caller or the project cannot use: the caller reads it now with its own rights,
-    and the host fetches it later for the project.
+    Raises `Invalid` for an image that the caller or the project cannot use: the caller reads it now with its own
+    rights, and the host fetches it later for the project.
     """
     if images is None:
         return None
@@ -164,7 +164,9 @@ def with_device_profile(flavor: Flavor, profiles: ProfileLookup) -> Flavor:
         return flavor
     groups = profiles.profile_groups(name)
     if groups is None:
-        raise Invalid(f"{PROFILE_KEY}={name}: there is no device profile of this name; make it, or name another one")
+        raise Invalid(
+            f"{PROFILE_KEY}={name}: there is no device profile of this name; create the profile, or name another one"
+        )
     return replace(flavor, extra_specs={**flavor.extra_specs, **device_profile_specs(flavor.extra_specs, groups)})
 
 
@@ -185,7 +187,7 @@ class PlacementNames:
         self._lock = threading.Lock()
 
     def check(self, classes: frozenset[str], traits: frozenset[str]) -> None:
-        """Raises `Invalid` naming what Placement would refuse. If Placement does not answer, nothing is refused."""
+        """Raises `Invalid` for a name that Placement does not know. If Placement does not answer, accepts all names."""
         for kind, names, lookup in (
             ("resource class", classes, self._placement.has_class),
             ("trait", traits, self._placement.has_trait),
@@ -204,7 +206,7 @@ class PlacementNames:
         try:
             found = lookup(name)
         except MoorageError:
-            return True  # the scheduler will notice, and wait for Placement
+            return True  # the scheduler finds out, and waits for Placement
         if found:
             with self._lock:
                 self._known.add(name)

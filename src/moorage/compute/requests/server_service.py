@@ -1,4 +1,4 @@
-"""Use cases of servers that involve no host: find, describe, lock, tag.
+"""Use cases of servers that involve no host: find, update, lock, tag.
 
 Not here: creation (`create_service`), operations on hosts (`operate_service`) and moves (`move_service`).
 """
@@ -19,7 +19,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import SingleReads, in_transaction, read
 
 MAX_METADATA_ITEMS = 128
 #: Event of the create action while a host is selected.
@@ -32,12 +32,14 @@ class ServerService:
         self._clock = clock
         self._commands = HostCommands(clock, ids)
         self._quotas = quotas
+        self._by_id = SingleReads(engine).prepare(server_store.BY_ID)
 
     # ---------------------------------------------------------------------------------------- read
 
     def get(self, caller: Caller, server_id: str) -> Server:
-        with read(self._engine) as connection:
-            return visible(server_store.server(connection, server_id), caller, server_id)
+        """Clients poll this, so it is one statement without a transaction around it."""
+        rows = self._by_id(of_id=server_id)
+        return visible(server_store.server_of_values(rows[0]) if rows else None, caller, server_id)
 
     def find(
         self,
@@ -88,30 +90,30 @@ class ServerService:
     # -------------------------------------------------------------------------------------- change
 
     def lock(self, caller: Caller, request_id: str, server_id: str, reason: str | None) -> None:
-        def work(connection: Connection, server: Server) -> None:
+        def set_lock(connection: Connection, server: Server) -> None:
             # An owner's lock does not replace an administrator's.
             if server.locked_by is Locker.ADMIN and not caller.is_admin:
                 return
             locker = Locker.OWNER if caller.project_id == server.project_id else Locker.ADMIN
             server_store.update_server(connection, server_id, self._clock.now(), locked_by=locker, locked_reason=reason)
 
-        self._change(caller, server_id, work, action=(request_id, "lock"))
+        self._change(caller, server_id, set_lock, action=(request_id, "lock"))
 
     def unlock(self, caller: Caller, request_id: str, server_id: str, *, may_override: bool) -> None:
-        def work(connection: Connection, server: Server) -> None:
+        def clear_lock(connection: Connection, server: Server) -> None:
             lifecycle.check_unlock(server_situation(server), caller, may_override=may_override)
             server_store.update_server(connection, server_id, self._clock.now(), locked_by=None, locked_reason=None)
 
-        self._change(caller, server_id, work, action=(request_id, "unlock"))
+        self._change(caller, server_id, clear_lock, action=(request_id, "unlock"))
 
-    def describe(self, caller: Caller, server_id: str, **values: str | None) -> Server:
+    def update_server(self, caller: Caller, server_id: str, **values: str | None) -> Server:
         """Changes the given columns, such as `name`, `description` or `hostname`."""
 
-        def work(connection: Connection, server: Server) -> None:
+        def set_columns(connection: Connection, server: Server) -> None:
             if values:
                 server_store.update_server(connection, server_id, self._clock.now(), **values)
 
-        self._change(caller, server_id, work)
+        self._change(caller, server_id, set_columns)
         return self.get(caller, server_id)
 
     def set_metadata(
@@ -120,25 +122,25 @@ class ServerService:
         """Adds `items` to the metadata, or replaces all of it (`instead`); returns the result."""
         after: dict[str, str] = {}
 
-        def work(connection: Connection, server: Server) -> None:
+        def write_metadata(connection: Connection, server: Server) -> None:
             _check_lock(server, caller)
             after.clear()
             after.update({} if instead else server.metadata, **items)
             self._quotas.check_metadata(connection, server.project_id, after)
             server_store.update_server(connection, server_id, self._clock.now(), metadata=after)
 
-        self._change(caller, server_id, work)
+        self._change(caller, server_id, write_metadata)
         return after
 
     def remove_metadata(self, caller: Caller, server_id: str, key: str) -> None:
-        def work(connection: Connection, server: Server) -> None:
+        def remove_key(connection: Connection, server: Server) -> None:
             _check_lock(server, caller)
             left = dict(server.metadata)
             if left.pop(key, None) is None:
                 raise NotFound("Metadata item was not found")
             server_store.update_server(connection, server_id, self._clock.now(), metadata=left)
 
-        self._change(caller, server_id, work)
+        self._change(caller, server_id, remove_key)
 
     # ------------------------------------------------------------------------------------- in common
 
@@ -220,7 +222,7 @@ class TagService:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """(tags before, tags after)"""
 
-        def work(connection: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        def change_tags(connection: Connection) -> tuple[tuple[str, ...], tuple[str, ...]]:
             server: Server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             if server.vm_state not in _TAGGABLE:
                 raise Conflict(f"Cannot '{name}' instance {server_id} while it is in vm_state {server.vm_state}")
@@ -228,4 +230,4 @@ class TagService:
             server_store.update_server(connection, server_id, self._clock.now(), tags=list(after))
             return server.tags, after
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, change_tags)

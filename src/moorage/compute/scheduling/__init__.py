@@ -1,6 +1,6 @@
 """Finds a host for each waiting server and claims it in Placement.
 
-    BuildTask (build_worker)              claims up to 16 jobs; retries, leases, publishing jobs
+    BuildTask (build_worker)              claims up to 64 jobs; retries, leases, publishing jobs
         |
     BuildScheduler (build_job)            all servers of a job get hosts, or none does
         |

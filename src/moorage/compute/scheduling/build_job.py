@@ -33,7 +33,7 @@ from moorage.compute.store.meters import ComputeMeters, Scheduled, outcome_of
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, RemoteError, Unavailable
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.wakeups import Hints
 from moorage.scheduler.reasons import NO_VALID_HOST
@@ -85,11 +85,11 @@ class BuildScheduler:
         check_turn: Callable[[Job], None],
         may_claim: Callable[[], bool],
     ) -> list[BuildDraft]:
-        """Returns one draft per job, in the order of `jobs`. If the batchable drafts have two or more servers in total, claims
-        hosts for all of them in one request and sets each draft's `outcome`.
+        """Returns one draft per job, in the order of `jobs`. If the batchable drafts have two or more servers in total,
+        claims hosts for all of them in one request and sets each draft's `outcome`.
 
-        `check_turn` raises if this worker must not continue with the job. `may_claim` is called just before the claim; False
-        means that this worker may no longer hold the jobs, and no claim is made.
+        `check_turn` raises if this worker must not continue with the job. `may_claim` is called just before the claim;
+        False means that this worker may no longer hold the jobs, and no claim is made.
         """
         orders = [BuildOrder.of(job) for job in jobs]
         wanted = [server_id for order in orders for server_id in order.actions]
@@ -134,8 +134,8 @@ class BuildScheduler:
     def schedule(self, draft: BuildDraft, shared: SharedAnswers, check_turn: Callable[[], None]) -> None:
         """Selects and commits hosts for one job. If there is no host for one of its servers, all of them go to ERROR.
 
-        Selects only if the draft has no outcome, and again if a server group rejects a host at the commit. Raises `Unavailable`
-        if Placement does not answer; the caller must then run the job again later.
+        Selects only if the draft has no outcome, and again if a server group rejects a host at the commit. Raises
+        `Unavailable` if Placement does not answer; the caller must then run the job again later.
         """
         order, waiting = draft.order, draft.waiting
         if not waiting:
@@ -150,14 +150,14 @@ class BuildScheduler:
         for _ in range(MAX_RECHECKS):
             if isinstance(selections, NoHost):
                 outcome = Scheduled.EXHAUSTED if order.tried else outcome_of(selections.reasons)
-                self.fail(order.job, self._failure_message(order, selections), selections.details, outcome)
+                self.fail_servers(order.job, self._failure_message(order, selections), selections.details, outcome)
                 return
             try:
                 self._committer.commit([(order, selections)])
                 self._meters.scheduled(Scheduled.PLACED, len(selections))
                 return
             except PlacementRejected as late:
-                log.info("placed again: rejected at commit", extra={"server": late.server_id})
+                log.info("host selected again: the commit rejected the host", extra={"server": late.server_id})
                 shared.pools.clear()
                 selections = self._select_for_all(order, waiting, shared, check_turn, again=True)
         raise rechecks_exhausted()
@@ -209,12 +209,12 @@ class BuildScheduler:
             return f"{NO_VALID_HOST} {no_host.reason}"
         return build_retries.exhausted_message(order.job.key, list(order.tried.values())[-1])
 
-    def fail(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
+    def fail_servers(self, job: Job, message: str, details: str, outcome: Scheduled) -> None:
         """Sets all servers of the job to ERROR with a reason, and enqueues jobs that release any claims."""
         order = BuildOrder.of(job)
         details = "\n".join([*(f"{host}: {why}" for host, why in order.tried.items()), details]).strip()
 
-        def work(connection: Connection) -> None:
+        def mark_failed(connection: Connection) -> None:
             now = self._clock.now()
             server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.FAILED, {"error": message}, now)
             for server_id, action_id in order.actions.items():
@@ -226,20 +226,20 @@ class BuildScheduler:
                     action_store.finish_event(connection, action_id, SCHEDULE_EVENT, now, error=message)
                 self._committer.enqueue_release(connection, order, server_id)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, mark_failed)
         self._meters.scheduled(outcome, len(order.actions))
-        log.info("not placed", extra={"server": job.key, "reason": message})
+        log.info("no host for the server", extra={"server": job.key, "reason": message})
 
     def _abandon(self, order: BuildOrder) -> None:
         """Servers that were deleted or reset before they got a host must not keep allocations."""
         job = order.job
 
-        def work(connection: Connection) -> None:
+        def finish_abandoned_job(connection: Connection) -> None:
             server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
             for server_id in order.actions:
                 self._committer.enqueue_release(connection, order, server_id)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, finish_abandoned_job)
 
 
 def _waiting_servers(order: BuildOrder, found: Mapping[str, Server]) -> list[Server]:
@@ -254,7 +254,7 @@ def _no_host(error: MoorageError) -> NoHost:
         raise error
     if error.status >= 500:
         raise Unavailable(error.message) from error
-    return NoHost.because(f"Selections refused the request: {last_paragraph(error)}", error.message)
+    return NoHost.because(f"Placement refused the request: {last_paragraph(error)}", error.message)
 
 
 def last_paragraph(error: RemoteError) -> str:

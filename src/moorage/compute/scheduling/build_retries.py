@@ -59,10 +59,12 @@ def alternates_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Alternate, 
 def retry_failed_build(
     connection: Connection, job: Job, server: Server, now: datetime, *, error: str | None, code: str | None
 ) -> bool:
-    """Enqueues a retry of a failed build on another host, in the transaction of the host's report; returns True if it did.
+    """Enqueues a retry of a failed build on another host, in the transaction of the host's report; returns True if it
+    did.
 
-    If True, the caller must only wake the builder. False: the build succeeded, the server is no longer being built on this
-    host, there is no alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the result of the build for the host either way.
+    If True, the caller must only wake the builder. False: the build succeeded, the server is no longer being built on
+    this host, there is no alternate, or `code` is in `REQUEST_FAULT_CODES`. Records the result of the build for the
+    host either way.
     """
     scheduling_store.note_build(connection, job.queue, now, succeeded=error is None)
     is_ours = (server.vm_state, server.task_state, server.host) == (VmState.BUILDING, TaskState.SPAWNING, job.queue)

@@ -50,7 +50,7 @@ from moorage.compute.store.meters import ComputeMeters, Scheduled
 from moorage.core.clock import Clock
 from moorage.core.errors import Unavailable
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.model import Job
 from moorage.jobs.wakeups import Hints
 from moorage.placement.client.placement_client import PlacementClient
@@ -59,7 +59,7 @@ from moorage.scheduler.options import SchedulerSettings
 log = logging.getLogger(__name__)
 
 #: Jobs claimed in one batch; other workers can claim the next batch meanwhile.
-BATCH = 16
+BATCH = 64
 
 
 class BuildTask:
@@ -117,6 +117,9 @@ class BuildTask:
                     continue
                 for job in some:
                     self._run_job(job, begun, self._handlers[job.kind])
+            due = self._jobs.next_due()
+            if due is None or due > self._clock.now():  # a claim would find nothing
+                return due
         return self._jobs.next_due()
 
     def _prepare_placement(self) -> None:
@@ -152,7 +155,9 @@ class BuildTask:
     def _handle_failure(self, job: Job, reason: str, tenant_message: str) -> None:
         """The failure is not a lack of hosts, so the job is postponed; after `MAX_ATTEMPTS` the server goes to ERROR."""
         if job.kind == JOB_BUILD and job.attempt >= MAX_ATTEMPTS:
-            self._scheduler.fail(job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP)
+            self._scheduler.fail_servers(
+                job, f"The server could not be scheduled: {tenant_message}", reason, Scheduled.GAVE_UP
+            )
         else:
             self._jobs.postpone(job, reason)
 
@@ -161,7 +166,7 @@ class BuildTask:
     def _build(self, draft: BuildDraft, shared: SharedAnswers, job: Job) -> None:
         if job.attempt > MAX_ATTEMPTS:
             message = "The server could not be scheduled: the builder process died at each attempt."
-            self._scheduler.fail(job, message, "", Scheduled.GAVE_UP)
+            self._scheduler.fail_servers(job, message, "", Scheduled.GAVE_UP)
             return
         self._scheduler.schedule(draft, shared, partial(self._jobs.extend_lease, job))
 
@@ -169,7 +174,7 @@ class BuildTask:
         """Releases first, then commits. If the commit is lost, the release is repeated, which is harmless."""
         self._placement.release(job.key)
 
-        def work(connection: Connection) -> None:
+        def record_release(connection: Connection) -> None:
             now = self._clock.now()
             self._jobs.finish_job_in(connection, job)
             server = server_store.lock_server(connection, job.key)
@@ -180,7 +185,7 @@ class BuildTask:
             gone = {"vm_state": after, "task_state": None, "power_state": PowerState.NONE, "placed": None}
             server_store.update_server(connection, server.id, now, deleted_at=now, **gone)
 
-        in_transaction(self._engine, work)
+        in_transaction(self._engine, record_release)
 
     def _publish_status(self, job: Job) -> None:
         with read(self._engine) as connection:

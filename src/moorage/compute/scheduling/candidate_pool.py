@@ -39,7 +39,7 @@ class CandidatePool:
         self.host_states: dict[str, HostState | None] = {}
         #: {root: its provider tree}, only if weighers of other packages are enabled
         self._trees = _trees(summaries) if options.weighers else {}
-        roots = [candidates.root(at) for at in range(len(candidates))]
+        roots = [candidates.root_uuid(at) for at in range(len(candidates))]
         self.ranking = HostRanking(
             roots, self._host_facts, weigher_input, options.multipliers, unusual.multipliers, options.weighers
         )

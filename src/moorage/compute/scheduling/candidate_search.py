@@ -22,7 +22,7 @@ from moorage.compute.store import scheduling_store
 from moorage.compute.store.scheduling_store import UnusualHosts
 from moorage.core.errors import NotFound, RemoteError
 from moorage.core.names import DISABLED_HOST_TRAIT, RESERVED_HOST_TRAIT
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.placement.client.placement_client import Explanation, PlacementClient
 from moorage.scheduler.filters import UNKNOWN_HOST, HostState, ServerRequirements, rejects
 from moorage.scheduler.options import SchedulerSettings
@@ -45,10 +45,13 @@ _FIRST_BATCH = 8
 
 @dataclass
 class SharedAnswers:
-    """Answers of Placement that the servers of a batch share, by query. `servers`: number of servers in the batch."""
+    """Answers of Placement that the servers of a batch share, by `PlacementRequest.pool_key`.
+
+    `servers`: number of servers in the batch.
+    """
 
     servers: int = 1
-    pools: dict[str, CandidatePool] = field(default_factory=dict)
+    pools: dict[tuple[str, frozenset[str]], CandidatePool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,14 +94,14 @@ class CandidateSearcher:
     ) -> ClaimTargets:
         """Yields claim targets, best first; advance the generator after each refused claim.
 
-        Returns the reasons when no target is left. `alternates` of an earlier selection come first. `refused`: {host: number
-        of claims overtaken by others}; the caller updates it, and it appears in the reasons. `before_round` is called before
-        candidates are fetched again. Fetches candidates for at most `ROUNDS` rounds.
+        Returns the reasons when no target is left. `alternates` of an earlier selection come first. `refused`: {host:
+        number of claims overtaken by others}; the caller updates it, and it appears in the reasons. `before_round` is
+        called before candidates are fetched again. Fetches candidates for at most `ROUNDS` rounds.
         """
         for number, alternate in self._open_alternates(alternates, request.requirements):
             yield ClaimTarget(alternate, iter(alternates[number + 1 :]))
         shared = shared or SharedAnswers()
-        if (pool := shared.pools.get(request.text)) is not None:
+        if (pool := shared.pools.get(request.pool_key)) is not None:
             yield from self._targets_in(pool, request, shared.servers, {})
         for round_number in range(ROUNDS):
             if round_number:
@@ -109,7 +112,9 @@ class CandidateSearcher:
         return NoHost(Reasons(request.text, refused_claims=refused))
 
     def explain(self, request: PlacementRequest) -> tuple[tuple[str, ...], NoHost]:
-        """Returns (names of suitable hosts, best first; the reasons against all other hosts, with counts). Claims nothing."""
+        """Returns (names of suitable hosts, best first; the reasons against all other hosts, with counts). Claims
+        nothing.
+        """
         pool = self._fetch_pool(
             request, self._unusual_hosts(), self._options.max_placement_results + request.excluded_count, None
         )
@@ -132,7 +137,7 @@ class CandidateSearcher:
             pool = self._fetch_pool(request, unusual, limit, sample)
             if not len(pool):
                 return self._no_candidates(request)
-            shared.pools[request.text] = pool
+            shared.pools[request.pool_key] = pool
             rejected = {}
             if (yield from self._targets_in(pool, request, shared.servers, rejected)):
                 return None

@@ -22,7 +22,7 @@ from moorage.compute.scheduling.selection import Selection
 from moorage.compute.store import action_store, server_store
 from moorage.core.clock import Clock
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.jobs.model import Job, NewJob
 from moorage.jobs.wakeups import Hints
 from moorage.telemetry import tracing
@@ -74,7 +74,7 @@ class SelectionCommitter:
         """
         given = in_transaction(self._engine, lambda connection: self._commit_in(connection, selections))
         for server_id, selection in given.items():
-            log.info("placed", extra={"server": server_id, "host": selection.host, "claims": selection.claims})
+            log.info("host selected", extra={"server": server_id, "host": selection.host, "claims": selection.claims})
         for host in {selection.host for selection in given.values()}:
             self._hints.send(host)
 

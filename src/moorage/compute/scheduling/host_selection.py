@@ -87,16 +87,16 @@ class HostSelector:
         """Selects a host for `server` and claims it for `consumer`, or returns the reasons why there is none.
 
         `flavor`, `only_host`, `excluded_hosts`, `beside`: see `RequestChanges`. `consumer`: the holder of the claim, by
-        default the server itself. It must have no other allocations; with `may_hold_allocations`, its allocations from an
-        earlier attempt are released first. `alternates` of an earlier selection are tried first. `check_turn` raises if this
-        worker must not continue. `shared`: one object for all servers of a batch. `image_properties`: the result of
-        `scheduling_properties`.
+        default the server itself. It must have no other allocations; with `may_hold_allocations`, its allocations from
+        an earlier attempt are released first. `alternates` of an earlier selection are tried first. `check_turn` raises
+        if this worker must not continue. `shared`: one object for all servers of a batch. `image_properties`: the
+        result of `scheduling_properties`.
 
-        The members of the server's group are read now. The transaction that writes the host into the server's row must call
-        `group_service.recheck_placement`, and select again if that rejects the host.
+        The members of the server's group are read now. The transaction that writes the host into the server's row must
+        call `group_service.recheck_placement`, and select again if that rejects the host.
 
-        Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil. Raises `Unavailable` if
-        Placement does not answer; this is not a lack of hosts, so try again later.
+        Raises `Invalid` or `RemoteError` (status 400) for a request that Placement could never fulfil. Raises
+        `Unavailable` if Placement does not answer; this is not a lack of hosts, so try again later.
         """
         request = self._requests.build_request(
             server, image_properties, RequestChanges(flavor, only_host, excluded_hosts, beside)
@@ -121,8 +121,9 @@ class HostSelector:
 
         An order gets hosts for all its servers or for none. An order that fails does not affect the others.
 
-        An outcome of None: the caller must select for this order by itself afterwards, because the remaining capacity depends
-        on the other orders, or because `may_claim` returned False. Errors that `select_and_claim` would raise are outcomes here.
+        An outcome of None: the caller must select for this order by itself afterwards, because the remaining capacity
+        depends on the other orders, or because `may_claim` returned False. Errors that `select_and_claim` would raise
+        are outcomes here.
         """
         started: list[list[_StartedSearch] | NoHost | MoorageError | None] = []
         for servers in orders:
@@ -141,7 +142,9 @@ class HostSelector:
     def explain(
         self, server: Server, image_properties: Mapping[str, str], *, excluded_hosts: Mapping[str, str] | None = None
     ) -> tuple[tuple[str, ...], NoHost]:
-        """Returns (names of suitable hosts, best first; the reasons against all other hosts, with counts). Claims nothing."""
+        """Returns (names of suitable hosts, best first; the reasons against all other hosts, with counts). Claims
+        nothing.
+        """
         self.ensure_traits()
         request = self._requests.build_request(
             server, image_properties, RequestChanges(excluded_hosts=excluded_hosts or {})
@@ -159,7 +162,7 @@ class HostSelector:
                 request = self._requests.build_request(one.server, one.image_properties, RequestChanges())
                 if isinstance(request, NoHost):
                     return _give_back_all(started, request)
-                pool = shared.pools.get(request.text)
+                pool = shared.pools.get(request.pool_key)
                 if pool is not None and not pool.has_candidates_left():
                     return _give_back_all(started, None)
                 targets = self._searcher.claim_targets(

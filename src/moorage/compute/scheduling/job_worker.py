@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine
 from moorage.compute.store import server_store
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, message_for_tenants
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.model import FENCED_CODE, Job, JobState
 from moorage.telemetry import tracing
 from moorage.telemetry.logs import request_context
@@ -40,18 +40,20 @@ class JobWorker:
         self._poll = None if poll_s is None else timedelta(seconds=poll_s)
 
     def claim_jobs(self, limit: int = 1) -> list[Job]:
-        def work(connection: Connection) -> list[Job]:
+        def claim(connection: Connection) -> list[Job]:
             return server_store.BUILD_JOBS.claim(
                 connection, self._queue, self._worker, self._clock.now(), LEASE_S, limit
             )
 
-        return in_transaction(self._engine, work)
+        return in_transaction(self._engine, claim)
 
     def run_job(
         self, job: Job, work: Callable[[], None], failed: Callable[[Job, str, str], None] | None = None
     ) -> None:
-        """Runs `work`; if it raises, calls `failed` with the reason and the message for tenants (default: postpone the job)."""
-        failed = failed or (lambda job, reason, _told: self.postpone(job, reason))
+        """Runs `work`; if it raises, calls `failed` with the reason and the message for tenants (default: postpone the
+        job).
+        """
+        failed = failed or (lambda job, reason, _message: self.postpone(job, reason))
         before = request_context.get()
         request_context.set(("compute", str(job.payload.get("request_id", ""))))
         try:
@@ -73,13 +75,15 @@ class JobWorker:
         """Releases the job for another attempt after a pause, for example because a service does not answer."""
         pause_s = min(FIRST_PAUSE_S * 2 ** min(job.attempt - 1, 10), LONGEST_PAUSE_S)
         not_before = self._clock.now() + timedelta(seconds=pause_s)
-        log.warning("postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
+        log.warning("job postponed", extra={"job": job.id, "kind": job.kind, "reason": reason, "pause_s": pause_s})
         in_transaction(
             self._engine, lambda connection: server_store.BUILD_JOBS.release(connection, job.id, job.epoch, not_before)
         )
 
     def extend_lease(self, job: Job) -> None:
-        """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the job."""
+        """Extends the lease to `LEASE_S` from now. Raises `Conflict` ``jobs.fenced`` if another worker now holds the
+        job.
+        """
         until = self._clock.now() + timedelta(seconds=LEASE_S)
         in_transaction(
             self._engine, lambda connection: server_store.BUILD_JOBS.extend(connection, job.id, job.epoch, until)
@@ -93,8 +97,8 @@ class JobWorker:
         server_store.BUILD_JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, self._clock.now())
 
     def next_due(self) -> datetime | None:
-        """The moment of the next run: when the next job is due, but no later than `poll_s` from now, because other processes
-        enqueue jobs too. None: no job is waiting, and `poll_s` is None.
+        """The moment of the next run: when the next job is due, but no later than `poll_s` from now, because other
+        processes enqueue jobs too. None: no job is waiting, and `poll_s` is None.
         """
         with read(self._engine) as connection:
             due = server_store.BUILD_JOBS.next_due(connection, self._queue)

@@ -11,7 +11,7 @@ from moorage.compute.requests.server_request import flavor_fields
 from moorage.compute.scheduling.selection import NoHost
 from moorage.compute.store import group_store, host_store, scheduling_store, server_store
 from moorage.core.ids import is_uuid
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.scheduler.candidate_query import Query, SearchScope, candidate_query
 from moorage.scheduler.filters import ServerRequirements
 from moorage.scheduler.flavor_resources import FlavorFields, ResourceRequest, architecture, hypervisor_type, request_for
@@ -26,10 +26,10 @@ from moorage.scheduler.weighers import WeigherInput, is_accelerator, wanted_func
 class RequestChanges:
     """Differences from the request of a new server.
 
-    `flavor`: the new flavor of a resize. `only_host`: the only host allowed; by default the one that the server was created
-    for, if any. `excluded_hosts`: {host: reason, as shown in the counted reasons}, such as the current host or hosts where
-    the build failed. `beside`: root uuids of hosts just selected for other servers of the same request, whose rows do not
-    have them yet.
+    `flavor`: the new flavor of a resize. `only_host`: the only host allowed; by default the one that the server was
+    created for, if any. `excluded_hosts`: {host: reason, as shown in the counted reasons}, such as the current host or
+    hosts where the build failed. `beside`: root uuids of hosts just selected for other servers of the same request,
+    whose rows do not have them yet.
     """
 
     flavor: Flavor | None = None
@@ -56,13 +56,19 @@ class PlacementRequest:
     def text(self) -> str:
         return "&".join(f"{name}={value}" for name, value in self.query)
 
+    @property
+    def pool_key(self) -> tuple[str, frozenset[str]]:
+        """Requests with the same key can share a `CandidatePool`: it ranks hosts by the wanted functions as well."""
+        return self.text, self.requirements.functions
+
 
 @dataclass(frozen=True)
 class _RequestContext:
-    """Facts from the database about a request. `members`: conditions on aggregates, see `prefilters.aggregate_conditions`.
+    """Facts from the database about a request. `members`: conditions on aggregates, see
+    `prefilters.aggregate_conditions`.
 
-    `beside`, `apart`: hosts of the servers named by ``same_host`` and ``different_host``. `beside_root`: set if `beside` is
-    one host.
+    `beside`, `apart`: hosts of the servers named by ``same_host`` and ``different_host``. `beside_root`: set if
+    `beside` is one host.
     """
 
     group: ServerGroupView | None = None
@@ -120,7 +126,7 @@ class PlacementRequestBuilder:
             WeigherInput(devices),
             meanings,
             excluded_count=len(excluded_hosts) + (len(group.members) if group else 0),
-            needs_all_candidates=in_tree is None and (found.beside is not None or _is_drawn_to_members(group)),
+            needs_all_candidates=in_tree is None and (found.beside is not None or _prefers_members_hosts(group)),
         )
 
     def _resource_request(self, fields: FlavorFields, image_properties: Mapping[str, str]) -> ResourceRequest:
@@ -167,7 +173,9 @@ def _accelerator_properties(image_properties: Mapping[str, str]) -> dict[str, st
 
 
 def depends_on_other_servers(server: Server) -> bool:
-    """Whether the choice of a host depends on the hosts of other servers; then earlier servers must get their hosts first."""
+    """Whether the choice of a host depends on the hosts of other servers; then earlier servers must get their hosts
+    first.
+    """
     return any(server.scheduler_hints.get(name) for name in ("group", "same_host", "different_host"))
 
 
@@ -183,7 +191,7 @@ def _hosts_of(connection: Connection, named: Sequence[str], project_id: str) -> 
     return frozenset(server_store.hosts_of_servers(connection, [one for one in named if is_uuid(one)], project_id))
 
 
-def _is_drawn_to_members(group: ServerGroupView | None) -> bool:
+def _prefers_members_hosts(group: ServerGroupView | None) -> bool:
     return group is not None and group.policy is GroupPolicy.SOFT_AFFINITY and bool(group.members)
 
 

@@ -33,7 +33,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Invalid
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord
 from moorage.images.client import ImageLookup
 from moorage.jobs.model import NewJob
@@ -45,8 +45,8 @@ MAX_SERVERS_PER_REQUEST = 1000
 
 
 class CreateService:
-    """`images` None: image ids are not checked (no image service is configured). `names`, `profiles` None: Placement and the
-    accelerator service are not queried.
+    """`images` None: image ids are not checked (no image service is configured). `names`, `profiles` None: Placement
+    and the accelerator service are not queried.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class CreateService:
         self._names = names
         self._profiles = profiles
 
-    def create(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
+    def create_servers(self, caller: Caller, request_id: str, new: NewServer, *, may_force_host: bool) -> list[Server]:
         """Creates `new.count` servers in BUILD, with a job that selects their hosts.
 
         If the project's limits have no room for all, fewer are created, at least `new.least`.
@@ -90,7 +90,7 @@ class CreateService:
             new.count, MAX_SERVERS_PER_REQUEST + 1
         )  # one more: to refuse it, unless the project's limits leave room for fewer
 
-        def work(connection: Connection) -> list[Server]:
+        def insert_servers(connection: Connection) -> list[Server]:
             count = self._quotas.admit_servers(
                 connection, caller.project_id, one, min(new.least, new.count), most, others
             )
@@ -117,14 +117,16 @@ class CreateService:
             server_store.BUILD_JOBS.enqueue(connection, job, now)
             return made
 
-        built = in_transaction(self._engine, work)
+        built = in_transaction(self._engine, insert_servers)
         self._hints.send(BUILD_QUEUE)
         return built
 
     def hypothetical_server(
         self, caller: Caller, new: NewServer, *, may_force_host: bool
     ) -> tuple[Server, dict[str, str]]:
-        """(a server that is not created, its image's requirements on the host). Raises as `create` does; the image is optional."""
+        """(a server that is not created, its image's requirements on the host). Raises as `create_servers` does; the
+        image is optional.
+        """
         _, flavor, zone, host, needs = self._resolve_references(
             caller, new, may_force_host=may_force_host, image_needed=False
         )

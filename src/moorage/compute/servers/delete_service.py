@@ -1,4 +1,5 @@
-"""Use cases of deletion: at once, reversibly (soft deletion), and without the server's host; and the task that reclaims.
+"""Use cases of deletion: at once, reversibly (soft deletion), and without the server's host; and the task that
+reclaims.
 
 Not here: a deletion that waits for a host which dies later (`agents.down_hosts`).
 """
@@ -38,7 +39,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.jobs.model import NewJob
 from moorage.jobs.wakeups import Hints
 
@@ -60,13 +61,13 @@ class DeleteService:
         self._commands = HostCommands(clock, ids)
         self._migrations = MigrationEngine(clock, ids)
 
-    def delete(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
+    def delete_server(self, caller: Caller, request_id: str, server_id: str, *, at_once: bool = False) -> None:
         """Works in any state, also during a build; repeated requests are one deletion.
 
         `at_once`: delete immediately even if deleted servers are kept for a while.
         """
 
-        def work(connection: Connection) -> Sequence[str]:
+        def begin_deletion(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(lifecycle.DELETE, server_situation(server), caller)
             if self._is_out_of_reach(connection, server) and (at_once or not self._is_kept(connection, server)):
@@ -77,7 +78,7 @@ class DeleteService:
                 return self._delete_softly(connection, caller, request_id, server)
             return self._destroy(connection, caller, request_id, server)
 
-        for queue in in_transaction(self._engine, work):
+        for queue in in_transaction(self._engine, begin_deletion):
             self._hints.send(queue)
 
     def _is_kept(self, connection: Connection, server: Server) -> bool:
@@ -87,7 +88,9 @@ class DeleteService:
         return server.vm_state in lifecycle.SOFT_DELETE.allowed and not is_moving
 
     def _delete_softly(self, connection: Connection, caller: Caller, request_id: str, server: Server) -> Sequence[str]:
-        """If the host is down, the state changes at once; the host stops the server when it is back, before any later job."""
+        """If the host is down, the state changes at once; the host stops the server when it is back, before any later
+        job.
+        """
         is_down = self._is_out_of_reach(connection, server)
         is_asked = server.task_state is TaskState.SOFT_DELETING
         if server.vm_state is VmState.SOFT_DELETED or (is_asked and not is_down):
@@ -142,8 +145,8 @@ class DeleteService:
     ) -> Sequence[str]:
         """Deletes the server at once, although its host may still run it.
 
-        Its allocations there stay until the host has cleaned up, as after an evacuation; so do those at the destination of an
-        unfinished evacuation.
+        Its allocations there stay until the host has cleaned up, as after an evacuation; so do those at the destination
+        of an unfinished evacuation.
         """
         now, host, placed = self._clock.now(), server.host or "", server.placed
         moving = move_store.open_moves(connection, server.id)
@@ -220,7 +223,7 @@ class ReclaimTask:
         self._period = timedelta(seconds=period_s)
 
     def run_once(self) -> datetime | None:
-        """`DeleteService.delete` ignores a deletion that is already in progress.
+        """`DeleteService.delete_server` ignores a deletion that is already in progress.
 
         If nothing is kept for a while, the task ends once the servers of a former setting are reclaimed.
         """
@@ -241,7 +244,7 @@ class ReclaimTask:
         return len(due)
 
     def _delete(self, server_id: str) -> None:
-        self._deletion.delete(RECLAIMER, "", server_id, at_once=True)
+        self._deletion.delete_server(RECLAIMER, "", server_id, at_once=True)
 
     def _offload(self, server_id: str) -> None:
-        self._operations.operate(RECLAIMER, "", server_id, lifecycle.SHELVE_OFFLOAD)
+        self._operations.begin_operation(RECLAIMER, "", server_id, lifecycle.SHELVE_OFFLOAD)

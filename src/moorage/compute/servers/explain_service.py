@@ -13,14 +13,14 @@ from moorage.compute.servers.create_service import CreateService
 from moorage.compute.store import server_store
 from moorage.core.caller import Caller
 from moorage.core.errors import Invalid, NotBuilt, RemoteError, Unavailable
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.scheduler.flavor_resources import scheduling_properties
 from moorage.scheduler.reasons import Reasons
 
 
 @dataclass(frozen=True)
 class HostExplanation:
-    """`hosts`: names of hosts that would take it, best first. `fault`: the fault message of an existing server."""
+    """`hosts`: names of hosts that can run the server, best first. `fault`: the fault message of an existing server."""
 
     hosts: tuple[str, ...]
     reasons: Reasons
@@ -44,7 +44,7 @@ class ExplainService:
         """Explains a second placement of the same server; its own allocations count as used, and its host is excluded."""
         with read(self._engine) as connection:
             server = visible(server_store.server(connection, server_id), caller, server_id)
-        rules_out = {} if server.host is None else {server.host: "it is there"}
+        rules_out = {} if server.host is None else {server.host: "the server is on this host now"}
         return self._explained(server, scheduling_properties(server.image_properties or {}), rules_out)
 
     def _explained(

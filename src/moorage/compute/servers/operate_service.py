@@ -25,7 +25,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, OverQuota
 from moorage.core.ids import Ids
-from moorage.db.transactions import in_transaction, read
+from moorage.db.session import in_transaction, read
 from moorage.images.attributes import refuse_base
 from moorage.images.base import ImageRecord
 from moorage.images.client import ImageLookup, ImageWriter
@@ -68,8 +68,8 @@ class TraitLookup(Protocol):
 
 
 class OperateService:
-    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: a rebuild does not check
-    the traits of the host.
+    """`image_writer` None: no image service is configured, so no image can be made. `placement` None: a rebuild does
+    not check the traits of the host.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class OperateService:
         """A random password of 12 characters for the guest's administrator, for a request without one."""
         return self._ids.uuid().replace("-", "")[:12]
 
-    def operate(
+    def begin_operation(
         self,
         caller: Caller,
         request_id: str,
@@ -107,21 +107,21 @@ class OperateService:
     ) -> Server:
         """Begins `operation`, which the host carries out and reports. Returns the server as it was before."""
 
-        def work(connection: Connection) -> tuple[Server, str]:
+        def begin(connection: Connection) -> tuple[Server, str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
             return server, queue
 
-        server, queue = in_transaction(self._engine, work)
+        server, queue = in_transaction(self._engine, begin)
         self._hints.send(queue)
         return server
 
     def rebuild(self, caller: Caller, request_id: str, server_id: str, wanted: Rebuild) -> None:
         """Rebuilds from another image or the same one; host, devices and allocations stay.
 
-        Raises `Invalid` for an image that the server cannot run on its host, and for a key pair that the caller does not have.
-        Key pairs belong to users; as in Nova, it need not be a key pair of the server's creator.
+        Raises `Invalid` for an image that the server cannot run on its host, and for a key pair that the caller does
+        not have. Key pairs belong to users; as in Nova, it need not be a key pair of the server's creator.
         """
         if len(wanted.changes.get("metadata", ())) > MAX_METADATA_ITEMS:
             raise OverQuota(f"Maximum number of metadata items exceeds {MAX_METADATA_ITEMS}")
@@ -131,7 +131,7 @@ class OperateService:
         if image is not None:
             self._check_fits(caller, server_id, image)
 
-        def work(connection: Connection) -> str:
+        def begin_rebuild(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             changes = {**wanted.changes, "image_id": wanted.image_id, **renewed}
@@ -143,7 +143,7 @@ class OperateService:
                 connection, caller, request_id, replace(server, **changes), operation, start
             )
 
-        self._hints.send(in_transaction(self._engine, work))
+        self._hints.send(in_transaction(self._engine, begin_rebuild))
 
     def _project_of(self, caller: Caller, server_id: str) -> str:
         """Raises `NotFound` if the caller may not see the server."""
@@ -173,7 +173,7 @@ class OperateService:
         if image_id is not None:
             usable_image(self._images, caller, self._project_of(caller, server_id), image_id)
 
-        def work(connection: Connection) -> str:
+        def begin_rescue(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(lifecycle.RESCUE, server_situation(server), caller)
             image = image_id or server.image_id
@@ -182,17 +182,19 @@ class OperateService:
             arguments = {"image_id": image, "password": password}
             return self._commands.command_host(connection, caller, request_id, server, lifecycle.RESCUE, arguments)
 
-        self._hints.send(in_transaction(self._engine, work))
+        self._hints.send(in_transaction(self._engine, begin_rescue))
 
     def make_image(self, caller: Caller, request_id: str, server_id: str, wanted: NewImage) -> str:
-        """Returns the id of the image that is being made. Raises `Invalid` for metadata that are base attributes of an image."""
+        """Returns the id of the image that is being made. Raises `Invalid` for metadata that are base attributes of an
+        image.
+        """
         if self._image_writer is None:
             raise Conflict("No image service is configured, so no image can be made.")
         operation = lifecycle.SNAPSHOT if wanted.backup_type is None else lifecycle.BACKUP
         refuse_base(wanted.metadata, f"metadata of {operation.name}")
         image_id = self._ids.uuid()
 
-        def work(connection: Connection) -> tuple[Server, dict[str, str], str]:
+        def begin_image(connection: Connection) -> tuple[Server, dict[str, str], str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(operation, server_situation(server), caller)
             properties = image_properties(server, wanted)
@@ -201,7 +203,7 @@ class OperateService:
             queue = self._commands.command_host(connection, caller, request_id, server, operation, arguments)
             return server, properties, queue
 
-        server, properties, queue = in_transaction(self._engine, work)
+        server, properties, queue = in_transaction(self._engine, begin_image)
         self._announce(self._image_writer, CallerView.of(caller), image_id, wanted.name, server, properties)
         self._hints.send(queue)
         return image_id
@@ -227,7 +229,7 @@ class OperateService:
             raise Conflict("No image service is configured, so no image can be made.")
         image_id = self._ids.uuid()
 
-        def work(connection: Connection) -> str:
+        def begin_shelve(connection: Connection) -> str:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             lifecycle.check(lifecycle.SHELVE, server_situation(server), caller)
             wanted = NewImage(f"{server.name}-shelved", {})
@@ -238,19 +240,19 @@ class OperateService:
                 {"image": image, "start": server.vm_state is not VmState.STOPPED},
             )  # fmt: skip
 
-        self._hints.send(in_transaction(self._engine, work))
+        self._hints.send(in_transaction(self._engine, begin_shelve))
 
     def reset_state(self, caller: Caller, server_id: str, state: VmState) -> None:
         """Sets the server to `state` without a task, at once, for administrators. Abandons its moves in progress."""
 
-        def work(connection: Connection) -> Sequence[str]:
+        def set_state(connection: Connection) -> Sequence[str]:
             server = visible(server_store.lock_server(connection, server_id), caller, server_id)
             after = lifecycle.SERVER_STATES.check_transition(server.vm_state, state)
             server_store.update_server(connection, server_id, self._clock.now(), vm_state=after, task_state=None)
             moving = move_store.open_moves(connection, server_id)
             return [queue for move in moving for queue in self._migrations.abandon_move(connection, move, server)]
 
-        for queue in in_transaction(self._engine, work):
+        for queue in in_transaction(self._engine, set_state):
             self._hints.send(queue)
 
 
@@ -277,8 +279,8 @@ def image_objection(
 ) -> str | None:
     """The reason why a server cannot stay on its host with another image; None if it can.
 
-    `before`, `after`: properties of the images; `traits`: of the host and of all providers with allocations of the server.
-    Raises `Invalid` if `after` and the flavor contradict each other.
+    `before`, `after`: properties of the images; `traits`: of the host and of all providers with allocations of the
+    server. Raises `Invalid` if `after` and the flavor contradict each other.
     """
     needs = scheduling_properties(after)
     old, new = (
@@ -286,7 +288,7 @@ def image_objection(
         request_for(flavor_fields(flavor), needs),
     )
     if (wanted := _amounts(new)) != (held := _amounts(old)):
-        return f"it asks for {_listed(wanted)}, and the server has {_listed(held)}"
+        return f"it requests {_listed(wanted)}, but the server has {_listed(held)}"
     plain = new.groups.get("")
     if plain is not None:
         if missing := sorted(set(plain.required) - traits):

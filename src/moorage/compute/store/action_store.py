@@ -15,14 +15,25 @@ MAX_DETAILS = 8192
 _INSERT = insert(actions)
 _OF_SERVER = select(actions).where(actions.c.server_id == bindparam("of_server")).order_by(actions.c.number.desc())
 _OF_REQUEST = _OF_SERVER.where(actions.c.request_id == bindparam("of_request"))
-_TOUCH = update(actions).where(actions.c.id == bindparam("of_id"))
+_TOUCH = (
+    update(actions)
+    .where(actions.c.id == bindparam("of_id"))
+    .values(updated_at=bindparam("now", type_=actions.c.updated_at.type))
+)
+_TOUCH_FAILED = _TOUCH.values(message="Error")
 _EVENTS = (
     select(action_events).where(action_events.c.action_id == bindparam("of_action")).order_by(action_events.c.number)
 )
 _EVENT = _EVENTS.where(action_events.c.name == bindparam("of_name"))
 _EVENT_INSERT = insert(action_events)
-_EVENT_UPDATE = update(action_events).where(
-    action_events.c.action_id == bindparam("of_action"), action_events.c.name == bindparam("of_name")
+_EVENT_FINISH = (
+    update(action_events)
+    .where(action_events.c.action_id == bindparam("of_action"), action_events.c.name == bindparam("of_name"))
+    .values(
+        finished_at=bindparam("now", type_=action_events.c.finished_at.type),
+        result=bindparam("outcome"),
+        details=bindparam("why"),
+    )
 )
 
 
@@ -74,19 +85,15 @@ def begin_event(connection: Connection, action_id: str, name: str, host: str | N
 def finish_event(connection: Connection, action_id: str, name: str, now: datetime, *, error: str | None = None) -> None:
     """Ends the event, which is inserted if missing; with `error`, marks its action as failed."""
     begin_event(connection, action_id, name, None, now)
-    values = {
-        "finished_at": now,
-        "result": "Success" if error is None else "Error",
-        "details": error and error[:MAX_DETAILS],
-    }
-    connection.execute(_EVENT_UPDATE.values(values), {"of_action": action_id, "of_name": name})
-    connection.execute(
-        _TOUCH.values({"updated_at": now} | ({} if error is None else {"message": "Error"})), {"of_id": action_id}
-    )
+    outcome, why = ("Success", None) if error is None else ("Error", error[:MAX_DETAILS])
+    values = {"of_action": action_id, "of_name": name, "now": now, "outcome": outcome, "why": why}
+    connection.execute(_EVENT_FINISH, values)
+    connection.execute(_TOUCH if error is None else _TOUCH_FAILED, {"of_id": action_id, "now": now})
 
 
 def begin_next_events(connection: Connection, hosts: Mapping[str, str], ended: str, begun: str, now: datetime) -> None:
-    """Ends event `ended` of several actions with success, and begins event `begun` on their hosts. `hosts`: {action id: host}.
+    """Ends event `ended` of several actions with success, and begins event `begun` on their hosts. `hosts`: {action id:
+    host}.
 
     Equal to `finish_event` and `begin_event` for each action, in a few statements for all.
     """

@@ -28,7 +28,8 @@ _INSERT = insert(server_groups)
 _ALL = select(server_groups).order_by(server_groups.c.number)
 _BY_ID = select(server_groups).where(server_groups.c.id == bindparam("of_id"))
 _DELETE = delete(server_groups).where(server_groups.c.id == bindparam("of_id"))
-_IDS_OF = select(server_group_members.c.group_id).where(server_group_members.c.server_id == bindparam("of_server"))
+#: The group ids of the server ``of_server``.
+IDS_OF = select(server_group_members.c.group_id).where(server_group_members.c.server_id == bindparam("of_server"))
 _COUNT = select(func.count()).select_from(server_groups).where(server_groups.c.project_id == bindparam("of_project"))
 _MEMBER_INSERT = insert(server_group_members)
 _OF_SERVER = (
@@ -90,10 +91,6 @@ def group(connection: Connection, group_id: str, *, lock: bool = False) -> Serve
     return None if row is None else _with_members(connection, [row])[0]
 
 
-def group_ids_of(connection: Connection, server_id: str) -> list[str]:
-    return list(connection.execute(_IDS_OF, {"of_server": server_id}).scalars())
-
-
 def groups(connection: Connection, project_id: str | None) -> list[ServerGroup]:
     """Oldest first; None: all projects."""
     wanted = _ALL if project_id is None else _ALL.where(server_groups.c.project_id == project_id)
@@ -115,7 +112,9 @@ def add_member(connection: Connection, group_id: str, server_id: str) -> None:
 def group_view(
     connection: Connection, server_id: str, *, lock: bool = False, hinted: object = None
 ) -> ServerGroupView | None:
-    """The server's group as the scheduler sees it, or None. For a server that does not exist yet: the group in `hinted`."""
+    """The server's group as the scheduler sees it, or None. For a server that does not exist yet: the group in
+    `hinted`.
+    """
     statement = _OF_SERVER.with_for_update() if lock else _OF_SERVER
     row = connection.execute(statement, {"of_server": server_id}).one_or_none()
     if row is None and isinstance(hinted, str) and is_uuid(hinted):

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, insert, or_, select, update
@@ -14,7 +15,9 @@ from moorage.core.errors import Conflict, RetryableConflict
 from moorage.db.engine import inserted_id
 
 _ALL = select(hosts).order_by(hosts.c.number)
-_BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
+#: The host ``of_name``, for `host_of_values`.
+BY_NAME = select(hosts).where(hosts.c.name == bindparam("of_name"))
+_BY_NAMES = select(hosts).where(hosts.c.name.in_(bindparam("names", expanding=True)))
 _BY_PROVIDER = select(hosts.c.name).where(hosts.c.provider_uuid == bindparam("of_provider"))
 _BY_PROVIDERS = (
     select(hosts.c.provider_uuid)
@@ -42,6 +45,19 @@ _AGGREGATE_UPDATE = update(aggregates).where(aggregates.c.id == bindparam("of_id
 _AGGREGATE_DELETE = delete(aggregates).where(aggregates.c.id == bindparam("of_id"))
 _WITH_HOSTS = select(aggregates).where(
     select(aggregate_hosts.c.host).where(aggregate_hosts.c.aggregate_id == aggregates.c.id).exists()
+)
+_AGGREGATES_OF = (
+    select(aggregate_hosts.c.host, aggregates)
+    .join(aggregates, aggregates.c.id == aggregate_hosts.c.aggregate_id)
+    .where(aggregate_hosts.c.host.in_(bindparam("names", expanding=True)))
+    .order_by(aggregates.c.id)
+)
+#: The metadata of the aggregates of the host ``of_name``.
+METADATA_OF = (
+    select(aggregates.c.metadata)
+    .join(aggregate_hosts, aggregate_hosts.c.aggregate_id == aggregates.c.id)
+    .where(aggregate_hosts.c.host == bindparam("of_name"))
+    .order_by(aggregates.c.id)
 )
 _MEMBERS = select(aggregate_hosts).order_by(aggregate_hosts.c.host)
 _MEMBER_INSERT = insert(aggregate_hosts)
@@ -77,13 +93,18 @@ def record_heartbeats(connection: Connection, names: Sequence[str], moment: date
 
 
 def host(connection: Connection, name: str) -> Host | None:
-    row = connection.execute(_BY_NAME, {"of_name": name}).one_or_none()
+    row = connection.execute(BY_NAME, {"of_name": name}).one_or_none()
     return None if row is None else host_of(row)
+
+
+def hosts_by_name(connection: Connection, names: Collection[str]) -> list[Host]:
+    """Those that exist."""
+    return [host_of(row) for row in connection.execute(_BY_NAMES, {"names": list(names)})]
 
 
 def lock_host(connection: Connection, name: str) -> Host | None:
     """The host, locked until the transaction ends."""
-    row = connection.execute(_BY_NAME.with_for_update(), {"of_name": name}).one_or_none()
+    row = connection.execute(BY_NAME.with_for_update(), {"of_name": name}).one_or_none()
     return None if row is None else host_of(row)
 
 
@@ -163,12 +184,23 @@ def zones(connection: Connection) -> dict[str, str]:
     return {name: one.zone for one in all_aggregates(connection) if one.zone for name in one.hosts}
 
 
+def zones_of(connection: Connection, names: Collection[str]) -> dict[str, str]:
+    """Same as `zones`, for these hosts."""
+    rows = connection.execute(_AGGREGATES_OF, {"names": list(names)})
+    return {row.host: zone for row in rows if (zone := _aggregate(row, []).zone)}
+
+
 def has_zone(connection: Connection, zone: str) -> bool:
     """Whether an aggregate with this zone has a host. Reads aggregates only, however many hosts they have."""
     return any(_aggregate(row, []).zone == zone for row in connection.execute(_WITH_HOSTS))
 
 
-def host_of(row: Row[Any]) -> Host:
+def host_of_values(row: Sequence[Any]) -> Host:
+    """The host in a row of `BY_NAME`."""
+    return host_of(SimpleNamespace(**{column.name: value for column, value in zip(hosts.c, row, strict=True)}))
+
+
+def host_of(row: Any) -> Host:
     return Host(
         number=row.number,
         service_uuid=row.service_uuid,

@@ -24,7 +24,7 @@ _FAMILIES = (
         _HOSTS, "Hosts by state: up (and enabled), down (no heartbeat, or forced down), or disabled.", ("state",)
     ),
     GaugeFamily(_SERVERS, "Servers that are not deleted, by state.", ("state",)),
-    *job_meters.families("compute"),
+    *job_meters.job_gauge_families("compute"),
 )
 
 
@@ -67,13 +67,13 @@ class ComputeMeters:
 def show_state(registry: CollectorRegistry, engine: Engine, clock: Clock, *, up_window_s: float) -> None:
     """`up_window_s`: a host without a heartbeat for longer is down."""
 
-    def samples(connection: Connection) -> Iterator[GaugeSample]:
+    def job_gauge_samples(connection: Connection) -> Iterator[GaugeSample]:
         now = clock.now()
         yield from _host_samples(connection, now - timedelta(seconds=up_window_s))
         yield from _server_samples(connection)
-        yield from job_meters.samples("compute", connection, jobs, now)
+        yield from job_meters.job_gauge_samples("compute", connection, jobs, now)
 
-    DatabaseGauges(registry, engine, _FAMILIES, samples)
+    DatabaseGauges(registry, engine, _FAMILIES, job_gauge_samples)
 
 
 def _host_samples(connection: Connection, silent_since: datetime) -> Iterator[GaugeSample]:

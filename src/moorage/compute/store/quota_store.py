@@ -9,7 +9,7 @@ servers, so no request has to count all of them.
 All functions run in the caller's transaction. Not here: what a flavor counts (`quota_service`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,11 @@ MOST = 500
 
 _USED = select(quota_locks.c.used).where(quota_locks.c.project_id == bindparam("of_project"))
 _LOCK = _USED.with_for_update()
-_SET_USED = update(quota_locks).where(quota_locks.c.project_id == bindparam("of_project"))
+_SET_USED = (
+    update(quota_locks)
+    .where(quota_locks.c.project_id == bindparam("of_project"))
+    .values(used=bindparam("sum", type_=quota_locks.c.used.type))
+)
 _UNCOUNTED = select(servers.c.id, servers.c.flavor, servers.c.vm_state, servers.c.task_state, servers.c.counted).where(
     servers.c.project_id == bindparam("of_project"), servers.c.is_counted == false()
 )
@@ -73,7 +77,7 @@ def used(connection: Connection, project_id: str) -> dict[str, int]:
 
 
 def set_used(connection: Connection, project_id: str, used: Mapping[str, int]) -> None:
-    connection.execute(_SET_USED.values(used=dict(used)), {"of_project": project_id})
+    connection.execute(_SET_USED, {"of_project": project_id, "sum": dict(used)})
 
 
 def uncounted(connection: Connection, project_id: str) -> list[Uncounted]:
@@ -135,7 +139,8 @@ def _insert_lock(dialect: Dialect) -> Executable:
 ALL_PROJECTS = ""
 
 _LIMITS_OF_PROJECT = select(quotas.c.name, quotas.c.units).where(quotas.c.project_id == bindparam("of_project"))
-_LIMITS_IN_FORCE = select(quotas.c.project_id, quotas.c.name, quotas.c.units).where(
+#: Limits of the project ``of_project`` and of `ALL_PROJECTS`, for `limits_of_values`.
+LIMITS_IN_FORCE = select(quotas.c.project_id, quotas.c.name, quotas.c.units).where(
     quotas.c.project_id.in_((ALL_PROJECTS, bindparam("of_project")))
 )
 _UPDATE_LIMIT = update(quotas).where(
@@ -152,8 +157,12 @@ def limits_of(connection: Connection, project_id: str) -> dict[str, int]:
 
 def limits_in_force(connection: Connection, project_id: str) -> dict[str, int]:
     """The project's limits, and those of `ALL_PROJECTS` where it has none."""
-    rows = connection.execute(_LIMITS_IN_FORCE, {"of_project": project_id}).all()
-    return {row.name: row.units for row in sorted(rows, key=lambda row: row.project_id != ALL_PROJECTS)}
+    return limits_of_values(connection.execute(LIMITS_IN_FORCE, {"of_project": project_id}).all())
+
+
+def limits_of_values(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
+    """The limits in rows of `LIMITS_IN_FORCE`; the project's own replace those of `ALL_PROJECTS`."""
+    return {name: units for _, name, units in sorted(rows, key=lambda row: bool(row[0] != ALL_PROJECTS))}
 
 
 def set_limits(connection: Connection, project_id: str, limits: Mapping[str, int]) -> None:

@@ -72,7 +72,9 @@ class UnusualHosts:
 def host_states(
     connection: Connection, roots: Collection[str], is_up: Callable[[bool, datetime], bool]
 ) -> dict[str, HostState]:
-    """{root uuid: host state}, without roots that are no hosts of this service. `is_up`: (forced down, heartbeat) -> bool."""
+    """{root uuid: host state}, without roots that are no hosts of this service. `is_up`: (forced down, heartbeat) ->
+    bool.
+    """
     found: dict[str, HostState] = {}
     for some in _chunks(roots):
         for row in connection.execute(_BY_ROOTS, {"roots": some}):

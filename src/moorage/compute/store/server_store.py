@@ -10,9 +10,11 @@ Not here: flavors and key pairs (`flavor_store`, `keypair_store`), hosts and agg
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import Enum, auto
+from functools import cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, bindparam, false, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Update, and_, bindparam, false, insert, or_, select, update
 
 from moorage.compute.model.servers import MAX_CONSOLE_BYTES, Fault, Flavor, Locker, Placed, Server, TaskState, VmState
 from moorage.compute.store.tables import consoles, jobs, servers
@@ -48,9 +50,10 @@ SORT_COLUMNS = {
 _SERVER = [column for column in servers.c if column.name not in ("counted", "is_counted")]
 
 _INSERT = insert(servers)
-_BY_ID = select(*_SERVER).where(servers.c.id == bindparam("of_id"))
+#: The server ``of_id``, for `server_of_values`.
+BY_ID = select(*_SERVER).where(servers.c.id == bindparam("of_id"))
 _BY_IDS = select(*_SERVER).where(servers.c.id.in_(bindparam("ids", expanding=True)))
-_LOCK = _BY_ID.with_for_update()
+_LOCK = BY_ID.with_for_update()
 _LOCK_ALL = _BY_IDS.order_by(servers.c.id).with_for_update()
 _UPDATE = update(servers).where(servers.c.id == bindparam("of_id"))
 _ASSIGN = _UPDATE.values(
@@ -83,7 +86,14 @@ _PARKED = select(servers.c.id).where(
 )
 _CONSOLE = select(consoles.c.text).where(consoles.c.server_id == bindparam("of_id"))
 _CONSOLE_INSERT = insert(consoles)
-_CONSOLE_UPDATE = update(consoles).where(consoles.c.server_id == bindparam("of_id"))
+_CONSOLE_UPDATE = (
+    update(consoles)
+    .where(consoles.c.server_id == bindparam("of_id"))
+    .values(
+        text=bindparam("new_text", type_=consoles.c.text.type),
+        updated_at=bindparam("now", type_=consoles.c.updated_at.type),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -105,8 +115,8 @@ class ServerQuery:
 
 
 def insert_servers(connection: Connection, new: Sequence[Server], counted: Mapping[str, int] | None = None) -> None:
-    """`server.number` is assigned by the database. `counted`: what each counts, if the caller has added it to the project's
-    usage (`quota_store`).
+    """`server.number` is assigned by the database. `counted`: what each counts, if the caller has added it to the
+    project's usage (`quota_store`).
     """
     connection.execute(_INSERT, [_row(server, counted) for server in new])
 
@@ -120,7 +130,7 @@ def _row(server: Server, counted: Mapping[str, int] | None) -> dict[str, Any]:
 
 
 def server(connection: Connection, server_id: str) -> Server | None:
-    row = connection.execute(_BY_ID, {"of_id": server_id}).one_or_none()
+    row = connection.execute(BY_ID, {"of_id": server_id}).one_or_none()
     return None if row is None else _server(row)
 
 
@@ -161,19 +171,43 @@ def update_server(connection: Connection, server_id: str, now: datetime, **value
     for name in ("fault", "placed"):
         if values.get(name) is not None:
             values[name] = _document(values[name])
-    counting = () if (mark := _is_counted_after(values)) is None else ((servers.c.is_counted, mark),)
-    # MariaDB sets columns in order, and the mark depends on the state before the change.
-    changed = (*counting, (servers.c.updated_at, now), *((servers.c[name], value) for name, value in values.items()))
-    connection.execute(_UPDATE.ordered_values(*changed), {"of_id": server_id})
+    statement = _update_of(tuple(values), _counting_after(values))
+    new = {f"new_{name}": value for name, value in values.items()}
+    connection.execute(statement, {"of_id": server_id, "now": now, **new})
 
 
-def _is_counted_after(values: Mapping[str, Any]) -> ColumnElement[bool] | None:
-    """The new value of `is_counted`; None: the change does not affect what the server counts (`quota_service.server_amounts`)."""
+class _Counting(Enum):
+    """What a change of a server does to its mark `is_counted`."""
+
+    KEEPS = auto()  #: the change does not affect what the server counts (`quota_service.server_amounts`)
+    CLEARS = auto()
+    CLEARS_IF_OFFLOADED = auto()
+
+
+def _counting_after(values: Mapping[str, Any]) -> _Counting:
     if "flavor" in values or values.get("vm_state") in (VmState.DELETED, VmState.SHELVED_OFFLOADED):
-        return false()
+        return _Counting.CLEARS
     if "vm_state" in values or "task_state" in values:
-        return and_(servers.c.is_counted, servers.c.vm_state != VmState.SHELVED_OFFLOADED)
-    return None
+        return _Counting.CLEARS_IF_OFFLOADED
+    return _Counting.KEEPS
+
+
+@cache
+def _update_of(names: tuple[str, ...], counting: _Counting) -> Update:
+    """Sets the columns `names` of the server ``of_id`` to the values ``new_<name>``.
+
+    A statement that is made for each call costs SQLAlchemy several times as much as its execution.
+    """
+    mark: dict[_Counting, ColumnElement[bool]] = {
+        _Counting.CLEARS: false(),
+        _Counting.CLEARS_IF_OFFLOADED: and_(servers.c.is_counted, servers.c.vm_state != VmState.SHELVED_OFFLOADED),
+    }
+    # MariaDB sets columns in order, and the mark depends on the state before the change.
+    return _UPDATE.ordered_values(
+        *([(servers.c.is_counted, mark[counting])] if counting in mark else []),
+        (servers.c.updated_at, bindparam("now", type_=servers.c.updated_at.type)),
+        *((servers.c[name], bindparam(f"new_{name}", type_=servers.c[name].type)) for name in names),
+    )
 
 
 def find_servers(connection: Connection, query: ServerQuery) -> Iterator[Server]:
@@ -232,7 +266,7 @@ def parked_until(connection: Connection, vm_state: VmState, until: datetime) -> 
 def save_console(connection: Connection, server_id: str, text: str, now: datetime) -> None:
     """Stores the last `MAX_CONSOLE_BYTES` of `text`, replacing the former text."""
     kept = text.encode()[-MAX_CONSOLE_BYTES:].decode(errors="ignore")
-    if connection.execute(_CONSOLE_UPDATE.values(text=kept, updated_at=now), {"of_id": server_id}).rowcount == 0:
+    if connection.execute(_CONSOLE_UPDATE, {"of_id": server_id, "new_text": kept, "now": now}).rowcount == 0:
         connection.execute(_CONSOLE_INSERT, {"server_id": server_id, "text": kept, "updated_at": now})
 
 
@@ -254,8 +288,17 @@ def _document(value: Fault | Placed) -> Mapping[str, Any]:
     return document
 
 
+def server_of_values(row: Sequence[Any]) -> Server:
+    """The server in a row of `BY_ID`."""
+    return _server_of({column.name: value for column, value in zip(_SERVER, row, strict=True)})
+
+
 def _server(row: Row[Any]) -> Server:
-    values = dict(row._mapping)
+    return _server_of(dict(row._mapping))
+
+
+def _server_of(values: dict[str, Any]) -> Server:
+    """`values`: a row by column name."""
     del values["flavor_id"]
     fault, placed = values["fault"], values["placed"]
     values |= {

@@ -94,7 +94,7 @@ servers = Table(
     Column("access_ipv4", String(64)),
     Column("access_ipv6", String(64)),
     Column("disk_config", String(16)),
-    Column("image_properties", Json),  # of servers made since they are kept
+    Column("image_properties", Json),  # NULL: created without an image
     Column("key_data", Text),
     Column("counted", Json),  # {limit: units}: this server's part of its project's `used`
     # Whether `counted` is current: see `quota_store`.
@@ -166,7 +166,7 @@ hosts = Table(
     Column("disabled_reason", _NAME),
     Column("forced_down", Boolean, nullable=False),
     Column("heartbeat_at", UtcDateTime, nullable=False),
-    Column("capabilities", Json),  # of hosts that registered since there are capabilities
+    Column("capabilities", Json),
     **TABLE_OPTIONS,
 )
 

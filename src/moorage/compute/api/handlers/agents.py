@@ -6,7 +6,8 @@ GET  /agent/v1/hosts/{host}/servers  its servers, with a mark that changes when 
 GET  /agent/v1/hosts/{host}/servers/{id}  ``{"server": {"id", "name", "status"}}``: one of them
 POST /agent/v1/hosts/{host}/servers/{id}/reboot  start one of them again after the host was down, as an operator would
 PUT  /agent/v1/hosts/{host}/domains  ``{"domains": {id: {"mark", "power"}}, "consoles": {id: text}}``: observations
-PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job
+PUT  /agent/v1/jobs/{id}           ``{"epoch", "state", "result"}``: report on a job -> ``{"more"}``: whether the host may have
+                                   other jobs
 PUT  /agent/v1/hosts/{host}/images/{id}/file  the disk of a server, as an image: see `moorage.images.for_hosts`
 
 POST /moorage/v1/hosts/{host}/provider-config       ``{"do": "show", "plan" or "apply", "files": {NAME: TEXT}}`` -> 202
@@ -33,7 +34,7 @@ from moorage.jobs.model import OPEN, Job, JobState
 from moorage.wire.http import Response
 
 
-def register(request: ComputeRequest, host: str) -> Response:
+def register_host(request: ComputeRequest, host: str) -> Response:
     body = request.json
     report = HostReport(
         name=host,
@@ -52,40 +53,40 @@ def register(request: ComputeRequest, host: str) -> Response:
     return Response(204)
 
 
-def claim(request: ComputeRequest, host: str) -> Response:
+def claim_jobs(request: ComputeRequest, host: str) -> Response:
     jobs = request.service.agents.claim_jobs(host, request.json["worker"], request.json.get("limit", 1))
     return Response(body={"jobs": [job_document(job) for job in jobs]})
 
 
-def expected(request: ComputeRequest, host: str) -> Response:
+def expected_servers(request: ComputeRequest, host: str) -> Response:
     servers = request.service.domains.expected_servers(host)
     return Response(body={"servers": [{"id": server.id, "mark": server.mark} for server in servers]})
 
 
-def server(request: ComputeRequest, host: str, server_id: str) -> Response:
+def server_on_host(request: ComputeRequest, host: str, server_id: str) -> Response:
     found = request.service.domains.server_on_host(host, server_id)
     status = lifecycle.status(found.vm_state, found.task_state)
     return Response(body={"server": {"id": found.id, "name": found.name, "status": status}})
 
 
-def reboot(request: ComputeRequest, host: str, server_id: str) -> Response:
+def reboot_server(request: ComputeRequest, host: str, server_id: str) -> Response:
     """Acts for the server's project, because a host has none."""
     found = request.service.domains.server_on_host(host, server_id)
     caller = replace(request.caller, project_id=found.project_id, roles=frozenset({"service"}), host=None)
-    request.service.operations.operate(caller, request.request_id, server_id, lifecycle.REBOOT_HARD)
+    request.service.operations.begin_operation(caller, request.request_id, server_id, lifecycle.REBOOT_HARD)
     return Response(202)
 
 
-def seen(request: ComputeRequest, host: str) -> Response:
+def report_domains(request: ComputeRequest, host: str) -> Response:
     domains = request.json["domains"].items()
     reports = [DomainReport(server_id, row["mark"], row["power"]) for server_id, row in domains]
     request.service.domains.report_domains(host, reports, request.json.get("consoles", {}))
     return Response(204)
 
 
-def report(request: ComputeRequest, job_id: str) -> Response:
-    request.service.agents.report_job(job_id, report_of(request.json), host=request.caller.host)
-    return Response(204)
+def report_job(request: ComputeRequest, job_id: str) -> Response:
+    has_more = request.service.agents.report_job(job_id, report_of(request.json), host=request.caller.host)
+    return Response(body={"more": has_more})
 
 
 def order_provider_config(request: ComputeRequest, host: str) -> Response:
@@ -122,7 +123,7 @@ class _Disk(msgspec.Struct):
 def upload_disk_image(request: ComputeRequest, host: str, image_id: str) -> Response:
     length = request.headers.get("content-length", "")
     if not length.isdecimal():
-        raise Invalid("a disk is sent with its Content-Length")
+        raise Invalid("the header Content-Length is missing or is not a number; send the size of the disk in bytes")
     try:
         disk = msgspec.json.decode(request.headers.get(DISK_HEADER, "{}"), type=_Disk)
     except msgspec.DecodeError as error:

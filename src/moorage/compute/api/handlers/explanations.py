@@ -26,7 +26,7 @@ def of_server(request: ComputeRequest, server_id: str) -> Response:
 
 def _reply(request: ComputeRequest, explained: HostExplanation) -> Response:
     reasons, found = explained.reasons, len(explained.hosts)
-    text = f"{found} {'host' if found == 1 else 'hosts'} would take it."
+    text = f"{found} {'host' if found == 1 else 'hosts'} can run the server."
     view: dict[str, Any] = {
         "text": text if found else f"{NO_VALID_HOST} {reasons.user_message()}",
         "hosts": found,
@@ -46,7 +46,7 @@ def _reply(request: ComputeRequest, explained: HostExplanation) -> Response:
             "rejected_hosts": {host: reason for host, (_, reason) in sorted(reasons.rejected.items())},
             "closest": list(reasons.closest),
             "change": reasons.change,
-            "query": reasons.asked,
+            "query": reasons.query,
             "examples": [example for one in reasons.counts for example in one.examples],
         }
     return Response(body={"explanation": view})

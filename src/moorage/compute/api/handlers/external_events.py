@@ -25,7 +25,10 @@ def _answered(request: ComputeRequest, event: dict[str, Any]) -> dict[str, Any]:
     code = _code(request, event)
     if code != 200:
         return event | {"status": "failed", "code": code}
-    log.info("heard", extra={"event": event["name"], "server": event["server_uuid"], "tag": event.get("tag")})
+    log.info(
+        "external event received",
+        extra={"event": event["name"], "server": event["server_uuid"], "tag": event.get("tag")},
+    )
     return event | {"status": "completed", "code": 200}
 
 

@@ -51,7 +51,7 @@ def create(request: ComputeRequest) -> Response:
 
 
 def update(request: ComputeRequest, flavor_id: str) -> Response:
-    flavor = request.service.flavors.describe(flavor_id, request.json["flavor"]["description"])
+    flavor = request.service.flavors.set_description(flavor_id, request.json["flavor"]["description"])
     return Response(body={"flavor": _view(request, flavor)})
 
 
@@ -168,7 +168,7 @@ def migrate_bare_metal_flavors(request: ComputeRequest) -> Response:
     bare_metal = request.service.bare_metal
     if bare_metal is None:
         raise NotBuilt("This compute service is not connected to Placement.")
-    steps, last = bare_metal.migrate(dry_run=request.json["dry_run"], after=request.json.get("after", ""))
+    steps, last = bare_metal.migrate_servers(dry_run=request.json["dry_run"], after=request.json.get("after", ""))
     rows = [
         {
             "node": step.node,

@@ -15,7 +15,7 @@ from moorage.wire.http import Response
 
 
 def index(request: ComputeRequest) -> Response:
-    pairs = request.service.keypairs.of_user(_user(request))
+    pairs = request.service.keypairs.keypairs_of_user(_user(request))
     if request.version < (2, 35):
         return Response(body={"keypairs": [{"keypair": _brief(request, pair)} for pair in pairs]})
     rows, more = page_of_rows([_brief(request, pair) for pair in pairs], request, "name")
@@ -42,7 +42,7 @@ def show(request: ComputeRequest, name: str) -> Response:
 def create(request: ComputeRequest) -> Response:
     body = request.json["keypair"]
     if "public_key" not in body:
-        raise NotBuilt("Key pairs are not generated here: make one (ssh-keygen) and send its public_key.")
+        raise NotBuilt("This service does not generate key pairs: create one with ssh-keygen and send its public_key.")
     user_id = _may_be(request, body.get("user_id"))
     pair = request.service.keypairs.add(
         request.caller.project_id, user_id, body["name"], body.get("type", "ssh"), body["public_key"]

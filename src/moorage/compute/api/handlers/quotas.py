@@ -1,7 +1,7 @@
 """Limits of projects: ``limits``, ``os-quota-sets`` and ``os-quota-class-sets``.
 
-Besides Nova's names, a limit ``class:NAME`` may be set on any resource class of Placement; it is shown if it was set for
-the project or for all. Limits of networks and files are stored and limit nothing.
+Besides Nova's names, a limit ``class:NAME`` may be set on any resource class of Placement; it is shown if it was set
+for the project or for all. Limits of networks and files are stored but not enforced.
 """
 
 from collections.abc import Mapping
@@ -96,7 +96,7 @@ def show_class(request: ComputeRequest, name: str) -> Response:
 def update_class(request: ComputeRequest, name: str) -> Response:
     if name != _DEFAULT_CLASS:
         raise Invalid(
-            f"There is no quota class {name}: the limits of all projects are those of the class {_DEFAULT_CLASS}."
+            f"Quota class {name} does not exist. The only class is {_DEFAULT_CLASS}, which sets the limits of all projects."
         )
     limits = request.service.quotas.set_defaults(_numbers(request.json["quota_class_set"]))
     return Response(body={"quota_class_set": _shown_of_class(request, limits)})

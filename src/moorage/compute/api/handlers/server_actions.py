@@ -45,7 +45,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
     if row is None:
         raise Invalid(f"There is no such action: {key}")
     if request.version < (2, row.since):
-        raise NotFound(f"The action {key} came with microversion 2.{row.since}.")
+        raise NotFound(f"The action {key} requires microversion 2.{row.since} or later.")
     require_rule(request, f"os_compute_api:{row.rule}")
     if (schemas := ARGUMENTS.get(key)) and (schema := schemas.for_version(request.version)):
         schema.validate(argument, word_schema_error)
@@ -54,7 +54,7 @@ def act(request: ComputeRequest, server_id: str) -> Response:
 
 def _operate(operation: Operation) -> Callable[[ComputeRequest, str, Any], Response]:
     def handler(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-        request.service.operations.operate(request.caller, request.request_id, server_id, operation)
+        request.service.operations.begin_operation(request.caller, request.request_id, server_id, operation)
         return Response(202)
 
     return handler
@@ -92,7 +92,7 @@ def _reset_state(request: ComputeRequest, server_id: str, argument: Any) -> Resp
 
 
 def _force_delete(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    request.service.deletion.delete(request.caller, request.request_id, server_id, at_once=True)
+    request.service.deletion.delete_server(request.caller, request.request_id, server_id, at_once=True)
     return Response(202)
 
 
@@ -173,7 +173,7 @@ def rescue(request: ComputeRequest, server_id: str, argument: Any) -> Response:
 
 
 def change_password(request: ComputeRequest, server_id: str, argument: Any) -> Response:
-    request.service.operations.operate(
+    request.service.operations.begin_operation(
         request.caller, request.request_id, server_id, lifecycle.CHANGE_PASSWORD, {"password": argument["adminPass"]}
     )
     return Response(202)

@@ -83,7 +83,7 @@ def _sort(request: ComputeRequest) -> list[tuple[str, bool]]:
     for key in keys:
         if key not in SORT_COLUMNS:
             raise Invalid(
-                f"Invalid input for query parameters sort_key. Value: {key}; use one of those listed servers have"
+                f"Invalid input for query parameters sort_key. Value: {key}; valid keys: {', '.join(SORT_COLUMNS)}"
             )
     for direction in directions:
         if direction not in ("asc", "desc"):

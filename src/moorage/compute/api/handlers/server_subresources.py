@@ -132,11 +132,13 @@ def diagnostics(request: ComputeRequest, server_id: str) -> Response:
     """The values known without asking the hypervisor; the rest is null."""
     server = _server(request, server_id)
     if request.version < (2, 48):
-        raise NotBuilt("Below 2.48 diagnostics are in the hypervisor's own words: ask with 2.48.")
-    details = next((one for one in request.service.hosts.hosts() if one.host.name == server.host), None)
-    if details is None:
+        raise NotBuilt(
+            "Below microversion 2.48, diagnostics have the format of the hypervisor, which is not supported. Use 2.48 or later."
+        )
+    status = None if server.host is None else request.service.hosts.status(server.host)
+    if status is None:
         raise Conflict(f"Instance {server_id} is not ready: it is on no host")
-    report = details.host.report
+    report = status.host.report
     body: dict[str, Any] = {
         "state": _POWER_STATES.get(server.power_state, "crashed"),
         "driver": _DRIVERS.get(report.hypervisor_type, report.hypervisor_type),

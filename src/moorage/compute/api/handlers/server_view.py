@@ -1,12 +1,12 @@
 """A server as the Compute API shows it, by microversion."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from moorage.compute.api.handlers.views import ComputeRequest, format_microseconds, format_seconds, resource_links
-from moorage.compute.hosts.host_service import HostDetails
+from moorage.compute.hosts.host_service import HostStatus
 from moorage.compute.model import lifecycle
 from moorage.compute.model.servers import Fault, Flavor, Server, VmState
 
@@ -15,13 +15,19 @@ _SEES_HOSTS = "os_compute_api:os-extended-server-attributes"
 
 @dataclass(frozen=True)
 class ServerViewContext:
-    """Other rows that the view of a server needs: hosts by name."""
+    """Other rows that the views of some servers need: their hosts by name."""
 
-    hosts: Mapping[str, HostDetails]
+    hosts: Mapping[str, HostStatus]
 
     @staticmethod
-    def of(request: ComputeRequest) -> "ServerViewContext":
-        return ServerViewContext({details.host.name: details for details in request.service.hosts.hosts()})
+    def of(request: ComputeRequest, servers: Sequence[Server]) -> "ServerViewContext":
+        names = {server.host for server in servers if server.host is not None}
+        return ServerViewContext(request.service.hosts.statuses(names))
+
+    @staticmethod
+    def of_one(request: ComputeRequest, server: Server) -> "ServerViewContext":
+        status = None if server.host is None else request.service.hosts.status(server.host)
+        return ServerViewContext({} if status is None else {status.host.name: status})
 
 
 def brief_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
@@ -29,7 +35,7 @@ def brief_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
 
 
 def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext) -> dict[str, Any]:
-    details = None if server.host is None else shown.hosts.get(server.host)
+    status = None if server.host is None else shown.hosts.get(server.host)
     view = {
         **brief_view(request, server),
         "status": lifecycle.status(server.vm_state, server.task_state),
@@ -45,7 +51,7 @@ def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext)
         "accessIPv4": server.access_ipv4 or "",
         "accessIPv6": server.access_ipv6 or "",
         "OS-DCF:diskConfig": server.disk_config or "MANUAL",
-        "OS-EXT-AZ:availability_zone": "" if details is None else details.zone,
+        "OS-EXT-AZ:availability_zone": "" if status is None else status.zone,
         "config_drive": "True" if server.config_drive else "",
         "key_name": server.key_name,
         "OS-SRV-USG:launched_at": format_microseconds(server.launched_at),
@@ -61,12 +67,12 @@ def full_view(request: ComputeRequest, server: Server, shown: ServerViewContext)
         view["fault"] = _fault(request, server.fault)
     if request.allowed(_SEES_HOSTS):
         view |= _host_attributes(request, server)
-    return view | _added(request, server, details)
+    return view | _added(request, server, status)
 
 
 def single_view(request: ComputeRequest, server: Server) -> dict[str, Any]:
     """A single server; lists do not show groups."""
-    view = full_view(request, server, ServerViewContext.of(request))
+    view = full_view(request, server, ServerViewContext.of_one(request, server))
     if request.version >= (2, 71):
         view["server_groups"] = request.service.groups.ids_of(server.id)
     return view
@@ -101,7 +107,7 @@ def host_id(project_id: str, host: str | None) -> str:
     return "" if host is None else hashlib.sha224(f"{project_id}{host}".encode()).hexdigest()
 
 
-def _added(request: ComputeRequest, server: Server, details: HostDetails | None) -> dict[str, Any]:
+def _added(request: ComputeRequest, server: Server, status: HostStatus | None) -> dict[str, Any]:
     """Values that later microversions add."""
     rows: list[tuple[int, str, Any]] = [
         (9, "locked", server.locked_by is not None),
@@ -114,7 +120,7 @@ def _added(request: ComputeRequest, server: Server, details: HostDetails | None)
     ]
     view = {name: value for minor, name, value in rows if request.version >= (2, minor)}
     if request.version >= (2, 16) and request.allowed("os_compute_api:servers:show:host_status"):
-        view["host_status"] = _host_status(details)
+        view["host_status"] = _host_status(status)
     return view
 
 
@@ -138,14 +144,14 @@ def _host_attributes(request: ComputeRequest, server: Server) -> dict[str, Any]:
     return view
 
 
-def _host_status(details: HostDetails | None) -> str:
-    if details is None:
+def _host_status(status: HostStatus | None) -> str:
+    if status is None:
         return ""
-    if not details.host.is_enabled:
+    if not status.host.is_enabled:
         return "MAINTENANCE"
-    if details.is_up:
+    if status.is_up:
         return "UP"
-    return "DOWN" if details.host.forced_down else "UNKNOWN"
+    return "DOWN" if status.host.forced_down else "UNKNOWN"
 
 
 def _image(request: ComputeRequest, server: Server) -> dict[str, Any] | str:

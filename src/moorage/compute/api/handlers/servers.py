@@ -39,7 +39,7 @@ def index(request: ComputeRequest) -> Response:
 
 def detail(request: ComputeRequest) -> Response:
     servers, more = _page(request, "os_compute_api:servers:detail")
-    shown = ServerViewContext.of(request)
+    shown = ServerViewContext.of(request, servers)
     return _list(request, [full_view(request, server, shown) for server in servers], more=more)
 
 
@@ -50,7 +50,7 @@ def show(request: ComputeRequest, server_id: str) -> Response:
 
 def create(request: ComputeRequest) -> Response:
     body = request.json["server"]
-    servers = request.service.creation.create(
+    servers = request.service.creation.create_servers(
         request.caller,
         request.request_id,
         new_server(request, body),
@@ -74,12 +74,12 @@ def update(request: ComputeRequest, server_id: str) -> Response:
     values = {column: body[name] for name, column in _DESCRIBED.items() if name in body}
     if values.get("access_ipv6"):
         values["access_ipv6"] = ip_address(values["access_ipv6"]).compressed
-    server = request.service.servers.describe(request.caller, server_id, **values)
+    server = request.service.servers.update_server(request.caller, server_id, **values)
     return Response(body={"server": changed_view(request, server)})
 
 
 def delete(request: ComputeRequest, server_id: str) -> Response:
-    request.service.deletion.delete(request.caller, request.request_id, server_id)
+    request.service.deletion.delete_server(request.caller, request.request_id, server_id)
     return Response(204)
 
 

@@ -1,4 +1,4 @@
-"""Routes that Nova has, or had, and this service does not: each with a message, none silently.
+"""Routes that Nova has or had, and this service does not have. Each answers with a message.
 
 410: Nova itself removed it; 501: Nova has it and this service does not. docs/wire/compute.md lists them.
 """
@@ -12,7 +12,7 @@ from moorage.wire.http import Response
 
 #: The last microversion with Nova's proxies to images, volumes and networks; later they are not found.
 PROXIES_UNTIL = 35
-_IMAGES = "Images are not proxied: ask the image service of the catalogue."
+_IMAGES = "Images are not proxied; use the image service in the service catalogue."
 _VOLUMES = "There is no volume service: volumes, snapshots of volumes and booting from them are not offered."
 _NETWORKS = "There is no network service: addresses, interfaces and security groups are not offered."
 _REMOVED = "Nova removed this API; it has no replacement here."
@@ -80,9 +80,9 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     UnsupportedRoute("/os-volumes/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-snapshots", "GET POST", _VOLUMES, until=PROXIES_UNTIL),
     UnsupportedRoute("/os-snapshots/{key}", "GET DELETE", _VOLUMES, until=PROXIES_UNTIL),
-    UnsupportedRoute("/os-volumes_boot", "GET POST", "This was another name of /servers: use that."),
-    UnsupportedRoute("/os-volumes_boot/{key}", "GET PUT DELETE", "This was another name of /servers: use that."),
-    UnsupportedRoute("/os-volumes_boot/{key}/action", "POST", "This was another name of /servers: use that."),
+    UnsupportedRoute("/os-volumes_boot", "GET POST", "This path was an alias of /servers; use /servers."),
+    UnsupportedRoute("/os-volumes_boot/{key}", "GET PUT DELETE", "This path was an alias of /servers; use /servers."),
+    UnsupportedRoute("/os-volumes_boot/{key}/action", "POST", "This path was an alias of /servers; use /servers."),
     UnsupportedRoute("/os-assisted-volume-snapshots", "POST", _VOLUMES),
     UnsupportedRoute("/os-assisted-volume-snapshots/{key}", "DELETE", _VOLUMES),
     UnsupportedRoute("/servers/{server_id}/os-volume_attachments", "POST", _VOLUMES),
@@ -99,20 +99,20 @@ UNSUPPORTED_ROUTES: tuple[UnsupportedRoute, ...] = (
     UnsupportedRoute("/os-baremetal-nodes", "GET POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
     UnsupportedRoute("/os-baremetal-nodes/{key}", "GET DELETE", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
     UnsupportedRoute("/os-baremetal-nodes/{key}/action", "POST", "Bare metal nodes are not proxied.", until=PROXIES_UNTIL),
-    UnsupportedRoute("/os-aggregates/{aggregate_id}/images", "POST", "Hosts fetch images when a server needs them.", since=81),
-    UnsupportedRoute("/os-hosts/{host}", "PUT", "Enable, disable and force down its service: os-services.", until=42),
-    UnsupportedRoute("/os-hosts/{host}/{action}", "GET", "A host is not started or stopped from here.", until=42),
+    UnsupportedRoute("/os-aggregates/{aggregate_id}/images", "POST", "Images are not cached in advance; a host fetches an image when a server needs it.", since=81),
+    UnsupportedRoute("/os-hosts/{host}", "PUT", "Use os-services to enable, disable or force down the compute service of a host.", until=42),
+    UnsupportedRoute("/os-hosts/{host}/{action}", "GET", "This service cannot start, stop or reboot a host.", until=42),
     UnsupportedRoute("/os-instance_usage_audit_log", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
     UnsupportedRoute("/os-instance_usage_audit_log/{key}", "GET", "There is no audit log of usage; see os-simple-tenant-usage."),
     UnsupportedRoute("/os-console-auth-tokens/{key}", "GET", "There are no graphical consoles."),
     UnsupportedRoute(
         "/servers/{server_id}/remote-consoles", "POST",
-        "There are no graphical or serial consoles; the console log is there: os-getConsoleOutput.", since=6,
+        "There are no graphical or serial consoles; os-getConsoleOutput returns the console log.", since=6,
     ),
-    UnsupportedRoute("/servers/{server_id}/shares", "POST", "There is no service of shared file systems.", since=97),
-    UnsupportedRoute("/servers/{server_id}/shares/{key}", "DELETE", "There is no service of shared file systems.", since=97),
+    UnsupportedRoute("/servers/{server_id}/shares", "POST", "There is no shared file system service.", since=97),
+    UnsupportedRoute("/servers/{server_id}/shares/{key}", "DELETE", "There is no shared file system service.", since=97),
     UnsupportedRoute(
-        "/servers/{server_id}/migrations/{migration_id}/action", "POST", "A live migration is not forced to its end here.", since=22
+        "/servers/{server_id}/migrations/{migration_id}/action", "POST", "This service cannot force a live migration to complete.", since=22
     ),
-    UnsupportedRoute("/servers/{server_id}/migrations/{migration_id}", "DELETE", "A live migration is not given up here.", since=24),
+    UnsupportedRoute("/servers/{server_id}/migrations/{migration_id}", "DELETE", "This service cannot abort a live migration.", since=24),
 )  # fmt: skip

@@ -105,7 +105,7 @@ def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> in
         raise Invalid(f"Invalid input for field/attribute {name}: it is not a whole number.") from error_of_format
     if abs(number) > most:
         raise Invalid(
-            f"Invalid input for field/attribute {name}. Value: {number:.6g}. It is beyond the maximum of {most}."
+            f"Invalid input for field/attribute {name}. Value: {number:.6g}. It exceeds the maximum of {most}."
         )
     return number
 
@@ -113,7 +113,7 @@ def parse_amount(value: float | str, name: str, *, most: int = MAX_AMOUNT) -> in
 def check_project_id(text: str) -> str:
     """Checks the length of a project's id."""
     if len(text) > MAX_PROJECT_LENGTH:
-        raise Invalid(f"Not the id of a project: it has more than {MAX_PROJECT_LENGTH} characters.")
+        raise Invalid(f"Invalid project id: it has more than {MAX_PROJECT_LENGTH} characters.")
     return text
 
 

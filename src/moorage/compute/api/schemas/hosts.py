@@ -90,7 +90,7 @@ REGISTER = Schema(
     )
 )
 
-SEEN = Schema(
+DOMAIN_REPORT = Schema(
     _object(
         {
             "domains": {
@@ -106,7 +106,7 @@ SEEN = Schema(
 )
 
 
-#: Files, and characters of one: more than any host has.
+#: Maximum number of files, and of characters in one file; no host needs as many.
 MAX_FILES, MAX_FILE_CHARACTERS = 50, 1 << 18
 
 PROVIDER_CONFIG_ORDER = Schema(
