@@ -39,7 +39,8 @@ def plug(
     error, none is attached.
 
     `instance_info` has ``uuid``, ``name``, ``project_id`` and ``image_id`` (of the server). `selected_rp` is
-    ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. The arguments are not modified. A repeated call returns the same answer.
+    ``{"uuid": <rp>}`` or, for flavors with several groups, ``{<group suffix>: [<rp>, ...]}``. The arguments are not
+    modified. A repeated call returns the same answer.
     """
     return configured().plug(instance_info, selected_rp, flavor_extra_specs)
 

@@ -8,12 +8,27 @@
 * `api`      the Accelerator API v2 over HTTP, as Cyborg speaks it, and the routes for agents
 * `client`   the API as other services call it
 
-A field of a device passes through: `Device` (`model/devices.py`) -> `DeviceReport` (`model/reports.py`) ->
-`_device_values` (`service/service.py`) -> the table `devices` (`store/tables.py`, with a migration) -> `DeviceRecord`
-(`model/rows.py`) -> `device_document` (`api/handlers/shapes.py`; a field that Cyborg does not have: `_handle_document`
-in `api/handlers/history.py`). `Device` and `DeviceReport` say why a new field needs a default.
+A field of a device passes through
 
-Not here: the provider tree in Placement (`moorage.agent.tree` grafts the agent's nodes onto it and publishes them), and
+    a driver's `discover`      fills it
+    `Device`                   `model/devices.py`; with a default, because the agent's checkpoint may be older
+    `DeviceReport`             `model/reports.py`, from `_device_report`; with a default, because an agent may be older
+    `_device_values`           `service/service.py`
+    the table `devices`        `store/tables.py`, and a migration with ``phase = "expand"``; the store selects all columns
+    `DeviceRecord`             `model/rows.py`; the field has the column's name
+    `device_document`          `api/handlers/shapes.py`
+    `list_devices`, `show_device`   `api/handlers/devices.py`; check the microversion here, as for `STATUS_SINCE`
+    `VERSIONS`                 `api/handlers/versions.py`: raise it last, with everything that Cyborg added up to it
+    `RemoteDevice`             `client.py`, if another service of ours reads the field; with a default and a version in the
+                               request, because the other process may be older
+
+Tests: `tests/wire/accelerator/test_routes.py`; row A1 of docs/evidence/proof/accelerators.md.
+
+The microversions are Cyborg's. A field that Cyborg does not have gets none; it belongs in `_handle_document` of
+`api/handlers/history.py`, below ``/moorage/v1``. A value of `Device.details` needs none of this: it is shown in
+``vendor_board_info``.
+
+Not here: the provider tree in Placement (`moorage.agent.tree` adds the agent's nodes to it and publishes them), and
 the bytes of bitstreams (`moorage.images`).
 Callers: `moorage.wiring` starts the service and the agents; compute, reservation, audit and the CLI use `client`.
 """

@@ -10,6 +10,6 @@
           `- FpgaDflDriver, FpgaManagerDriver (kernel), OpaeDriver, XrtDriver (vendors' tools)
 
 `device_spec` is the operator's list of the devices to give out; `sysfs`, `vendor_cli` and `bitstream_headers` are what
-drivers read and run. Not here: who holds a handle (`moorage.accelerator.host`). Callers: `wiring.host` builds the drivers,
-`host` calls them through `AcceleratorDriver`.
+drivers read and run. Not here: who holds a handle (`moorage.accelerator.host`). Callers: `wiring.host` builds the
+drivers, `host` calls them through `AcceleratorDriver`.
 """

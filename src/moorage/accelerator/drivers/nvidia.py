@@ -29,9 +29,7 @@ log = logging.getLogger(__name__)
 VENDOR = "10de"
 
 
-IN_MIG_MODE = (
-    "it is in MIG mode, partitioned for programs of this host; run nvidia-smi -mig 0 and reset it to give it out whole"
-)
+IN_MIG_MODE = "the card is in MIG mode, partitioned for programs of this host; to give it out whole, run nvidia-smi -mig 0 and reset the card"
 
 
 PENDING = ", {} after a reset"
@@ -78,17 +76,17 @@ class NvidiaDriver(PciDriver):
         super().__init__(specs, sysfs)
         self._cards_now = cards
         #: Last data of each card: NVML does not see a card that a guest has.
-        self._told: dict[str, NvidiaCard] = {}
+        self._last_cards: dict[str, NvidiaCard] = {}
         #: The MIG mode that was last logged, by card.
-        self._complaints: dict[str, str] = {}
+        self._logged_mig: dict[str, str] = {}
 
     def discover(self) -> Sequence[Device]:
-        self._told |= self._cards_now()
+        self._last_cards |= self._cards_now()
         return super().discover()
 
     def _device(self, function: PciFunction, spec: DeviceSpec) -> Device | None:
         device = super()._device(function, spec)
-        card = self._told.get(function.address)
+        card = self._last_cards.get(function.address)
         if device is None or function.vendor != VENDOR or card is None:
             return device
         device = replace(
@@ -97,11 +95,11 @@ class NvidiaDriver(PciDriver):
         # While a guest has the card, its data is old.
         is_whole = device.deployables[0].handles == (function.address,) and function.driver != VFIO
         if not (is_whole and card.in_mig_mode):
-            self._complaints.pop(function.address, None)
+            self._logged_mig.pop(function.address, None)
             return device
-        if self._complaints.get(function.address) != card.mig:
-            self._complaints[function.address] = card.mig
-            log.warning("a card is not given out", extra={"card": function.address, "why": IN_MIG_MODE})
+        if self._logged_mig.get(function.address) != card.mig:
+            self._logged_mig[function.address] = card.mig
+            log.warning("card not offered", extra={"card": function.address, "why": IN_MIG_MODE})
         parts = tuple(replace(part, handles=()) for part in device.deployables)
         return replace(device, deployables=parts, details=(*device.details, ("not_offered", IN_MIG_MODE)))
 
@@ -122,13 +120,13 @@ def nvml_cards(nvml: Any) -> Mapping[str, NvidiaCard]:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        log.debug("no NVML here", extra={"reason": str(error)})
+        log.debug("NVML is not available", extra={"reason": str(error)})
         return {}
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
         return {_pci_address(nvml.nvmlDeviceGetPciInfo(handle)): _nvml_card(nvml, handle) for handle in handles}
     except nvml.NVMLError as error:
-        log.warning("NVML stopped half-way", extra={"reason": str(error)})
+        log.warning("NVML query failed", extra={"reason": str(error)})
         return {}
     finally:
         nvml.nvmlShutdown()

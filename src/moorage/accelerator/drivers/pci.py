@@ -5,7 +5,8 @@ there is nothing to clean (``"reset": "none"``). Drivers for particular cards ar
 
 Mediated devices are shares of a card that its kernel driver creates and removes on request. A parent is a directory of
 ``/sys/class/mdev_bus``: one for each card, or virtual function, whose driver can create them.
-Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``), ABI/testing/sysfs-bus-vfio-mdev, driver-api/vfio, driver-api/vfio-mediated-device.
+Source: the kernel's ABI/testing/sysfs-bus-pci (``driver_override``, ``reset``), ABI/testing/sysfs-bus-vfio-mdev,
+driver-api/vfio, driver-api/vfio-mediated-device.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """PCI devices in the kernel's sysfs, below a root that tests may replace.
 
-Source: the kernel's documentation, ABI/testing/sysfs-bus-pci. Read and write errors are `DriverError`s that name the file; a missing file reads as None.
+Source: the kernel's documentation, ABI/testing/sysfs-bus-pci. Read and write errors are `DriverError`s that name the
+file; a missing file reads as None.
 """
 
 import os

@@ -213,21 +213,21 @@ class AcceleratorAgent:
     @contextmanager
     def _announcing_changes(self, *, is_job: bool = False) -> Iterator[None]:
         """If the body changes the attach state, wake the tasks that need to know. With `is_job`, the job's own report
-        tells the central service, so only the history is reported separately (unless the body fails).
+        informs the central service, so only the history is reported separately (unless the body fails).
         """
-        before, is_told = self.attach_state, False
+        before, is_reported = self.attach_state, False
         try:
             yield
-            is_told = is_job
+            is_reported = is_job
         finally:
             if self.attach_state is not before:
-                self._announce_changes(is_told=is_told)
+                self._announce_changes(is_reported=is_reported)
 
-    def _announce_changes(self, *, is_told: bool = False) -> None:
+    def _announce_changes(self, *, is_reported: bool = False) -> None:
         # Attaching a handle changes nothing in Placement; a handle that cannot be given out again does.
         if h.offered_state(self.attach_state) != self._offered:
             self._offer_changed()
-        if is_told:
+        if is_reported:
             self._history_recorded()
         else:
             self._report_wanted()

@@ -101,7 +101,7 @@ class AttachEngine:
                 self._prepare_again(attachment)
             else:
                 log.info("undoing an interrupted plug or unplug", extra={"instance": attachment.instance_uuid})
-                self._roll_back(attachment.instance_uuid, "it was cut short")
+                self._roll_back(attachment.instance_uuid, "the plug or unplug was interrupted")
         for pci_id, record in self._checkpoint.state.handles.items():
             if not record.instance_uuid and record.state in (HandleState.DIRTY, HandleState.CLEANING):
                 self._clean_or_quarantine(pci_id, record.deployable)
@@ -117,7 +117,7 @@ class AttachEngine:
                 self._registry.deployable(handle.deployable).driver.prepare(handle.pci_id, attachment.instance_uuid)
             except (DriverError, BadRequest) as error:
                 why = {"instance": attachment.instance_uuid, "handle": handle.pci_id, "reason": error.message}
-                log.error("a device is not ready for its instance any more", extra=why)
+                log.error("a device could not be prepared again for its instance", extra=why)
 
     # ------------------------------------------------------------------------------------- plugging
 
@@ -145,7 +145,7 @@ class AttachEngine:
             if len(fitting) != 1:
                 raise BadRequest(
                     f"{group.label} requests {kind}; of the selected resource providers {', '.join(selected)} "
-                    f"{len(fitting)} are devices of this type on this host, and it must be exactly one"
+                    f"{len(fitting)} are devices of this type on this host; exactly one is required"
                 )
             device = fitting[0][0].device
             if device.health in (Health.FAILED, Health.GONE):

@@ -123,7 +123,9 @@ class SignatureVerifier:
         return signed
 
     def voucher_of(self, signed: ImageSignature | None) -> Voucher:
-        """The party that vouches for the description of an image, if the image is public. `signed` None: it has no signature."""
+        """The party that vouches for the description of an image, if the image is public. `signed` None: it has no
+        signature.
+        """
         if signed is not None and signed.by_manifest:
             return Voucher.SIGNATURE
         return Voucher.NOBODY if self._always else Voucher.OPERATOR

@@ -324,9 +324,9 @@ def with_operator_wishes(held: AttachState, wishes: OperatorWishes) -> AttachSta
 
 
 def with_transitions(
-    held: AttachState, happenings: Sequence[device_history.DeviceTransition], at: datetime
+    held: AttachState, transitions: Sequence[device_history.DeviceTransition], at: datetime
 ) -> AttachState:
-    return replace(held, journal=device_history.append_transitions(held.journal, happenings, at))
+    return replace(held, journal=device_history.append_transitions(held.journal, transitions, at))
 
 
 def drop_reported_records(held: AttachState, upto: int) -> AttachState:

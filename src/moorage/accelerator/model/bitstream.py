@@ -10,8 +10,8 @@ Image properties read here (the names of the bitstream metadata spec, and Cyborg
 Only public images, which an operator vouches for, and the project's own images are programmed. Anybody can create a
 community image, or share one, with false properties.
 
-A manifest is one text that covers the data's digest, the region's type, the functions and the card, so that one signature
-covers all of them. It consists of two properties of the image::
+A manifest is one text that covers the data's digest, the region's type, the functions and the card, so that one
+signature covers all of them. It consists of two properties of the image::
 
     bitstream_manifest            {"format": 1, "key": "vendor-2026", "properties": {"region_uuid": ...}, "sha512": ...}
     bitstream_manifest_signature  base64 of the signature of `signed_bytes`

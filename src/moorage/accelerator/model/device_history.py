@@ -72,12 +72,12 @@ class Journal:
     lost: int = 0  #: number of dropped records that the gap at the head of `pending` stands for
 
 
-def append_transitions(journal: Journal, happenings: Sequence[DeviceTransition], at: datetime) -> Journal:
-    if not happenings:
+def append_transitions(journal: Journal, transitions: Sequence[DeviceTransition], at: datetime) -> Journal:
+    if not transitions:
         return journal
     # From the clock, so that a host whose checkpoint was removed does not reuse sequence numbers.
     first = max(journal.last + 1, int(at.timestamp() * 1_000_000))
-    new = tuple(HistoryRecord(first + number, at, _truncated(what)) for number, what in enumerate(happenings))
+    new = tuple(HistoryRecord(first + number, at, _truncated(what)) for number, what in enumerate(transitions))
     return _limit_pending(Journal(new[-1].sequence, (*journal.pending, *new), journal.lost))
 
 

@@ -18,7 +18,7 @@ from moorage.core.inventories import Inventory
 class DeployableNode:
     """One deployable as a resource provider below its NUMA node.
 
-    `AcceleratorAgent.nodes` returns all nodes of a host; the host's resource tracker grafts it onto the tree of
+    `AcceleratorAgent.nodes` returns all nodes of a host; the host's resource tracker adds them to the tree of
     the virt driver, publishes it and calls `AcceleratorAgent.published` (`moorage.agent.tree.accelerator_subtree`).
     """
 

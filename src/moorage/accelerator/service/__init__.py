@@ -5,7 +5,7 @@
 * `operator_service`  enable and disable devices, program regions, attributes; which bitstreams could be loaded
 * `history_service`   the history of devices
 * `host_jobs`         jobs for agents, and what follows from their results
-* `event_task`        tells compute when requests are bound
+* `event_task`        sends events to compute when requests are bound
 
 Not here: SQL (`store`), HTTP (`api`), anything on a host (`host`). Callers: `api`, and `moorage.wiring.services`.
 """

@@ -19,7 +19,7 @@ from moorage.accelerator.store import tables as t
 from moorage.compute.client.compute_client import ComputeClient
 from moorage.core.clock import Clock
 from moorage.core.errors import MoorageError, NotFound
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction
 from moorage.jobs.model import Job, JobState
 from moorage.jobs.store import JobStore
 
@@ -41,7 +41,7 @@ class EventsTask:
     def __init__(self, engine: Engine, clock: Clock, compute: ComputeClient, *, worker: str, poll_s: float) -> None:
         self.name = f"accelerator events by {worker}"
         self.listens_to = (EVENTS_QUEUE,)
-        self._database = PreparedDatabase(engine)
+        self._engine = engine
         self._clock = clock
         self._compute = compute
         self._worker = worker
@@ -51,7 +51,7 @@ class EventsTask:
         """Two transactions for any number of events: one claims jobs and reads their requests, one stores the
         results.
         """
-        claimed = self._database.in_transaction(self._claim)
+        claimed = in_transaction(self._engine, self._claim)
         ends = [self._send_events_of(job, rows) for job, rows in claimed]
 
         def settle(connection: Connection) -> datetime | None:
@@ -59,7 +59,7 @@ class EventsTask:
                 end(connection)
             return JOBS.next_due(connection, EVENTS_QUEUE)
 
-        due = self._database.in_transaction(settle)
+        due = in_transaction(self._engine, settle)
         poll = self._clock.now() + self._poll
         return poll if due is None else min(max(due, self._clock.now()), poll)
 
@@ -73,10 +73,10 @@ class EventsTask:
         which is harmless.
         """
         is_over = self._clock.now() - job.created_at >= NOVA_BIND_TIMEOUT
-        heard = not rows or self._send_to_compute(job.payload["instance_uuid"], rows)
+        was_accepted = not rows or self._send_to_compute(job.payload["instance_uuid"], rows)
         failed = any(row.state == RequestState.BIND_FAILED for row in rows)
         now = self._clock.now()
-        if rows and not is_over and (failed or not heard):
+        if rows and not is_over and (failed or not was_accepted):
             again = now + timedelta(seconds=min(FIRST_RETRY_PAUSE_S * 2 ** (job.attempt - 1), MAX_RETRY_PAUSE_S))
             return lambda connection: JOBS.release(connection, job.id, job.epoch, again)
         return lambda connection: JOBS.finish(connection, job.id, job.epoch, JobState.DONE, None, now)

@@ -6,7 +6,7 @@ Records outlive the devices, servers and projects that they name, up to an age s
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import IntegrityError
 
 from moorage.accelerator.model.device_history import (
@@ -20,14 +20,14 @@ from moorage.accelerator.model.rows import HandleRow, HistoryEntry, HistoryFilte
 from moorage.accelerator.store import accelerator_store, history_store
 from moorage.core.errors import Invalid, NotFound
 from moorage.core.ids import is_uuid
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 
 _MAX_SEQUENCE = (1 << 63) - 1
 
 
 class DeviceHistoryService:
-    def __init__(self, database: PreparedDatabase) -> None:
-        self._database = database
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
 
     def write_records(self, host: str, records: Sequence[HistoryRecord]) -> None:
         """Store the records that are not stored yet. Raises `Invalid` and stores nothing if one of them is invalid."""
@@ -41,12 +41,12 @@ class DeviceHistoryService:
             self._write_once(host, records)
 
     def _write_once(self, host: str, records: Sequence[HistoryRecord]) -> None:
-        def work(connection: Connection) -> None:
+        def insert_new_records(connection: Connection) -> None:
             known = history_store.known_sequences(connection, host, [record.sequence for record in records])
             new = {record.sequence: record for record in records if record.sequence not in known}
             history_store.insert_records(connection, host, list(new.values()))
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, insert_new_records)
 
     def list_entries(
         self,
@@ -58,7 +58,7 @@ class DeviceHistoryService:
         newest_first: bool = False,
     ) -> list[HistoryEntry]:
         """Raises `NotFound` for a device that hosts do not report (any more); filter by host and address instead."""
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             if device_uuid is not None:
                 devices = accelerator_store.devices(connection, uuid=device_uuid)
                 if not devices:
@@ -71,7 +71,7 @@ class DeviceHistoryService:
 
     def list_handles(self, host: str) -> list[HandleRow]:
         """The attach handles of the host as last reported, with their holders and the reasons of quarantine."""
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             devices = {device.id: device for device in accelerator_store.devices(connection, hostname=host)}
             requests = {one.pci_id: one for one in accelerator_store.requests(connection, hostname=host) if one.pci_id}
             return [

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.errors import CleanFailed
 from moorage.accelerator.store import tables as t
@@ -15,7 +15,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import NotFound
 from moorage.core.ids import Ids
 from moorage.core.names import check_not_queue_name
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 from moorage.jobs.job_api import JobReport, is_of_host
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import JobStore
@@ -50,8 +50,8 @@ def jobs_topic(host: str) -> str:
 
 
 class HostJobs:
-    def __init__(self, database: PreparedDatabase, clock: Clock, ids: Ids, hints: Hints) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, hints: Hints) -> None:
+        self._engine = engine
         self._clock = clock
         self._ids = ids
         self._hints = hints
@@ -73,12 +73,12 @@ class HostJobs:
             self._hints.send(queue if queue == EVENTS_QUEUE else jobs_topic(queue))
 
     def get_job(self, job_id: str) -> Job | None:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return self._store.get(connection, job_id)
 
     def has_open_job_for(self, host: str, project_id: str) -> bool:
         """Whether the host has an unfinished job for the project."""
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             jobs = self._store.open_in(connection, host)
         return any(job.payload.get("project_id") == project_id for job in jobs)
 
@@ -87,7 +87,7 @@ class HostJobs:
         check_not_queue_name(host)
         queues_to_wake: list[str] = []
 
-        def work(connection: Connection) -> list[Job]:
+        def claim(connection: Connection) -> list[Job]:
             queues_to_wake.clear()
 
             def given_up(connection: Connection, job: Job) -> None:
@@ -98,7 +98,7 @@ class HostJobs:
             most = min(limit, MAX_JOBS_PER_CLAIM)
             return self._store.claim(connection, host, worker, self._clock.now(), JOB_LEASE_S, most, given_up=given_up)
 
-        jobs = self._database.in_transaction(work)
+        jobs = in_transaction(self._engine, claim)
         self.wake_hosts(queues_to_wake)
         return jobs
 
@@ -108,7 +108,7 @@ class HostJobs:
         ``jobs.fenced`` if another worker has claimed the job, `NotFound` for another host's job.
         """
 
-        def work(connection: Connection) -> tuple[Sequence[str], bool]:
+        def apply_report(connection: Connection) -> tuple[Sequence[str], bool]:
             job = self._store.get(connection, job_id)
             if job is None or not is_of_host(job, host):
                 raise NotFound(f"there is no job {job_id} of {f'host {host}' if host else 'a host'}")
@@ -125,7 +125,7 @@ class HostJobs:
             queues = self._run_follow_up(connection, job, report)
             return queues, bool(connection.execute(self._store.any_open, {"of_queue": job.queue}).all())
 
-        queues, has_more = self._database.in_transaction(work)
+        queues, has_more = in_transaction(self._engine, apply_report)
         self.wake_hosts(queues)
         return has_more
 
@@ -133,8 +133,12 @@ class HostJobs:
         """The pause before the next attempt; None: the job has ended."""
         if _must_be_repeated(job, report):
             return RETRY_PAUSE
-        hopeful = self.worth_retrying.get(job.kind)
-        return SHORT_PAUSE if report.error and hopeful is not None and hopeful(connection, job, report) else None
+        is_worth_retrying = self.worth_retrying.get(job.kind)
+        return (
+            SHORT_PAUSE
+            if report.error and is_worth_retrying is not None and is_worth_retrying(connection, job, report)
+            else None
+        )
 
     def _run_follow_up(self, connection: Connection, job: Job, report: JobReport) -> Sequence[str]:
         if _must_be_repeated(job, report):  # given up: start again with a new job

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.host.bitstream_lookup import find_image
 from moorage.accelerator.model.bitstream import BitstreamTarget
@@ -33,7 +33,7 @@ from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, MoorageError, NotFound, Unavailable
 from moorage.core.ids import Ids
 from moorage.core.names import is_custom
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageRecord, ImageSource
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job, JobState
@@ -56,8 +56,8 @@ T = TypeVar("T")
 
 
 class OperatorService:
-    def __init__(self, database: PreparedDatabase, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs) -> None:
+        self._engine = engine
         self._clock = clock
         self._ids = ids
         self._jobs = jobs
@@ -71,7 +71,7 @@ class OperatorService:
         """
         status = DeviceStatus.ENABLED if offered else DeviceStatus.MAINTAINING
 
-        def work(connection: Connection) -> str:
+        def set_status(connection: Connection) -> str:
             device = _device(connection, uuid)
             if device.status != status:
                 accelerator_store.update_row(
@@ -80,7 +80,7 @@ class OperatorService:
                 self._enqueue_wishes(connection, device.hostname)
             return device.hostname
 
-        self._jobs.wake_hosts([self._database.in_transaction(work)])
+        self._jobs.wake_hosts([in_transaction(self._engine, set_status)])
 
     # ------------------------------------------------------------------------------------- programming
 
@@ -103,7 +103,7 @@ class OperatorService:
         """
         loaded = ProgramRequest() if empties else wanted
 
-        def work(connection: Connection) -> tuple[str, str]:
+        def enqueue_program(connection: Connection) -> tuple[str, str]:
             part = _deployable(connection, uuid)
             host = _host_of(connection, part)
             name = part.name.removeprefix(provider_name(host, ""))
@@ -119,7 +119,7 @@ class OperatorService:
             }
             return host, self._jobs.enqueue(connection, host, PROGRAM, f"{host}/{name}", payload)
 
-        host, job_id = self._database.in_transaction(work)
+        host, job_id = in_transaction(self._engine, enqueue_program)
         self._jobs.wake_hosts([host])
         ended = self._wait_for_job(job_id, PROGRAM_TIMEOUT_S if wait_s is None else wait_s)
         if ended is None and wait_s is None:
@@ -129,7 +129,7 @@ class OperatorService:
         if ended is not None and ended.state is not JobState.DONE:
             why = (ended.result or {}).get("error") or "the host gave no reason"
             raise Conflict(f"Deployable {uuid} could not be programmed: {why}")
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _deployable(connection, uuid)
 
     def _wait_for_job(self, job_id: str, wait_s: float) -> Job | None:
@@ -154,12 +154,12 @@ class OperatorService:
     # -------------------------------------------------------------------------------------- attributes
 
     def list_attributes(self, deployable_id: int | None, key: str | None) -> list[AttributeRecord]:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             found = accelerator_store.attributes(connection, key=key)
         return [one for one in found if deployable_id in (None, one.deployable_id)]
 
     def get_attribute(self, uuid: str) -> AttributeRecord:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _attribute(connection, uuid)
 
     def create_attribute(self, deployable_id: int, key: str, value: str) -> AttributeRecord:
@@ -169,7 +169,7 @@ class OperatorService:
             )
         uuid = self._ids.uuid()
 
-        def work(connection: Connection) -> tuple[str, AttributeRecord]:
+        def insert_attribute(connection: Connection) -> tuple[str, AttributeRecord]:
             part = next((one for one in accelerator_store.deployables(connection) if one.id == deployable_id), None)
             if part is None:
                 raise NotFound(f"Deployable {deployable_id} could not be found.")
@@ -179,12 +179,12 @@ class OperatorService:
             self._enqueue_wishes(connection, host)
             return host, _attribute(connection, uuid)
 
-        host, made = self._database.in_transaction(work)
+        host, made = in_transaction(self._engine, insert_attribute)
         self._jobs.wake_hosts([host])
         return made
 
     def delete_attribute(self, uuid: str) -> None:
-        def work(connection: Connection) -> str:
+        def delete_row(connection: Connection) -> str:
             found = _attribute(connection, uuid)
             (part,) = [one for one in accelerator_store.deployables(connection) if one.id == found.deployable_id]
             host = _host_of(connection, part)
@@ -192,7 +192,7 @@ class OperatorService:
             self._enqueue_wishes(connection, host)
             return host
 
-        self._jobs.wake_hosts([self._database.in_transaction(work)])
+        self._jobs.wake_hosts([in_transaction(self._engine, delete_row)])
 
     # ---------------------------------------------------------------------------------------------------
 
@@ -227,8 +227,8 @@ class BitstreamService:
     verifies. `images`: None if the service has no image source.
     """
 
-    def __init__(self, database: PreparedDatabase, images: ImageSource | None) -> None:
-        self._database = database
+    def __init__(self, engine: Engine, images: ImageSource | None) -> None:
+        self._engine = engine
         self._images = images
 
     def find_loadable(
@@ -270,7 +270,7 @@ class BitstreamService:
     def _region_types(self, traits: Collection[str]) -> Sequence[str]:
         parsed = (parse_trait(trait) for trait in traits)
         wanted = {one.id for one in parsed if one is not None and one.kind is TraitKind.REGION}
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             parts = accelerator_store.deployables(connection)
         there = sorted({value for part in parts for key, value in part.attributes if key == REGION_TYPE})
         return [one for one in there if wanted <= {normalized_id(one)}]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from moorage.accelerator.model.binding import (
     HOLDING,
@@ -37,7 +37,7 @@ from moorage.core.caller import Caller
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Forbidden, Invalid, Locked, NotFound, OverQuota
 from moorage.core.ids import Ids
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 from moorage.jobs.job_api import JobReport
 from moorage.jobs.model import Job
 
@@ -47,11 +47,9 @@ log = logging.getLogger(__name__)
 
 
 class RequestService:
-    def __init__(
-        self, database: PreparedDatabase, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED
-    ) -> None:
+    def __init__(self, engine: Engine, clock: Clock, ids: Ids, jobs: HostJobs, *, quota: int = UNLIMITED) -> None:
         """`quota`: the number of requests that a project may have."""
-        self._database = database
+        self._engine = engine
         self._quota = quota
         self._clock = clock
         self._ids = ids
@@ -71,7 +69,7 @@ class RequestService:
         """
         vouched = caller.by_service and instance_uuid is not None
         project_id = None if caller.is_admin or caller.is_service or vouched else caller.project_id
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             found = accelerator_store.requests(connection, instance_uuid=instance_uuid, project_id=project_id)
         rows = [row for row in found if not is_hidden(row)]
         if instance_uuid is not None:  # Nova lists by instance
@@ -87,7 +85,7 @@ class RequestService:
         one of them.
         """
         project_id = None if caller.is_admin or caller.is_service else caller.project_id
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             last = accelerator_store.requests_by_uuid(connection, [after]) if after else []
             if after and not any(project_id in (None, row.project_id) for row in last):
                 raise Invalid(
@@ -97,7 +95,7 @@ class RequestService:
             return accelerator_store.page_of_requests(connection, project_id, before, limit)
 
     def get_request(self, caller: Caller, uuid: str) -> RequestRecord:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _visible(connection, caller, [uuid])[0]
 
     # --------------------------------------------------------------------------------- making, binding
@@ -105,7 +103,7 @@ class RequestService:
     def create_requests(self, caller: Caller, profile_name: str) -> list[RequestRecord]:
         """Create one request per unit of each group of the profile. Raises `OverQuota`."""
 
-        def work(connection: Connection) -> list[RequestRecord]:
+        def insert_requests(connection: Connection) -> list[RequestRecord]:
             if self._quota != UNLIMITED:
                 accelerator_store.lock_request_creation(connection)
             profile = accelerator_store.profile(connection, name=profile_name)
@@ -127,7 +125,7 @@ class RequestService:
                     accelerator_store.insert_row(connection, t.accelerator_requests, values, self._clock.now())
             return accelerator_store.requests_by_uuid(connection, uuids)
 
-        return self._database.in_transaction(work)
+        return in_transaction(self._engine, insert_requests)
 
     def _check_quota(self, connection: Connection, project_id: str, wanted: int) -> None:
         if self._quota == UNLIMITED:
@@ -147,13 +145,13 @@ class RequestService:
         if bindings and len(bindings) != len(wanted):
             raise Invalid("One call can either bind or unbind accelerator requests, not both.")
 
-        def work(connection: Connection) -> set[str]:
+        def begin(connection: Connection) -> set[str]:
             rows = _visible(connection, caller, list(wanted))
             if not bindings:
                 return self._release_requests(connection, rows, RequestState.UNBOUND)
             return self._begin_binding(connection, caller, rows, bindings)
 
-        self._jobs.wake_hosts(self._database.in_transaction(work))
+        self._jobs.wake_hosts(in_transaction(self._engine, begin))
 
     def _begin_binding(
         self, connection: Connection, caller: Caller, rows: Sequence[RequestRecord], bindings: Mapping[str, Binding]
@@ -218,7 +216,7 @@ class RequestService:
         deleted.
         """
 
-        def work(connection: Connection) -> tuple[set[str], list[str], int]:
+        def release_existing(connection: Connection) -> tuple[set[str], list[str], int]:
             rows = accelerator_store.requests_by_uuid(connection, uuids)
             rows = [row for row in rows if _may_access(caller, row) and not is_hidden(row)]
             if any(row.state in ON_HOST for row in rows):
@@ -226,7 +224,7 @@ class RequestService:
             missing = sorted(set(uuids) - {row.uuid for row in rows})
             return self._release_requests(connection, rows, RequestState.DELETING), missing, len(rows)
 
-        hosts, missing, deleted = self._database.in_transaction(work)
+        hosts, missing, deleted = in_transaction(self._engine, release_existing)
         self._jobs.wake_hosts(hosts)
         if missing:
             raise NotFound(f"Accelerator requests {', '.join(missing)} could not be found.", deleted=deleted)
@@ -235,13 +233,13 @@ class RequestService:
         """Delete all requests of an instance, if there are any."""
         _check_service(caller, "Deleting an instance's accelerator requests")
 
-        def work(connection: Connection) -> set[str]:
+        def release_all(connection: Connection) -> set[str]:
             rows = accelerator_store.requests(connection, instance_uuid=instance_uuid)
             return self._release_requests(
                 connection, [row for row in rows if _is_made_by_api(row)], RequestState.DELETING
             )
 
-        self._jobs.wake_hosts(self._database.in_transaction(work))
+        self._jobs.wake_hosts(in_transaction(self._engine, release_all))
 
     def _release_requests(self, connection: Connection, rows: Sequence[RequestRecord], after: RequestState) -> set[str]:
         """Returns the hosts to wake. Requests that no host holds are deleted (or unbound) at once."""

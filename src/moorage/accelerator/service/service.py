@@ -35,7 +35,7 @@ from moorage.accelerator.store import tables as t
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, Invalid, NotFound
 from moorage.core.ids import Ids, is_uuid
-from moorage.db.prepared_transactions import PreparedDatabase
+from moorage.db.session import in_transaction, read
 from moorage.images.base import ImageSource
 from moorage.images.for_hosts import HostImages
 from moorage.jobs.wakeups import Hints
@@ -58,12 +58,12 @@ class AcceleratorService:
         *,
         quota_requests: int = UNLIMITED,
     ) -> None:
-        self._database = PreparedDatabase(engine)
-        self.jobs = HostJobs(self._database, clock, ids, hints)
-        self.requests = RequestService(self._database, clock, ids, self.jobs, quota=quota_requests)
-        self.operator = OperatorService(self._database, clock, ids, self.jobs)
-        self.history = DeviceHistoryService(self._database)
-        self.bitstreams = BitstreamService(self._database, images)
+        self._engine = engine
+        self.jobs = HostJobs(engine, clock, ids, hints)
+        self.requests = RequestService(engine, clock, ids, self.jobs, quota=quota_requests)
+        self.operator = OperatorService(engine, clock, ids, self.jobs)
+        self.history = DeviceHistoryService(engine)
+        self.bitstreams = BitstreamService(engine, images)
         self.images_for_hosts = HostImages(images, self._named_images)
         self._clock = clock
         self._ids = ids
@@ -72,7 +72,7 @@ class AcceleratorService:
         """See `moorage.images.for_hosts.NamedImages`. Empty for a project with work on the host: bitstreams are
         searched, not named.
         """
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             rows = accelerator_store.requests(connection, hostname=host, project_id=project_id)
         # Reported requests do not count: a host could report any project.
         has_work = any(row.device_profile_name is not None for row in rows)
@@ -81,29 +81,29 @@ class AcceleratorService:
     # ----------------------------------------------------------------------------- devices, deployables
 
     def list_devices(self, hostname: str | None, kind: str | None, vendor: str | None) -> list[DeviceRecord]:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return accelerator_store.devices(connection, hostname=hostname, type=kind, vendor=vendor)
 
     def get_device(self, uuid: str) -> DeviceRecord:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _first_or_not_found(accelerator_store.devices(connection, uuid=uuid), "Device", uuid)
 
     def list_deployables(self) -> list[DeployableRecord]:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return accelerator_store.deployables(connection)
 
     def get_deployable(self, uuid: str) -> DeployableRecord:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _first_or_not_found(accelerator_store.deployables(connection, uuid=uuid), "Deployable", uuid)
 
     # ------------------------------------------------------------------------------------ device profiles
 
     def list_profiles(self, names: Sequence[str]) -> list[ProfileRecord]:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return accelerator_store.profiles(connection, names)
 
     def get_profile(self, name_or_uuid: str) -> ProfileRecord:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return _profile(connection, name_or_uuid)
 
     def create_profile(self, new: NewProfile) -> ProfileRecord:
@@ -113,12 +113,12 @@ class AcceleratorService:
         uuid, now = new.uuid or self._ids.uuid(), self._clock.now()
         values = {"uuid": uuid, "name": new.name, "description": new.description, "groups": new.groups}
 
-        def work(connection: Connection) -> ProfileRecord:
+        def insert_profile(connection: Connection) -> ProfileRecord:
             accelerator_store.insert_row(connection, t.device_profiles, values, now)
             return _profile(connection, uuid)
 
         try:
-            return self._database.in_transaction(work)
+            return in_transaction(self._engine, insert_profile)
         except IntegrityError as error:
             code = UNCHECKED if self._has_profile(uuid) else None
             raise Conflict(
@@ -126,13 +126,13 @@ class AcceleratorService:
             ) from error
 
     def _has_profile(self, uuid: str) -> bool:
-        with self._database.read() as connection:
+        with read(self._engine) as connection:
             return accelerator_store.profile(connection, uuid=uuid) is not None
 
     def delete_profiles(self, names_or_uuids: Sequence[str]) -> None:
         """All of them or none."""
 
-        def work(connection: Connection) -> None:
+        def delete_all(connection: Connection) -> None:
             profiles = [_profile(connection, wanted) for wanted in names_or_uuids]
             for profile in profiles:
                 if request := accelerator_store.find_request_of_profile(connection, profile.name):
@@ -141,12 +141,12 @@ class AcceleratorService:
                     )
             accelerator_store.delete_rows(connection, t.device_profiles, [profile.id for profile in profiles])
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, delete_all)
 
     # ------------------------------------------------------------------------------------- agents' reports
 
     def report_devices(self, host: str, reports: Sequence[DeviceReport]) -> None:
-        def work(connection: Connection) -> None:
+        def sync_devices(connection: Connection) -> None:
             wanted = {report.address: _device_values(host, report) for report in reports}
             known_devices = accelerator_store.devices(connection, hostname=host)
             enabled = {"status": str(DeviceStatus.ENABLED)}
@@ -162,10 +162,10 @@ class AcceleratorService:
             known = accelerator_store.deployables_of(connection, host)
             self._sync_rows(connection, t.deployables, known, lambda part: part.name, parts)
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, sync_devices)
 
     def report_attachments(self, host: str, reports: Sequence[AttachmentReport]) -> None:
-        def work(connection: Connection) -> None:
+        def sync_attachments(connection: Connection) -> None:
             rows = accelerator_store.requests(connection, hostname=host)
             # For requests bound through the API, the job's result counts: a report may be older than it.
             bound = {row.instance_uuid for row in rows if row.device_profile_name is not None}
@@ -188,7 +188,7 @@ class AcceleratorService:
                 also_new=lambda: {"attach_handle_uuid": self._ids.uuid(), "state": str(RequestState.BOUND)},
             )
 
-        self._database.in_transaction(work)
+        in_transaction(self._engine, sync_attachments)
 
     def _sync_rows(
         self,

@@ -22,12 +22,12 @@ _FAMILIES = (
     GaugeFamily(_DEVICES, "Devices, by the health reported by their host.", ("health",)),
     GaugeFamily(_HANDLES, "Attach handles, which servers get one by one, by state.", ("state",)),
     GaugeFamily(_REQUESTS, "Accelerator requests, by state.", ("state",)),
-    *job_meters.families("accelerator"),
+    *job_meters.job_gauge_families("accelerator"),
 )
 
 
 def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -> None:
-    def samples(connection: Connection) -> Iterator[GaugeSample]:
+    def job_gauge_samples(connection: Connection) -> Iterator[GaugeSample]:
         of_health = select(devices.c.health, func.count().label("number")).group_by(devices.c.health)
         yield from _samples_with_zeros(
             _DEVICES, Health, {row.health: row.number for row in connection.execute(of_health)}
@@ -39,9 +39,9 @@ def register_gauges(registry: CollectorRegistry, engine: Engine, clock: Clock) -
         by_state = select(accelerator_requests.c.state, func.count()).group_by(accelerator_requests.c.state)
         for state, number in connection.execute(by_state):
             yield _REQUESTS, (state,), number
-        yield from job_meters.samples("accelerator", connection, jobs, clock.now())
+        yield from job_meters.job_gauge_samples("accelerator", connection, jobs, clock.now())
 
-    DatabaseGauges(registry, engine, _FAMILIES, samples)
+    DatabaseGauges(registry, engine, _FAMILIES, job_gauge_samples)
 
 
 def _samples_with_zeros(family: str, known: Iterable[str], found: Mapping[str, int]) -> Iterator[GaugeSample]:

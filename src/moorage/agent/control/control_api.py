@@ -12,7 +12,8 @@
     PROVIDER {"uuid", "name", "is_created", "is_removed", "classes": [CLASS], "traits_added", "traits_removed"}
     CLASS    {"name", "how", "before", "after", "used": 4, "users": [{"consumer", "server", "amount"}]}
 
-Faulty files, and files that contradict the driver, are 409. For access and the form of errors see `moorage.wire.unix_socket_api`.
+Faulty files, and files that contradict the driver, are 409. For access and the form of errors see
+`moorage.wire.unix_socket_api`.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +44,9 @@ MAX_USERS = 100
 
 @dataclass(frozen=True)
 class HostControl:
-    """The objects behind the API. `server_name` returns None for a consumer that is no server, and may raise `MoorageError`."""
+    """The objects behind the API. `server_name` returns None for a consumer that is no server, and may raise
+    `MoorageError`.
+    """
 
     host: str
     tracker: ResourceTracker

@@ -77,7 +77,9 @@ class ProviderConfigReloader:
             return done
 
     def replace(self, contents: Mapping[str, bytes]) -> UpdateResult:
-        """Replace the present files by `contents` and reload. Raises as `reload`; then the files are as they were before."""
+        """Replace the present files by `contents` and reload. Raises as `reload`; then the files are as they were
+        before.
+        """
         report = check_contents(contents, self.files.directory)
         if report.faults:
             raise refusal_error(self.files.directory, report.faults)

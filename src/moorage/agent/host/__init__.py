@@ -6,5 +6,6 @@
     HostAgent.tasks:  heartbeat, provider tree, one `JobsTask` per worker
     DomainsTask:      domains that changed by themselves -> compute; guests that ran before a reboot -> rebooted
 
-`moorage.wiring.host` builds both. Not here: how a tree is published (`agent.tracker`), how a job is done (`agent.jobs`).
+`moorage.wiring.host` builds both. Not here: how a tree is published (`agent.tracker`), how a job is done
+(`agent.jobs`).
 """

@@ -152,7 +152,9 @@ class DomainsTask:
         return written
 
     def _warn_of_leftovers(self, leftovers: frozenset[str]) -> None:
-        """Only a warning: a service that does not know a server may be wrong, and destroying the domain would lose its disk."""
+        """Only a warning: a service that does not know a server may be wrong, and destroying the domain would lose its
+        disk.
+        """
         if leftovers - self._leftovers:
             log.warning(
                 "this host has domains of servers that the compute service does not have here: left over, or kept until a "

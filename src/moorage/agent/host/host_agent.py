@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from moorage.agent.jobs.job_runner import JobResult, JobRunner, RawPayload
-from moorage.agent.jobs.job_task import JobEnded, JobsTask, JobsWhileReady
-from moorage.agent.jobs.server_build import Acceleration, KeepAlive, RefersToAccelerators, ServerBuilder
+from moorage.agent.jobs.job_task import JobEnded, JobsTask, JobsWhileReady, worker_name
+from moorage.agent.jobs.keep_alive import KeepAlive
+from moorage.agent.jobs.server_build import Acceleration, RefersToAccelerators, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.tracker.resource_tracker import ResourcesTask, ResourceTracker, resources_topic
 from moorage.agent.virt.driver import VirtDriver
@@ -43,7 +44,9 @@ class AgentSettings:
 
 
 class HostAgent:
-    """Call `start` once, then run `tasks`. Everything that must survive a restart is on disk, in Placement or in compute."""
+    """Call `start` once, then run `tasks`. Everything that must survive a restart is on disk, in Placement or in
+    compute.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,7 @@ class HostAgent:
             releases_on_stop=settings.releases_on_stop,
             others=others,
         )
-        election = PollerElection(lambda: wakeups.wake(host))
+        election = PollerElection(lambda number: wakeups.wake(worker_name(host, number)))
         self.tasks: list[Task] = [
             HeartbeatTask(host, self._facts, compute, election, clock, settings.heartbeat_period_s),
             ResourcesTask(tracker, host=host, clock=clock, period_s=settings.update_period_s),

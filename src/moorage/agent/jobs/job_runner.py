@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
+from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.jobs.move_jobs import MoveJobs
-from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, KeepAlive, ServerBuilder, run_keeping_alive
+from moorage.agent.jobs.server_build import BuildFailed, BuiltServer, ServerBuilder
 from moorage.agent.jobs.snapshots import NoSnapshots, Snapshots
 from moorage.agent.model.job_payloads import (
     BuildPayload,
@@ -41,8 +42,8 @@ _POWER = ("pause", "unpause", "suspend", "resume", "reboot")
 class JobRunner:
     """`devices_changed` is called when accelerators were attached or released.
 
-    `releases_on_stop`: stopping a server releases its accelerators on the host, although Placement keeps its allocation;
-    starting it attaches as many. `others`: further kinds of jobs, not about a server, by kind.
+    `releases_on_stop`: stopping a server releases its accelerators on the host, although Placement keeps its
+    allocation; starting it attaches as many. `others`: further kinds of jobs, not about a server, by kind.
     """
 
     def __init__(
@@ -269,7 +270,7 @@ class AcceleratorAgentApi(Protocol):
         ...
 
     def unbind_instance(self, instance_uuid: str) -> Mapping[str, Mapping[str, str]]:
-        """Detach the server's devices; returns the states of the handles of each deployable that it had part of."""
+        """Detach the server's devices; returns the states of all handles of each deployable that the server used."""
         ...
 
     def handle_states(self, pci_ids: Iterable[str]) -> Mapping[str, Mapping[str, str]]:

@@ -56,12 +56,12 @@ class JobsTask:
         topic: str | None = None,
         ended: JobEnded = lambda _kind, _outcome, _seconds: None,
     ) -> None:
-        self.name = f"{what} of {host}, worker {number}"
+        self.name = worker_name(host, number, what)
         #: The topic of hints about new jobs: the queue's name, unless the service uses another.
         self.listens_to = (topic or host,)
         self._host = host
         self._number = number
-        self._election = election or PollerElection(lambda: None)
+        self._election = election or PollerElection(lambda _: None)
         self._worker = f"{host}/{number}"
         self._service = service
         self._runner = runner
@@ -92,7 +92,9 @@ class JobsTask:
         return self._clock.now() + self._poll_period if self._election.found_no_job(self._number) else None
 
     def _pause(self) -> timedelta:
-        """Pause after a failed claim, at most a poll period (or 1 s): a hint during the failure must not wait a long period."""
+        """Pause after a failed claim, at most a poll period (or 1 s): a hint during the failure must not wait a long
+        period.
+        """
         return min(FIRST_PAUSE * (1 << min(self._failures, 16)), max(self._poll_period, FIRST_PAUSE), LONGEST_PAUSE)
 
     def _work(self, job: AgentJob) -> bool:
@@ -127,7 +129,7 @@ class JobsTask:
         except BuildFailed as failed:
             log.warning("job failed", extra={"kind": job.kind, "why": failed.message})
             return "failed", {"error": failed.message, "code": failed.error_code, "is_left": failed.is_left}
-        except Exception as error:  # noqa: BLE001 - the top of a job: its server must not hang; `failure_report` logs the error
+        except Exception as error:  # noqa: BLE001 - every failure is reported, or the server would stay in its task state; `failure_report` logs the traceback
             return self._failed(job, error)
 
     def _failed(self, job: AgentJob, error: Exception) -> tuple[str, JobResult]:
@@ -136,7 +138,9 @@ class JobsTask:
         return "failed", {"error": sentence, "code": code}
 
     def _keep_alive(self, job: AgentJob) -> None:
-        """Extend the claim. Raises `JobLost`. Logs only if the service does not answer: that is no reason to undo the work."""
+        """Extend the claim. Raises `JobLost`. Logs only if the service does not answer: that is no reason to undo the
+        work.
+        """
         try:
             self._report(job, "running", {})
         except Unavailable as error:
@@ -147,6 +151,11 @@ class JobsTask:
             return self._service.report_job(job.id, job.epoch, state, result)
         except (Conflict, NotFound) as error:
             raise JobLost(f"another worker has job {job.id} now: {error}") from error
+
+
+def worker_name(host: str, number: int, what: str = "jobs") -> str:
+    """The name of a worker's task, which is also a topic that wakes this worker alone."""
+    return f"{what} of {host}, worker {number}"
 
 
 class JobsWhileReady(HostJobsClient):

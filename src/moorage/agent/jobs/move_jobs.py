@@ -13,7 +13,8 @@ receive, hand-over, take-over             live migration: the domain keeps runni
 from functools import partial
 from typing import Any
 
-from moorage.agent.jobs.server_build import BuiltServer, JobLost, KeepAlive, ServerBuilder
+from moorage.agent.jobs.keep_alive import KeepAlive
+from moorage.agent.jobs.server_build import BuiltServer, JobLost, ServerBuilder
 from moorage.agent.jobs.snapshots import Snapshots
 from moorage.agent.model.job_payloads import (
     BuildPayload,
@@ -44,7 +45,9 @@ class MoveJobs:
         try:
             self._power(job, PowerAction.STOP, keep_alive)
             self._builder.run_keeping_alive(lambda: self._snapshots.upload_disk(job), keep_alive)
-        except Exception:  # raised again; after any failure, the server must not stay off
+        except JobLost:
+            raise  # whoever has the job now relies on the server being off
+        except Exception:  # raised again after the server runs as it did before: any failure must leave it so
             if job.start:
                 self._power(job, PowerAction.START, keep_alive)
             raise
@@ -63,7 +66,9 @@ class MoveJobs:
             return self._builder.rebuild(job, keep_alive)
         except JobLost:
             raise
-        except Exception:  # raised again; after any failure, the old flavor's devices must be free for the way back
+        except (
+            Exception
+        ):  # raised again after the new flavor's devices are given back: `remake_back` attaches the old ones
             self.strip_devices(job.server_ref, keep_alive)
             raise
 

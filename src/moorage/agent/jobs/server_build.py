@@ -12,14 +12,12 @@ domain, and `destroy` and `unplug` find nothing left to do.
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import TimeoutError as StillRunning
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from moorage.agent.jobs.keep_alive import KeepAlive, run_keeping_alive
 from moorage.agent.model import config_drive
 from moorage.agent.model.config_drive import Guest
 from moorage.agent.model.job_payloads import BuildPayload, RebuildPayload, ServerPayload, ServerRef
@@ -67,9 +65,6 @@ class NoAcceleration:
 #: Whether a flavor with these extra specs requests accelerators.
 RefersToAccelerators = Callable[[Mapping[str, str]], bool]
 
-#: Reports that the job is still in progress; raises `JobLost` when another worker has it.
-KeepAlive = Callable[[], None]
-
 
 class JobLost(MoorageError):
     """The job's lease has ended and another worker has it: do not touch its server any more."""
@@ -111,7 +106,8 @@ class ServerBuilder:
         """Raises `BuildFailed`, which says whether parts are left, and `JobLost`, which undoes nothing."""
         try:
             devices = self._plug_devices(job, keep_alive)
-            keep_alive()
+            if devices:  # attaching may have taken long; without devices the claim is new
+                keep_alive()
             spec = self._spec(job, devices)
             self.run_keeping_alive(lambda: self._driver.spawn(spec, start=start), keep_alive)
         except JobLost:
@@ -217,23 +213,6 @@ class ServerBuilder:
 
     def run_keeping_alive(self, call: Callable[[], T], keep_alive: KeepAlive) -> T:
         return run_keeping_alive(call, keep_alive, self._keep_alive_period_s)
-
-
-def run_keeping_alive(call: Callable[[], T], keep_alive: KeepAlive, period_s: float) -> T:
-    """Run `call` in a thread, as the specification of os_acc suggests, and keep the job alive every `period_s` meanwhile.
-
-    If the job is lost meanwhile, `JobLost` is raised after the call has ended, so that nothing continues unseen.
-    The periods are real time on purpose: under a virtual clock the call sleeps virtually and returns at once.
-    """
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="os_acc") as executor:
-        future = executor.submit(copy_context().run, call)  # the request's id goes with it
-        while True:
-            try:
-                return future.result(period_s)
-            except StillRunning:
-                if future.done():  # the call's own TimeoutError
-                    raise
-                keep_alive()
 
 
 def _split_devices(devices: Sequence[Mapping[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:

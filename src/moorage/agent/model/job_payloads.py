@@ -1,7 +1,7 @@
 """[pure] The payloads of compute's jobs for a host, decoded into types.
 
-Every payload has ``server`` and, for a server with an allocation, ``selected_rp``; the types below show the other fields
-of each kind. Unknown fields are ignored, because the compute service may be newer than this agent.
+Every payload has ``server`` and, for a server with an allocation, ``selected_rp``; the types below show the other
+fields of each kind. Unknown fields are ignored, because the compute service may be newer than this agent.
 """
 
 from collections.abc import Mapping

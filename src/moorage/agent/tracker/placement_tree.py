@@ -1,6 +1,7 @@
 """Placement's provider tree of this host: read by generation, written step by step.
 
-Not here: the wanted tree (`moorage.agent.tracker.resource_tracker`) and the difference (`moorage.agent.tree.provider_tree_diff`).
+Not here: the wanted tree (`moorage.agent.tracker.resource_tracker`) and the difference
+(`moorage.agent.tree.provider_tree_diff`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

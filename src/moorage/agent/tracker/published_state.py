@@ -1,7 +1,7 @@
 """The file with the agent's record of its own writes to Placement (``published_state.json`` in its state directory).
 
-Before the agent writes to Placement, it saves the state before and the state after the writes, merged; after the writes,
-it saves the new state alone. So a crash in between leaves too much in the file, never too little.
+Before the agent writes to Placement, it saves the state before and the state after the writes, merged; after the
+writes, it saves the new state alone. So a crash in between leaves too much in the file, never too little.
 """
 
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""Keeps Placement's providers of this host up to date: reads them, collects the host's resources, writes the difference.
+"""Keeps Placement's providers of this host up to date: reads them, collects the host's resources, writes the
+difference.
 
     read Placement -> virt driver -> accelerators -> files merged -> drift backoff -> diff -> writes
 
@@ -119,7 +120,9 @@ class ResourceTracker:
         self.devices = 0
 
     def start(self) -> UpdateResult:
-        """Reads the configuration files and publishes. Raises `StartError` for a file that is faulty or contradicts the driver."""
+        """Reads the configuration files and publishes. Raises `StartError` for a file that is faulty or contradicts the
+        driver.
+        """
         self.stamp = directory_stamp(self.files.directory)
         report = load_provider_files(self.files)
         self.texts = report.texts
@@ -128,8 +131,8 @@ class ResourceTracker:
     def adopt_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
         """Publishes the tree with `configs`, and uses them from now on.
 
-        Raises `StartError` if they contradict the driver, and the errors of Placement's client. After an error the previous
-        configuration stays in use.
+        Raises `StartError` if they contradict the driver, and the errors of Placement's client. After an error the
+        previous configuration stays in use.
         """
         with self._one_at_a_time:
             before, self.configs = self.configs, configs
@@ -154,7 +157,9 @@ class ResourceTracker:
             return self._update_with_retries(startup=False)
 
     def preview_configs(self, configs: Sequence[ProviderConfig]) -> UpdateResult:
-        """Returns the result that `adopt_configs` would have, and writes nothing. Raises the same errors as `adopt_configs`."""
+        """Returns the result that `adopt_configs` would have, and writes nothing. Raises the same errors as
+        `adopt_configs`.
+        """
         with self._one_at_a_time:
             plan = self._plan_update(configs)
         if plan.merged.conflicts:
@@ -245,11 +250,12 @@ class ResourceTracker:
 
 
 class ResourcesTask:
-    """Updates the tree every period, and when its topic is woken, for example because programming a device changed its traits.
+    """Updates the tree every period, and when its topic is woken, for example because programming a device changed its
+    traits.
 
     While Placement does not answer, the pauses grow up to `LONGEST_RETRY_S`. While the compute node of another compute
-    service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the host
-    appear within one and a half periods after their compute node.
+    service is missing, they grow up to the period only, because that costs Placement little; so the accelerators of the
+    host appear within one and a half periods after their compute node.
     """
 
     #: Minimum pause between runs, so that one update publishes the changes of several servers.

@@ -1,7 +1,7 @@
 """The providers of accelerators, added to the tree that the virt driver reports.
 
-The accelerator agent reports them and learns their UUIDs; the virt driver has no part in it. Each is added below the NUMA
-node, or the root, that it names.
+The accelerator agent reports them and learns their UUIDs; the virt driver has no part in it. Each is added below the
+NUMA node, or the root, that it names.
 """
 
 from collections.abc import Mapping, Sequence

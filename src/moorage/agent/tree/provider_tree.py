@@ -1,7 +1,8 @@
 """[pure] The resource providers of a host: `ProviderTree` as wanted, by name, and `SeenProvider` as Placement has it.
 
-A class or trait is *native* if the virt driver or the accelerator agent reports it. Provider configuration files and other
-services only add to those. Not here: how Placement is made equal to the wanted tree (`moorage.agent.tree.provider_tree_diff`).
+A class or trait is *native* if the virt driver or the accelerator agent reports it. Provider configuration files and
+other services only add to those. Not here: how Placement is made equal to the wanted tree
+(`moorage.agent.tree.provider_tree_diff`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,8 +18,8 @@ _NO_INVENTORIES: Mapping[str, Inventory] = MappingProxyType({})
 class ProviderNode:
     """A provider that this host wants in Placement.
 
-    `native` and `native_traits` are its classes and traits that the virt driver or the accelerators report in this update;
-    provider configuration files may not name those classes.
+    `native` and `native_traits` are its classes and traits that the virt driver or the accelerators report in this
+    update; provider configuration files may not name those classes.
     """
 
     name: str
@@ -66,7 +67,8 @@ class ProviderTree:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ProviderTree) and self._nodes == other._nodes
 
-    __hash__ = None  # type: ignore[assignment]  # makes the class unhashable, since it compares by mutable dicts; typeshed declares `__hash__` as a method
+    #: Python's way to refuse `hash`: nodes compare by mappings, which have none.
+    __hash__ = None  # type: ignore[assignment]  # typeshed declares a method only
 
     def get(self, name: str) -> ProviderNode | None:
         return self._nodes.get(name)

@@ -1,8 +1,9 @@
-"""[pure] The writes that make Placement equal to this host's wanted tree; they leave the entries of other clients alone.
+"""[pure] The writes that make Placement equal to this host's wanted tree; they leave the entries of other clients
+alone.
 
 Other clients write to the same providers: reservations, operators, audits. So the agent keeps a record of its own
-writes (`Published`) and removes nothing else. A class or trait that Placement has, that is not wanted, and that this agent did not
-publish, stays.
+writes (`Published`) and removes nothing else. A class or trait that Placement has, that is not wanted, and that this
+agent did not publish, stays.
 
     seen {VCPU, CUSTOM_A, CUSTOM_RESERVATION_1}, published {VCPU, CUSTOM_A}, wanted {VCPU}
     ->  PutInventories {VCPU, CUSTOM_RESERVATION_1}

@@ -50,7 +50,7 @@ class Capability(StrEnum):
     SUSPEND = "suspend"
     RESCUE = "rescue"
     SNAPSHOT = "snapshot"
-    SET_PASSWORD = "set-password"  # noqa: S105 - an operation's name on the wire; no password is in it
+    SET_PASSWORD = "set-password"  # noqa: S105 - the name of an operation, not a password
     CRASH_DUMP = "crash-dump"
     LIVE_MIGRATION = "live-migration"
 
@@ -136,8 +136,8 @@ class VirtDriver(Protocol):
     def spawn(self, spec: DomainSpec, *, start: bool = True) -> Domain:
         """Define the domain, and start it if `start`. The devices in `spec` are plugged already.
 
-        Makes the disk from the image, `disk_gb` large. An existing domain of this uuid gets this definition and keeps its
-        disk, which may grow. Does nothing if definition and power are as wanted.
+        Makes the disk from the image, `disk_gb` large. An existing domain of this uuid gets this definition and keeps
+        its disk, which may grow. Does nothing if definition and power are as wanted.
         """
         ...
 
@@ -148,8 +148,8 @@ class VirtDriver(Protocol):
     def rebuild(self, spec: DomainSpec, *, key: str, start: bool) -> Domain:
         """Same as `spawn`, with a new disk from the image of `spec` in place of the old one.
 
-        The devices stay attached: the guest is off before its disk is removed. A repetition with the same `key` does not
-        make the disk again, and only corrects definition and power.
+        The devices stay attached: the guest is off before its disk is removed. A repetition with the same `key` does
+        not make the disk again, and only corrects definition and power.
         """
         ...
 
@@ -162,9 +162,8 @@ class VirtDriver(Protocol):
     def rescue(self, uuid: str, image_id: str, password: str) -> DomainPowerState:
         """Boot from the rescue image, with the domain's own disk beside it and its devices as they were.
 
-        `password` is for the rescue system, if that takes one (from its config drive). Does nothing more if the domain is
-        in rescue already.
-        Raises `NoSuchDomain`.
+        `password` is for the rescue system, if that takes one (from its config drive). Does nothing more if the domain
+        is in rescue already. Raises `NoSuchDomain`.
         """
         ...
 
@@ -173,7 +172,9 @@ class VirtDriver(Protocol):
         ...
 
     def set_password(self, uuid: str, password: str) -> None:
-        """Set the password of the guest's administrator. Raises `Unsupported` if no guest agent answers, `NoSuchDomain`."""
+        """Set the password of the guest's administrator. Raises `Unsupported` if no guest agent answers,
+        `NoSuchDomain`.
+        """
         ...
 
     def crash_dump(self, uuid: str) -> None:

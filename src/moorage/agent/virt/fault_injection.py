@@ -7,9 +7,9 @@ The driver reads ``control.json`` in the host's directory at each operation; you
         "faults": [{"operation": "spawn", "message": "no room on the disk", "times": 1, "name": "web-1"}],
     }
 
-Operations are the driver's methods (``spawn``, ``destroy``, ``rebuild`` ...) and the power actions (``start``, ``stop``,
-``reboot`` ...). Without `times`, or with 0, an operation always fails; with `name`, it fails only for the server of that
-name. A new file restarts the counters.
+Operations are the driver's methods (``spawn``, ``destroy``, ``rebuild`` ...) and the power actions (``start``,
+``stop``, ``reboot`` ...). Without `times`, or with 0, an operation always fails; with `name`, it fails only for the
+server of that name. A new file restarts the counters.
 """
 
 import threading

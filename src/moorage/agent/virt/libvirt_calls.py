@@ -38,7 +38,7 @@ def call_with_timeout(call: Callable[..., T], *arguments: object, within_s: floa
     def ask() -> None:
         try:
             answer.set_result(context.run(call, *arguments))
-        except Exception as error:  # noqa: BLE001 - nothing is swallowed: the caller's thread raises it again
+        except Exception as error:  # noqa: BLE001 - `answer.result` raises it in the caller's thread
             answer.set_exception(error)
 
     threading.Thread(target=ask, name="libvirt-ask", daemon=True).start()

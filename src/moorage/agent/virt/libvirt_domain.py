@@ -1,7 +1,7 @@
 """libvirt's domains: power states, devices, copies of a disk, and which domains are this agent's.
 
-The functions take a domain, and `OwnDomains` a connection, of libvirt's bindings (`Any`: they have no types). Calls that
-QEMU itself has to answer have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
+The functions take a domain, and `OwnDomains` a connection, of libvirt's bindings (`Any`: they have no types). Calls
+that QEMU itself has to answer have a time limit (`call_with_timeout`), because libvirt waits as long as QEMU hangs.
 Not here: definitions (`xml.domain_xml`) and files (`libvirt_guests`).
 """
 
@@ -64,7 +64,7 @@ def definition_of(domain: Any) -> str:
 
 
 def start(domain: Any) -> None:
-    """Let it run, from its disk, its saved memory or its pause, with all devices of its definition."""
+    """Start the domain from its disk or its saved memory, or resume it, with all devices of its definition."""
     if not domain.isActive():
         call_with_timeout(domain.create, within_s=_SAVE_TIMEOUT_S)
     elif power_of(domain) is DomainPowerState.PAUSED:

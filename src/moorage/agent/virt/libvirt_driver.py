@@ -35,7 +35,7 @@ from moorage.images.base import CHUNK_BYTES
 
 #: Bytes that are read from the end of a guest's console.
 MAX_CONSOLE_BYTES = 1 << 18
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created there: files of QEMU are removed by name
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - nothing is created or read there: `unlink` removes the file that QEMU left, and follows no link
 _NO_LIVE_MIGRATION = "the libvirt driver has no live migration: migrate the server cold, or evacuate it"
 
 CAPABILITIES = frozenset(Capability) - {Capability.LIVE_MIGRATION}
@@ -166,7 +166,7 @@ class LibvirtDriver:
             return self._run_as(link, domain, spec, None)
 
     def _run_as(self, link: Any, domain: Any, spec: DomainSpec, rescue: str | None) -> DomainPowerState:
-        """Let it run from rescue image `rescue` (None: its own disk). Its files are prepared for that already."""
+        """Start the guest from rescue image `rescue` (None: from its own disk), whose files are already prepared."""
         if rescue_image(guest.definition_of(domain)) != rescue:
             guest.turn_off(domain)
             domain = self._define(link, spec)

@@ -7,7 +7,8 @@
     console.log      the guest's output on its serial port
 
 Every step may be repeated: a file is complete as soon as it has its name, and ``guest.json`` is written before the disk
-that it describes. The caller ensures that the guest is off while its disks change, and makes one call per guest at a time.
+that it describes. The caller ensures that the guest is off while its disks change, and makes one call per guest at a
+time.
 """
 
 import json
@@ -99,7 +100,9 @@ class GuestFiles:
 
     @contextmanager
     def image_at_hand(self, spec: DomainSpec) -> Iterator[None]:
-        """Keeps the image of `spec` on this host while the context lasts. Raises `VirtError` if no disk can be made from it."""
+        """Keeps the image of `spec` on this host while the context lasts. Raises `VirtError` if no disk can be made
+        from it.
+        """
         with self._writing(), ExitStack() as held:
             if spec.image_id is not None:
                 view = _view_of(spec)
@@ -256,7 +259,9 @@ class GuestFiles:
 
 
 def _view_of(spec: DomainSpec) -> ProjectView:
-    """The image view of the server's project, for which the agent acts. Raises `VirtError` for a server without a project."""
+    """The image view of the server's project, for which the agent acts. Raises `VirtError` for a server without a
+    project.
+    """
     if not spec.project_id:
         raise VirtError(f"server {spec.uuid} has no project, so no image can be fetched for it")
     return ProjectView(spec.project_id)
@@ -288,7 +293,7 @@ def _virtual_bytes(path: Path) -> int:
 
 
 def _keep_ephemeral(path: Path, size: int) -> None:
-    """Keep or make the ephemeral disk, with a file system. The guest itself enlarges that when the disk has grown."""
+    """Keep or make the ephemeral disk with a file system, which the guest enlarges when the disk has grown."""
     if not size:
         path.unlink(missing_ok=True)
     elif not path.exists():
@@ -348,7 +353,7 @@ def with_password(files: Mapping[str, bytes], password: str) -> dict[str, bytes]
 
 
 def keep_config_drive_files(files: Mapping[str, bytes], directory: Path) -> None:
-    """Keep the files themselves, to write the next drive from."""
+    """Store the files of the drive; the next drive is written from them."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(mode=0o700)
     for name, content in files.items():

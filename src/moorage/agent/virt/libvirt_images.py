@@ -136,7 +136,9 @@ def _virtual_bytes(record: ImageRecord, path: Path, format_name: str) -> int:
 
 
 def _check_whole(record: ImageRecord, path: Path, format_name: str) -> None:
-    """Refuses a damaged file. A file that was truncated before its upload has the right digest, but the guest fails later."""
+    """Refuses a damaged file. A file that was truncated before its upload has the right digest, but the guest fails
+    later.
+    """
     if format_name != "qcow2":
         return
     command: list[str | Path] = ["qemu-img", "check", "--output=json", "-f", format_name, path]

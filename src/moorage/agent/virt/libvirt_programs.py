@@ -15,7 +15,9 @@ _PLACES = "/usr/sbin:/sbin"
 
 
 def run_program(command: Sequence[str | Path], *, bounded: bool = False, fine: Container[int] = (0,)) -> str:
-    """Returns standard output. Raises `VirtError` with the program's own message for an exit code that is not in `fine`."""
+    """Returns standard output. Raises `VirtError` with the program's own message for an exit code that is not in
+    `fine`.
+    """
     program = str(command[0])
     path = shutil.which(program) or shutil.which(program, path=_PLACES)
     if path is None:
@@ -26,7 +28,7 @@ def run_program(command: Sequence[str | Path], *, bounded: bool = False, fine: C
     if bounded and (prlimit := shutil.which("prlimit")):
         line = [prlimit, f"--cpu={LOOK_CPU_S}", f"--as={LOOK_BYTES}", "--", *line]
     try:
-        done = subprocess.run(  # noqa: S603 - a list, no shell: the program was found above, the rest are paths of this driver
+        done = subprocess.run(  # noqa: S603 - no shell, so no word is interpreted; the program is one of QEMU's, found above
             line,
             capture_output=True,
             text=True,

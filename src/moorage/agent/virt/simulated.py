@@ -1,8 +1,9 @@
 """A hypervisor that keeps domains as files instead of running them: for `moorage up`, rehearsals and tests.
 
 Its directory contains ``domains/<uuid>.xml`` (libvirt's form), ``domains/<uuid>.power``, ``consoles/<uuid>.log`` and
-``disks/`` (`SimulatedDisks`). A domain keeps "running" while the agent is down, as a real one does. Live migration moves
-its files into the directory of the other host, which is on the same machine.
+``disks/`` (`SimulatedDisks`). A domain keeps "running" while the agent is down, as a real one does; its files survive
+a kill of the agent, not necessarily a power cut. Live migration moves its files into the directory of the other host,
+which is on the same machine.
 """
 
 import contextlib
@@ -37,7 +38,7 @@ from moorage.agent.virt.xml.domain_xml import parse_domain, render_domain
 from moorage.core.clock import Clock
 from moorage.core.ids import is_uuid
 from moorage.core.inventories import Inventory
-from moorage.durable import write_durably
+from moorage.durable import write_atomically
 
 HYPERVISOR_VERSION = 1_000_000
 
@@ -112,8 +113,9 @@ class SimulatedDriver:
         present = self._read(spec.uuid)
         self._refuse_shared_devices(spec)
         if present is None or present.spec != spec:
-            self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
-            write_durably(self._xml(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
+            if self._power_of(spec.uuid) is not DomainPowerState.SHUTOFF:
+                self._set_power(spec.uuid, DomainPowerState.SHUTOFF)
+            write_atomically(self._xml(spec.uuid), render_domain(spec, self._numa_nodes(spec)))
         elif present.power is DomainPowerState.RUNNING or not start:
             return present
         if not start:
@@ -131,7 +133,9 @@ class SimulatedDriver:
         return present is not None
 
     def _forget(self, uuid: str) -> None:
-        """Remove the definition first: a domain without one does not exist, and a later call removes the remains of a crash."""
+        """Remove the definition first: a domain without one does not exist, and a later call removes the remains of a
+        crash.
+        """
         for path in (self._xml(uuid), self._power(uuid), self._console(uuid)):
             path.unlink(missing_ok=True)
         self._disks.forget(_checked(uuid))
@@ -208,7 +212,7 @@ class SimulatedDriver:
                 shutil.copy(disk, Path(target["disks"]) / disk.name)
                 # The definition is written last there and removed first here: it alone makes a domain exist.
                 for path in (self._power(uuid), self._xml(uuid)):
-                    write_durably(Path(target["domains"]) / path.name, path.read_bytes())
+                    write_atomically(Path(target["domains"]) / path.name, path.read_bytes())
             self._forget(uuid)
 
     def take_over(self, uuid: str) -> DomainPowerState:
@@ -217,7 +221,8 @@ class SimulatedDriver:
         return domain.power
 
     def console(self, uuid: str) -> str:
-        self._domain(uuid)
+        if not self._xml(uuid).exists():
+            raise self._no_such_domain(uuid)
         try:
             return self._console(uuid).read_text("utf-8")
         except FileNotFoundError:
@@ -233,6 +238,8 @@ class SimulatedDriver:
 
     def _refuse_shared_devices(self, spec: DomainSpec) -> None:
         """Refuse PCI devices of another running domain, as libvirt does."""
+        if not spec.pci_addresses:
+            return  # without a look at all domains, which are read from their files
         for other in self.domains().values():
             shared = sorted(set(spec.pci_addresses).intersection(other.spec.pci_addresses))
             if shared and other.spec.uuid != spec.uuid and other.power is not DomainPowerState.SHUTOFF:
@@ -257,8 +264,11 @@ class SimulatedDriver:
     def _domain(self, uuid: str) -> Domain:
         domain = self._read(uuid)
         if domain is None:
-            raise NoSuchDomain(f"there is no server {uuid} on host {self._host.name}")
+            raise self._no_such_domain(uuid)
         return domain
+
+    def _no_such_domain(self, uuid: str) -> NoSuchDomain:
+        return NoSuchDomain(f"there is no server {uuid} on host {self._host.name}")
 
     def _read(self, uuid: str) -> Domain | None:
         try:
@@ -275,7 +285,7 @@ class SimulatedDriver:
             return DomainPowerState.SHUTOFF
 
     def _set_power(self, uuid: str, state: DomainPowerState) -> None:
-        write_durably(self._power(uuid), f"{state}\n".encode())
+        write_atomically(self._power(uuid), f"{state}\n".encode())
 
     def _xml(self, uuid: str) -> Path:
         return self._domains / f"{_checked(uuid)}.xml"
@@ -316,7 +326,7 @@ class SimulatedDisks:
 
     def make(self, spec: DomainSpec, *, key: str = "") -> None:
         """Makes the disk from the image of `spec`; replaces an existing one."""
-        write_durably(self.path(spec.uuid), _disk_header(spec, key))
+        write_atomically(self.path(spec.uuid), _disk_header(spec, key))
 
     def keep(self, spec: DomainSpec) -> None:
         """Keep an existing disk, in the size of `spec`; make one if there is none."""
@@ -328,7 +338,7 @@ class SimulatedDisks:
         image, key, _ = header.decode().split("\t")
         kept = f"{image}\t{key}\t{spec.disk_gb} GB\n".encode() + written
         if kept != header + b"\n" + written:
-            write_durably(self.path(spec.uuid), kept)
+            write_atomically(self.path(spec.uuid), kept)
 
     def is_of(self, uuid: str, key: str) -> bool:
         """Whether the rebuild `key` made this disk."""
@@ -360,7 +370,7 @@ class SimulatedDisks:
         return self._rescue(uuid).exists()
 
     def begin_rescue(self, uuid: str, image_id: str) -> None:
-        write_durably(self._rescue(uuid), f"{image_id}\n".encode())
+        write_atomically(self._rescue(uuid), f"{image_id}\n".encode())
 
     def end_rescue(self, uuid: str) -> None:
         self._rescue(uuid).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ def root(request: Request[AcceleratorService]) -> Response:
     described = _described(request, "v2")
     body = {
         "name": "OpenStack Cyborg API",
-        "description": "Accelerators: devices, what they carry, who holds them.",
+        "description": "Accelerators: devices, their functions and the servers that use them.",
         "versions": [described],
         "default_version": described,
     }

@@ -171,7 +171,9 @@ class _Composer:
             yield self._node(event, depth + 1)
 
     def _fill(self, node: _Node, depth: int) -> None:
-        """Read the entries of a map. Entries of ``<<`` come last: the map's own keys win, then those of the earlier source."""
+        """Read the entries of a map. Entries of ``<<`` come last: the map's own keys win, then those of the earlier
+        source.
+        """
         entries: dict[str, tuple[FilePosition, _Node]] = {}
         sources: list[_Node] = []
         for event in self._events:
@@ -240,7 +242,9 @@ def plain_scalar(text: str) -> Value:
 
 
 class _Expansion:
-    """Builds values from nodes, with aliases expanded. Counts the values, because a few aliases can expand to very many."""
+    """Builds values from nodes, with aliases expanded. Counts the values, because a few aliases can expand to very
+    many.
+    """
 
     def __init__(self) -> None:
         self._places: dict[Path, FilePosition] = {}

@@ -1,8 +1,8 @@
 """[pure] A server's definition as a hypervisor keeps it: libvirt's domain XML, written and read back.
 
 Values for which libvirt has no element (the server's name, its image, the sizes of its disks, the providers nearby) are
-in the element `metadata`, which libvirt keeps unchanged. `parse_domain` reads a definition by `render_domain`, also after
-libvirt has added its own elements.
+in the element `metadata`, which libvirt keeps unchanged. `parse_domain` reads a definition by `render_domain`, also
+after libvirt has added its own elements.
 """
 
 import re

@@ -1,7 +1,8 @@
-"""[pure] libvirt's description of its host as resource providers: a root with inventories and traits, and the NUMA nodes.
+"""[pure] libvirt's description of its host as resource providers: a root with inventories and traits, and the NUMA
+nodes.
 
-The CPU traits are those of a guest's CPU (``host-model``), not of the physical CPU: under software emulation the two differ
-widely.
+The CPU traits are those of a guest's CPU (``host-model``), not of the physical CPU: under software emulation the two
+differ widely.
 """
 
 from collections.abc import Iterable
