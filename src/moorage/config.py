@@ -61,7 +61,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)\Z")
 
 @dataclass(frozen=True)
 class Config:
-    """All sections. Create it with `load`. `source` is the configuration file."""
+    """All sections. Create it with `load_config`. `source` is the configuration file."""
 
     plane: PlaneOptions = field(default_factory=PlaneOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
@@ -154,7 +154,7 @@ def sections() -> dict[str, type]:
     return {item.name: hints[item.name] for item in dataclasses.fields(Config) if item.name != "source"}
 
 
-def load(path: Path) -> Config:
+def load_config(path: Path) -> Config:
     """Reads the INI file `path`. Options that it does not set keep their defaults.
 
     Raises `StartError` naming the file, section and key of anything unknown or malformed.
@@ -208,8 +208,8 @@ def _value(where: str, kind: type, choices: tuple[str, ...], text: str) -> objec
 _A_NUMBER = {int: "a whole number", float: "a number"}
 
 
-def render(config: Config) -> str:
-    """`config` as a commented INI file. `load` reads it back to the same options."""
+def render_config(config: Config) -> str:
+    """`config` as a commented INI file. `load_config` reads it back to the same options."""
     lines: list[str] = []
     for section, kind in sections().items():
         lines.append(f"[{section}]")

@@ -48,8 +48,8 @@ class DurableDocument:
     """A small document that is written very often. A write waits for the disk once; `write_durably` waits three times.
 
     The file has two slots of the same size, which are overwritten in turn, so its metadata does not change. Each slot
-    holds a line ``<checksum> <number>``, the document, and spaces. A power cut may leave a half-written slot; its checksum
-    is then wrong, and the other slot has the previous document, the last one that was acknowledged.
+    holds a line ``<checksum> <number>``, the document, and spaces. A power cut may leave a half-written slot; its
+    checksum is then wrong, and the other slot has the previous document, the last one that was acknowledged.
     """
 
     #: A slot is created this many times as large as the first document.

@@ -168,13 +168,6 @@ class PlacementOptions:
         "While the database does not answer, seconds for which providers and candidates are read from memory and "
         "marked with their age. 0: such reads fail.",
     )
-    lease_s: float = option(
-        0.5,
-        "While this process is the only one on its PostgreSQL or MariaDB database, it holds a writer lease for "
-        "this many seconds (0.3 to 5), and reads do not check for writes of other processes. The first write of "
-        "another process waits at most this long, even if this process was killed. 0: every read checks. Set the "
-        "same value in all processes on one database.",
-    )
     max_search_steps: int = option(
         800_000,
         "Maximum cost of a search for allocation candidates, in steps of about one microsecond. A search that "
@@ -524,7 +517,7 @@ class TracingOptions:
         "decision applies.",
     )
     service_name: str = option("moorage", "Name of this process in traces.")
-    statements: bool = option(False, "Also trace each database statement that is prepared or goes through SQLAlchemy.")
+    statements: bool = option(False, "Also trace each statement of a database transaction.")
 
 
 @dataclass(frozen=True)

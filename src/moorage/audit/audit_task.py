@@ -23,9 +23,9 @@ log = logging.getLogger(__name__)
 #: Younger consumers are not judged; the default of `moorage audit` too.
 GRACE = timedelta(minutes=10)
 #: Number of new findings of one audit that are logged one by one.
-MOST_TOLD = 100
+MAX_LOGGED = 100
 #: Number of findings that are remembered until the next audit.
-MOST_REMEMBERED = 10_000
+MAX_REMEMBERED_FINDINGS = 10_000
 
 _FINDINGS, _ENDED = "moorage_audit_findings", "moorage_audit_last_round_timestamp_seconds"
 _DURATION, _PERIOD = "moorage_audit_round_duration_seconds", "moorage_audit_period_seconds"
@@ -44,32 +44,32 @@ _Key = tuple[str, str, str, str]
 class AuditTask:
     name = "audit"
 
-    def __init__(self, rounds: AuditSchedule, look: Callable[[], Sequence[Finding]]) -> None:
-        """`look` reads all services and returns the findings. It raises the clients' errors if a service does not answer."""
-        self._rounds = rounds
-        self._look = look
+    def __init__(self, schedule: AuditSchedule, find_all: Callable[[], Sequence[Finding]]) -> None:
+        """`find_all` reads all services and returns the findings; it raises the clients' errors."""
+        self._schedule = schedule
+        self._find_all = find_all
         self._known: frozenset[_Key] = frozenset()
 
     def run_once(self) -> datetime | None:
-        job = self._rounds.claim()
+        job = self._schedule.claim()
         if job is None:
-            return self._rounds.next_due()
+            return self._schedule.next_due()
         began = time.perf_counter()
         try:
-            found = self._look()
+            found = self._find_all()
         except MoorageError as error:
-            again = self._rounds.put_off(job)
+            again = self._schedule.postpone(job)
             log.warning("audit postponed: a service does not answer", extra={"reason": error.message})
             return again
         duration_s = round(time.perf_counter() - began, 3)
         counts = Counter(str(finding.kind) for finding in found)
-        self._rounds.finish(job, {"duration_s": duration_s, "findings": dict(counts)})
+        self._schedule.finish(job, {"duration_s": duration_s, "findings": dict(counts)})
         self._log_findings(found, duration_s)
-        return self._rounds.next_due()
+        return self._schedule.next_due()
 
     def _log_findings(self, found: Sequence[Finding], duration_s: float) -> None:
         new = [finding for finding in found if _key(finding) not in self._known]
-        for finding in new[:MOST_TOLD]:
+        for finding in new[:MAX_LOGGED]:
             log.warning(
                 "audit finding",
                 extra={
@@ -81,7 +81,7 @@ class AuditTask:
                 },
             )
         log.info("audit done", extra={"findings": len(found), "new": len(new), "duration_s": duration_s})
-        self._known = frozenset(_key(finding) for finding in found[:MOST_REMEMBERED])
+        self._known = frozenset(_key(finding) for finding in found[:MAX_REMEMBERED_FINDINGS])
 
 
 def _key(finding: Finding) -> _Key:

@@ -1,7 +1,7 @@
 """Collects an `AuditSnapshot`: reads Placement and the other services through their clients.
 
-It reads Placement first. What appears later is not judged; and the service that made a consumer or an inventory had stored
-it in its own database before, so it is there when that service is read.
+It reads Placement first. What appears later is not judged; and the service that made a consumer or an inventory had
+stored it in its own database before, so it is there when that service is read.
 """
 
 import re
@@ -41,8 +41,8 @@ NO_TIME = timedelta(0)
 
 SHARING_TRAIT, DEVICE_TRAIT = "MISC_SHARES_VIA_AGGREGATE", "OWNER_CYBORG"
 
-#: Statuses of servers whose allocations must be those of their flavor while no operation is in progress. Not servers that
-#: are being built, wait for the confirmation of a move, or whose cell does not answer.
+#: Statuses of servers whose allocations must be those of their flavor while no operation is in progress. Not servers
+#: that are being built, wait for the confirmation of a move, or whose cell does not answer.
 _AT_REST = frozenset({"ACTIVE", "PAUSED", "SUSPENDED", "SHUTOFF", "RESCUE", "SHELVED"})
 _RUNNING = frozenset({"ACTIVE", "PAUSED"})
 #: Statuses of servers without a host, which must have no allocations.
@@ -80,7 +80,7 @@ class AuditServices:
 def collect_snapshot(
     services: AuditServices, clock: Clock, progress: ReportProgress, *, by_tree: bool = False, names: bool = False
 ) -> AuditSnapshot:
-    """Read all services. Raises `Unavailable` or `RemoteError` if one of them cannot be read: a partial snapshot is useless.
+    """Read all services. Raises `Unavailable` or `RemoteError` if one cannot be read: a partial snapshot is useless.
 
     `by_tree`: make one request per tree, instead of two or three per provider, if Placement is Moorage's.
     `names`: also read resource classes and unused traits.

@@ -4,9 +4,9 @@ Right before each repair, the healer reads again everything that the finding dep
 generation that was read; so if another client changed something in between, that change wins and the finding is left
 alone.
 
-The journal (the command calls it a receipt) is a file of JSON lines, each durable before the next action. For each repair
-it has a line before it, with the present state and the requests that undo it, and a line with its result. After a kill
-between the two, check whether the repair was made.
+The journal (the command calls it a receipt) is a file of JSON lines, each durable before the next action. For each
+repair it has a line before it, with the present state and the requests that undo it, and a line with its result. After
+a kill between the two, check whether the repair was made.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ from moorage.core.errors import Conflict, StartError
 from moorage.core.names import reservation_class
 from moorage.durable import sync_directory
 from moorage.placement.client.placement_client import VERSION, Consumer, Inventory
-from moorage.reservation.client import offer_slots
+from moorage.reservation.client import publish_slots
 
 #: Microversion of the undo requests to compute.
 COMPUTE_VERSION = "2.61"
@@ -173,7 +173,7 @@ class Healer:
         return _Step(_consumer_document(seen), (undo,), lambda: self._services.placement.hold(owned))
 
     def _set_holding(self, snapshot: AuditSnapshot, finding: Finding) -> _Step | str:
-        """Set the server's allocations to those of the finding, if the server, its host and its flavor have not changed."""
+        """Set the server's allocations to the finding's, if the server, its host and its flavor have not changed."""
         uuid, compute = finding.subject, self._services.compute
         audited, holder = snapshot.consumers.get(uuid), self._services.placement.holder(uuid)
         if (None if holder is None else audited_consumer(holder)) != audited:
@@ -261,7 +261,7 @@ class Healer:
 
         def make() -> None:
             placement.ensure_class(name)
-            offer_slots(placement, host, name, slots, uuid=uuid)
+            publish_slots(placement, host, name, slots, uuid=uuid)
 
         return _Step(before, tuple(undo), make)
 

@@ -31,9 +31,8 @@ def read_reservations(
         for reservation, number in slots.get(host.id, {}).items():
             if reservation in with_slots:
                 where.setdefault(reservation, {})[host.hypervisor_hostname] = number
-    aggregates = (
-        () if compute is None else compute.aggregates()
-    )  # after the hosts: every registered host is in an aggregate by then
+    # After the hosts: every registered host is in an aggregate by then.
+    aggregates = () if compute is None else compute.aggregates()
     return Reservations(
         leases=frozenset(lease.id for lease in leases),
         reservations=frozenset(one.id for lease in leases for one in lease.reservations if one.status != "deleted"),

@@ -92,7 +92,7 @@ class BusyServer:
 
 @dataclass(frozen=True, slots=True)
 class AuditedAggregate:
-    """An aggregate of compute. `hosts`: names of compute services. `is_lent`: its name is that of a host reservation."""
+    """An aggregate of compute. `hosts`: names of compute services. `is_lent`: it is named after a host reservation."""
 
     name: str
     hosts: frozenset[str]
@@ -115,7 +115,7 @@ class Compute:
     busy: Mapping[str, BusyServer] = field(default_factory=dict)  #: {server: its operation in progress}
     reservation_flavors: frozenset[str] = frozenset()  #: ids of the flavors that the reservation service made
     aggregates: tuple[AuditedAggregate, ...] = ()
-    #: {server: hypervisor hostnames that it was evacuated from}. Nova deletes its allocations there when those are up again.
+    #: {server: hypervisor hostnames that it was evacuated from}. Nova deletes its allocations there when they are up.
     evacuated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
@@ -132,7 +132,10 @@ class AuditedDeployable:
 
 @dataclass(frozen=True, slots=True)
 class AuditedRequest:
-    """A bound accelerator request, or one being bound. `is_made_here`: the accelerator service made it; it was not plugged with its server."""
+    """A bound accelerator request, or one being bound.
+
+    `is_made_here`: the accelerator service made it; it was not plugged with its server.
+    """
 
     uuid: str
     server: str
@@ -153,7 +156,7 @@ class AuditedAccelerators:
 
 @dataclass(frozen=True, slots=True)
 class ReservedFlavor:
-    """The private flavor of a reservation, with the same id. `projects` have access to it; None: the flavor is missing."""
+    """The private flavor of a reservation, with its id. `projects` have access to it; None: the flavor is missing."""
 
     project_id: str  #: project of the lease
     projects: frozenset[str] | None
@@ -175,7 +178,7 @@ class Reservations:
 
 @dataclass(frozen=True, slots=True)
 class AuditedNames:
-    """`classes`: all; `traits`: custom traits that no provider has; `asked_for`: names in flavors and device profiles."""
+    """`classes`: all; `traits`: custom ones that no provider has; `asked_for`: names in flavors and device profiles."""
 
     classes: frozenset[str]
     traits: frozenset[str]
@@ -250,10 +253,12 @@ class Repair(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One fault. `--fix` does its `action` if `is_safe`; otherwise only if the operator names `subject` with `--also`."""
+    """One fault. `--fix` does its `action` if `is_safe`, or if the operator names `subject` with `--also`."""
 
     kind: FindingKind
-    subject: str  #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host, class or trait
+    #: uuid of the consumer, server, provider, deployable, request or reservation; or the name of an aggregate, host,
+    #: class or trait
+    subject: str
     where: str  #: name of the host or provider, for people
     why: str
     advice: str  #: what --fix does, or what the operator can do

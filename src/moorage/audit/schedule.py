@@ -1,8 +1,8 @@
 """Schedules background audits: one process at a time runs one, by a job in a service's table.
 
-Time is divided into periods, the same in all processes. Each process that sees a period begin enqueues the period's audit
-under the same id, so there is one job. The process that claims it runs it; its result is the job's result, which every
-process can show.
+Time is divided into periods, the same in all processes. Each process that sees a period begin enqueues the period's
+audit under the same id, so there is one job. The process that claims it runs it; its result is the job's result, which
+every process can show.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,15 @@ from typing import Any
 from sqlalchemy import Connection, Engine, select
 
 from moorage.core.clock import Clock
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.jobs.model import Job, JobState, NewJob
 from moorage.jobs.store import JobStore
 
 QUEUE = KEY = KIND = "audit"
 
-#: Least lease of an audit: after the lease, another process may run it. The period, if that is longer.
-_LEAST_LEASE_S = 600.0
+#: Minimum lease of an audit: after the lease, another process may run it. If the period is longer, the lease is as long
+#: as the period.
+_MIN_LEASE_S = 600.0
 #: Pause before a failed audit is tried again.
 _PAUSE = timedelta(seconds=60)
 
@@ -51,30 +52,32 @@ class AuditSchedule:
     def claim(self) -> Job | None:
         """Claim the audit that is due; None if there is none for this process.
 
-        A process does not enqueue the audit of the period in which it started: a cloud that has just started needs none.
+        A process does not enqueue the audit of the period in which it started: a cloud that has just started needs
+        none.
         """
         now = self._clock.now()
         number = self._number(now)
 
-        def work(connection: Connection) -> list[Job]:
+        def enqueue_and_claim(connection: Connection) -> list[Job]:
             if number > self._begun:
                 self._jobs.enqueue(connection, NewJob(f"audit:{number}", QUEUE, KIND, KEY, {}), now)
-            lease_s = max(_LEAST_LEASE_S, self._period_s)
+            lease_s = max(_MIN_LEASE_S, self._period_s)
             return self._jobs.claim(connection, QUEUE, self._worker, now, lease_s)
 
-        claimed = in_transaction(self._engine, work)
+        claimed = in_transaction(self._engine, enqueue_and_claim)
         self._begun = max(self._begun, number)
         return claimed[0] if claimed else None
 
     def finish(self, job: Job, result: Mapping[str, Any]) -> None:
         """Raises `Conflict` if another process has finished it."""
+        in_transaction(
+            self._engine,
+            lambda connection: self._jobs.finish(
+                connection, job.id, job.epoch, JobState.DONE, result, self._clock.now()
+            ),
+        )
 
-        def work(connection: Connection) -> None:
-            self._jobs.finish(connection, job.id, job.epoch, JobState.DONE, result, self._clock.now())
-
-        in_transaction(self._engine, work)
-
-    def put_off(self, job: Job) -> datetime:
+    def postpone(self, job: Job) -> datetime:
         """Give the audit back, to be tried again by any process; returns when."""
         again = self._clock.now() + _PAUSE
         in_transaction(self._engine, lambda connection: self._jobs.release(connection, job.id, job.epoch, again))

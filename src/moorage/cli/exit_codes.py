@@ -7,8 +7,8 @@ from enum import IntEnum
 class Exit(IntEnum):
     #: Success, or nothing is wrong.
     DONE = 0
-    #: A Moorage error: one line on standard error says what happened, where, and what to do. For a command that looks for
-    #: problems: it has found some.
+    #: A Moorage error: one line on standard error says what happened, where, and what to do. For a command that looks
+    #: for problems: it has found some.
     REFUSED = 1
     #: Wrong usage: an unknown option, argument or command.
     USAGE = 2

@@ -16,7 +16,7 @@ from moorage.core.import_findings import FindingKind, ImportFinding, ImportOutco
 from moorage.db import migrations
 from moorage.db.engine import open_engine
 from moorage.db.importing import ImportReceipt
-from moorage.db.transactions import read
+from moorage.db.session import read
 
 #: Maximum number of findings shown per kind.
 SHOWN = 10
@@ -31,7 +31,7 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Read and check ev
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
 
 
-def check_other(config: Config, feature: str, target: URL, source: URL) -> None:
+def check_not_same_database(config: Config, feature: str, target: URL, source: URL) -> None:
     """Raises `StartError` if source and target are the same database."""
     is_file = source.get_backend_name() == "sqlite"
     places = [
@@ -46,7 +46,7 @@ def check_other(config: Config, feature: str, target: URL, source: URL) -> None:
 
 
 @contextlib.contextmanager
-def opened(config: Config, feature: str) -> Iterator[Engine]:
+def open_target(config: Config, feature: str) -> Iterator[Engine]:
     """The database to import into."""
     engine = open_engine(config.database_url(feature))
     try:
@@ -76,7 +76,7 @@ def findings_file(path: Path | None) -> Iterator[Callable[[ImportFinding], objec
         raise StartError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def show(
+def print_receipt(
     receipt: ImportReceipt,
     kinds: type[FindingKind],
     feature: str,

@@ -58,11 +58,6 @@ _COMMANDS = {
     ),
     "slots": ("moorage.cli.commands.slots", "slots", "Find the next times at which servers can be reserved."),
     "config": ("moorage.cli.commands.config", "config", "Show all options with their values and meanings."),
-    "bench": (
-        "moorage.cli.commands.bench",
-        "bench",
-        "Measure candidates, claims and leases per second.",
-    ),
     "completion": (
         "moorage.cli.commands.config",
         "completion",

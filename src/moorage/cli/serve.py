@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from moorage.cli.state import CONFIG_VARIABLE, STARTED_FROM_VARIABLE, default_config_path
-from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load
+from moorage.config import DASHBOARD_PATH, ENDPOINT_PATHS, Config, load_config
 from moorage.core.errors import MoorageError
 from moorage.telemetry import logs
 from moorage.wire.server.http_server import HttpServer
@@ -35,9 +35,9 @@ log = logging.getLogger(__name__)
 STOP_S = 10.0
 
 
-def work(listener: socket.socket) -> NoReturn:
+def run_worker(listener: socket.socket) -> NoReturn:
     """The life of the process: serve on this bound socket until SIGTERM."""
-    config, plane = _started()
+    config, plane = _start_plane()
     signals = Signals()
     raise_file_limit()
     server = HttpServer(
@@ -78,12 +78,12 @@ def _limits(config: Config) -> ServerLimits:
     )
 
 
-def _started() -> "tuple[Config, Plane]":
-    """Loads the configuration and starts the plane. On failure, writes the reason to ``failed`` in the state directory."""
+def _start_plane() -> "tuple[Config, Plane]":
+    """Loads the configuration and starts the plane; writes the reason of a failure to the file ``failed``."""
     gc.disable()  # what a start makes is there to stay; `freeze_heap` ends it
     from moorage.wiring import build_plane
 
-    config = load(Path(os.environ[CONFIG_VARIABLE]))
+    config = load_config(Path(os.environ[CONFIG_VARIABLE]))
     if config.plane.log_file:
         logs.set_up_logging(
             config.plane.log_level, (config.state / config.plane.log_file).open("a", encoding="utf-8", buffering=1)
@@ -96,15 +96,15 @@ def _started() -> "tuple[Config, Plane]":
         plane.start()
     except MoorageError as error:
         log.error("the plane does not start", extra={"reason": error.message})
-        raise _refused(config, error.message) from error
+        raise _record_failure(config, error.message) from error
     except Exception as error:  # the top of a process; people get a sentence, the log has the rest
         log.exception("the plane does not start")
-        raise _refused(config, f"{type(error).__name__}: {error}; see the log") from error
+        raise _record_failure(config, f"{type(error).__name__}: {error}; see the log") from error
     freeze_heap()
     return config, plane
 
 
-def _refused(config: Config, message: str) -> SystemExit:
+def _record_failure(config: Config, message: str) -> SystemExit:
     (config.state / "failed").write_text(message, encoding="utf-8")
     return SystemExit(1)
 

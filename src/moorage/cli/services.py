@@ -77,7 +77,7 @@ def endpoints(config_path: Path | None) -> Endpoints:
 
 
 def plane_endpoints(config: Config) -> Endpoints:
-    """The services of a plane, with the administrator's token. Raises `StartError` if its users are managed elsewhere."""
+    """The services of a plane, with the administrator's token. Raises `StartError` if it does not manage its users."""
     return Endpoints(urls_of(config), plane_tokens(config))
 
 

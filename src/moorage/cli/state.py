@@ -4,16 +4,20 @@ import dataclasses
 import fcntl
 import os
 import re
+import time
 from pathlib import Path
 from typing import IO
 
 import click
 
-from moorage.config import Config, load, render
+from moorage.config import Config, load_config, render_config
 from moorage.core.errors import StartError
 
 #: Set by `moorage up` for its worker process; also read by the other commands.
 CONFIG_VARIABLE = "MOORAGE_CONFIG"
+
+#: How long a start waits for the lock: a plane that was killed holds it until the kernel has ended all its threads.
+LOCK_WAIT_S = 1.0
 
 #: Set for the worker process: the configuration file that the user named, for messages.
 STARTED_FROM_VARIABLE = "MOORAGE_STARTED_FROM"
@@ -37,9 +41,9 @@ def open_config(path: Path | None) -> Config:
     path = path or default_config_path()
     if not path.exists():
         raise StartError(f"{path} does not exist; run `moorage up` to create it, or name another file with --config")
-    config = load(path)
+    config = load_config(path)
     running = running_path(config)
-    return load(running) if is_in_use(config.state) and running.exists() else config
+    return load_config(running) if is_in_use(config.state) and running.exists() else config
 
 
 def running_path(config: Config) -> Path:
@@ -50,21 +54,31 @@ def running_path(config: Config) -> Path:
 def take_state(state: Path) -> IO[str]:
     """Locks the state directory. The lock lasts while this process, or one that it forked, keeps the result open.
 
-    Raises `StartError` if another plane holds it.
+    Raises `StartError` if another plane holds it, and goes on to hold it for `LOCK_WAIT_S`.
     """
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = (state / "lock").open("a+", encoding="ascii")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.seek(0)
-        raise StartError(
-            f"{state} is in use by another plane, pid {lock.read().strip()}: stop it, or name another "
-            "configuration with --config"
-        ) from error
+    deadline = time.monotonic() + LOCK_WAIT_S
+    while not _is_locked(lock):
+        if time.monotonic() >= deadline:
+            lock.seek(0)
+            raise StartError(
+                f"{state} is in use by another plane, pid {lock.read().strip()}: stop it, or name another "
+                "configuration with --config"
+            )
+        time.sleep(0.02)
     lock.truncate(0)
     print(os.getpid(), file=lock, flush=True)
     return lock
+
+
+def _is_locked(lock: IO[str]) -> bool:
+    """Takes the lock, if it is free."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_in_use(state: Path) -> bool:
@@ -84,7 +98,7 @@ def open_or_make_config(path: Path | None, *, port: int | None, clock: str | Non
     path = path or default_config_path()
     if not path.exists():
         _write_first(path, port or Config().server.port, clock or Config().plane.clock)
-    config = load(path)
+    config = load_config(path)
     if port is not None:
         config = dataclasses.replace(config, server=dataclasses.replace(config.server, port=port))
     if clock is not None:
@@ -103,13 +117,13 @@ def _write_first(path: Path, port: int, clock: str) -> None:
         server=dataclasses.replace(defaults.server, port=port),
         compute=dataclasses.replace(defaults.compute, provider_config_location=str(provider_config)),
     )
-    path.write_text(render(first), encoding="utf-8")
+    path.write_text(render_config(first), encoding="utf-8")
 
 
 _PERIOD = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?\Z")
 
 
-def seconds(text: str) -> int:
+def parse_period(text: str) -> int:
     """Parses a period such as ``1d2h30m5s`` or ``90s`` to seconds. Raises `StartError`."""
     match = _PERIOD.match(text)
     if not text or match is None:

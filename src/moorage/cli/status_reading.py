@@ -19,7 +19,7 @@ from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import MoorageError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.jobs.model import JobState
 from moorage.rehearsal.clock import open_clock
 from moorage.wire.transports import SocketTransport
@@ -39,7 +39,7 @@ class ServiceState:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """`state`: current, behind, newer, empty or away. `at` and `head_revision` are schema revisions."""
+    """`state`: "away", or a `SchemaState`. `at`, `head`: schema revisions, of the database and newest."""
 
     service: str
     url: str

@@ -14,7 +14,7 @@ THEME = "moorage_theme"
 THEMES = ("auto", "light", "dark")
 
 
-def read(headers: Mapping[str, str]) -> dict[str, str]:
+def read_cookies(headers: Mapping[str, str]) -> dict[str, str]:
     """{name: value}. The first of several cookies with one name wins: browsers send the longest path first, ours."""
     found: dict[str, str] = {}
     for part in headers.get("cookie", "").split(";"):
@@ -23,7 +23,7 @@ def read(headers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def cookie(name: str, value: str, base_url: str, *, max_age_s: int | None = None) -> str:
+def set_cookie(name: str, value: str, base_url: str, *, max_age_s: int | None = None) -> str:
     """A ``Set-Cookie`` for all paths below `base_url`. Without `max_age_s` it is a session cookie; 0 deletes it."""
     url = urlsplit(base_url)
     parts = [f"{name}={value}", f"Path={url.path or '/'}", "HttpOnly", "SameSite=Strict"]

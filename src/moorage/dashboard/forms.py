@@ -8,8 +8,8 @@ from moorage.dashboard.service import Dashboard
 from moorage.wire.http import Request
 
 #: Large enough for a pasted provider configuration; a lease form has a few hundred bytes.
-MOST_BYTES = 1 << 20
-_MOST_FIELDS = 500
+MAX_FORM_BYTES = 1 << 20
+_MAX_FIELDS = 500
 
 
 class Form:
@@ -41,12 +41,12 @@ def read_form(request: Request[Dashboard]) -> Form:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/x-www-form-urlencoded":
         raise UnsupportedMedia("this address accepts only forms (application/x-www-form-urlencoded)")
-    raw = request.stream.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise TooLarge(f"the form has more than {MOST_BYTES} bytes; paste less text")
+    raw = request.stream.read(MAX_FORM_BYTES + 1)
+    if len(raw) > MAX_FORM_BYTES:
+        raise TooLarge(f"the form has more than {MAX_FORM_BYTES} bytes; paste less text")
     try:
         pairs = parse_qsl(
-            raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), errors="strict", max_num_fields=_MOST_FIELDS
+            raw.decode(), keep_blank_values=True, strict_parsing=bool(raw), errors="strict", max_num_fields=_MAX_FIELDS
         )
     except ValueError as error:  # includes UnicodeDecodeError
         raise Invalid("the form cannot be read; reload the page and try again") from error

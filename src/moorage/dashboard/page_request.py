@@ -56,22 +56,22 @@ def page(handler: Handler, *, is_public: bool = False) -> Callable[..., Response
 
     @wraps(handler)
     def answer(request: Request[Dashboard], **path: str) -> Response:
-        sent = cookies.read(request.headers)
+        sent = cookies.read_cookies(request.headers)
         page_request = PageRequest(request, sent, sent.get(cookies.SEED) or request.service.new_seed(), Form([]))
         try:
-            page_request = _admitted(page_request, is_public=is_public)
-            return _reply(page_request, handler(page_request, **path))
+            page_request = _admit(page_request, is_public=is_public)
+            return _respond(page_request, handler(page_request, **path))
         except Unauthorized as error:
             if request.service.signing_in is None or is_public:
-                return _reply(page_request, error_page(error))
+                return _respond(page_request, error_page(error))
             return to_sign_in(page_request, error if sent.get(cookies.SESSION) else None)
         except MoorageError as error:
-            return _reply(page_request, error_page(error))
+            return _respond(page_request, error_page(error))
 
     return answer
 
 
-def _admitted(page_request: PageRequest, *, is_public: bool) -> PageRequest:
+def _admit(page_request: PageRequest, *, is_public: bool) -> PageRequest:
     """The request with its form checked and its user known. Raises `Forbidden`, `Unauthorized`."""
     request, session = page_request.http, page_request.cookies.get(cookies.SESSION, "")
     form = page_request.form
@@ -80,8 +80,8 @@ def _admitted(page_request: PageRequest, *, is_public: bool) -> PageRequest:
         form = read_form(request)
         if not cookies.is_form_token(form.text("form_token"), page_request.cookies.get(cookies.SEED, ""), session):
             raise Forbidden(
-                "this form belongs to another session, or cookies are disabled; reload the page and try "
                 "this form belongs to another session, or cookies are disabled; reload the page and try again",
+                code="dashboard.form_token",
             )
     person = None if is_public else request.service.person(session or None, request.caller)
     if person is None and not is_public:
@@ -93,18 +93,18 @@ def _admitted(page_request: PageRequest, *, is_public: bool) -> PageRequest:
     return PageRequest(request, page_request.cookies, page_request.seed, form, person)
 
 
-def _reply(page_request: PageRequest, answer: Page | Response) -> Response:
-    response = answer if isinstance(answer, Response) else rendered(page_request, answer)
+def _respond(page_request: PageRequest, answer: Page | Response) -> Response:
+    response = answer if isinstance(answer, Response) else render_page(page_request, answer)
     response.headers = {**HEADERS, **response.headers}
     if page_request.seed != page_request.cookies.get(cookies.SEED):
         response.cookies = (
             *response.cookies,
-            cookies.cookie(cookies.SEED, page_request.seed, page_request.http.base_url),
+            cookies.set_cookie(cookies.SEED, page_request.seed, page_request.http.base_url),
         )
     return response
 
 
-def rendered(page_request: PageRequest, answer: Page) -> Response:
+def render_page(page_request: PageRequest, answer: Page) -> Response:
     theme = page_request.cookies.get(cookies.THEME, "auto")
     values = {
         "title": answer.title,
@@ -148,8 +148,8 @@ def redirect(page_request: PageRequest, path: str, *new_cookies: str) -> Respons
 def to_sign_in(page_request: PageRequest, over: MoorageError | None) -> Response:
     """`over`: why the session has ended, if there was one."""
     target = quote(_here(page_request.http), safe="")
-    gone = [cookies.cookie(cookies.SESSION, "", page_request.http.base_url, max_age_s=0)] if over else []
-    return _reply(page_request, redirect(page_request, f"/sign-in?next={target}{'&over=1' if over else ''}", *gone))
+    gone = [cookies.set_cookie(cookies.SESSION, "", page_request.http.base_url, max_age_s=0)] if over else []
+    return _respond(page_request, redirect(page_request, f"/sign-in?next={target}{'&over=1' if over else ''}", *gone))
 
 
 def plain_error(service: Dashboard, root: str) -> Callable[[Problem], Response]:

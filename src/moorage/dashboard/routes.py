@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from moorage.dashboard.forms import MOST_BYTES
+from moorage.dashboard.forms import MAX_FORM_BYTES
 from moorage.dashboard.handlers import calendar, explain, leases, new_lease, provider_config, servers, session
 from moorage.dashboard.handlers import map as map_pages
 from moorage.dashboard.page_request import Handler, page, plain_error
@@ -71,10 +71,10 @@ ROUTES: Sequence[Route[Dashboard]] = (
     _get("/devices/{uuid}", servers.show_device),
     _get("/explain", explain.show_explanation),
     _get("/provider-config", provider_config.show_provider_config),
-    _post("/provider-config", provider_config.submit_provider_config, max_bytes=MOST_BYTES),
+    _post("/provider-config", provider_config.submit_provider_config, max_bytes=MAX_FORM_BYTES),
 )
 
 
-def api(service: Dashboard, root: str) -> ServiceApi[Dashboard]:
+def dashboard_api(service: Dashboard, root: str) -> ServiceApi[Dashboard]:
     """`root`: where browsers find the dashboard, a path."""
     return ServiceApi("dashboard", ROUTES, error_shape=plain_error(service, root))

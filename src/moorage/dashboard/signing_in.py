@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 #: After a role is revoked, its buttons stay visible for at most this long; the services refuse the actions at once.
 REMEMBERED = timedelta(seconds=30)
-_MOST_REMEMBERED = 4096
+_MAX_REMEMBERED = 4096
 
 _DOMAIN = "default"
 
@@ -142,9 +142,9 @@ class SigningIn:
             expires_at=expires_at,
         )
         with self._lock:
-            if len(self._known) >= _MOST_REMEMBERED:
+            if len(self._known) >= _MAX_REMEMBERED:
                 self._known = {mark: kept for mark, kept in self._known.items() if kept[0] > now}
-            if len(self._known) < _MOST_REMEMBERED:
+            if len(self._known) < _MAX_REMEMBERED:
                 self._known[_mark(token)] = (min(now + REMEMBERED, expires_at), person)
         return person
 

@@ -66,8 +66,9 @@ class EmbeddedTokens:
 class HttpBasic:
     """Authenticates each request with a user name and password of the users file, in the user's default project.
 
-    bcrypt takes tens of milliseconds by design, so correct credentials are cached for `cache_s`. The cache holds a keyed
-    hash, never a password; it includes the user's fingerprint, so a new password takes effect when the file is reread.
+    bcrypt takes tens of milliseconds by design, so correct credentials are cached for `cache_s`. The cache holds a
+    keyed hash, never a password; it includes the user's fingerprint, so a new password takes effect when the file is
+    reread.
     """
 
     def __init__(
@@ -136,7 +137,8 @@ class NoAuth:
     A browser on this machine sends requests for any page open in it, and a page from elsewhere can make its own name
     resolve to this machine (DNS rebinding). Therefore requests by name are answered only for ``localhost`` and `names`;
     None allows all names. Requests that change something are rejected if they come from a page of another site, which
-    browsers name in each such request (Fetch: ``Origin``; Fetch Metadata: ``Sec-Fetch-Site``); other programs send neither.
+    browsers name in each such request (Fetch: ``Origin``; Fetch Metadata: ``Sec-Fetch-Site``); other programs send
+    neither.
     """
 
     def __init__(
@@ -210,7 +212,7 @@ class RejectEveryone:
 
 
 def refuse_beyond_loopback(address: str) -> None:
-    """Raises `StartError` if `address`, on which a server without authentication would listen, is no loopback address."""
+    """Raises `StartError` if `address`, where a server without authentication would listen, is no loopback address."""
     if not _is_loopback(address):
         raise StartError(
             f"identity mode 'none' makes every caller admin, and {address} can be reached from other machines; listen on "

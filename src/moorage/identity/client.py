@@ -58,7 +58,8 @@ class RenewedTokens(ABC):
     def current_token(self, *, refused: str | None = None) -> Token:
         """The current token. Fetches one if there is none, if it is about to expire, or if it is `refused`.
 
-        If the token of several threads is rejected at the same time, they fetch one new token. Raises as `_fetch`.
+        If the token of several threads is rejected at the same time, they fetch one new token. Raises as
+        `_fetch_token`.
         """
         token = self._token
         if token is not None and token.text != refused and self._clock.now() < token.renew_at:

@@ -107,7 +107,7 @@ class EmbeddedIdentity:
         return self._users.accounts()
 
     def check_password(self, user: User | None, password: str, *, named: str, address: str) -> User:
-        """Returns the user if the password is right. Raises `Unauthorized`, identical for every cause, or `TooManyRequests`.
+        """Returns the user if the password is right. Raises `Unauthorized` (one message) or `TooManyRequests`.
 
         `named` is the name given by the caller, for an unknown user (None); `address` is the caller's.
         """
@@ -123,8 +123,8 @@ class EmbeddedIdentity:
         """Changes a password and thereby ends all tokens of the user. Durable when this returns; other processes see it
         within `RELOAD_PERIOD`.
 
-        Raises as `check_password` and `UsersFile.set_password`, `Invalid` for an unacceptable password, and `Forbidden` for
-        `service_user`.
+        Raises as `check_password` and `UsersFile.set_password`, `Invalid` for an unacceptable password, and `Forbidden`
+        for `service_user`.
         """
         user = self.check_password(user, original, named=named, address=address)
         check_new_password(new)

@@ -40,7 +40,7 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 def read_credential(path: Path, host: str) -> Credential | None:
-    """The credential; None if there is no file. Raises `StartError` for a file that others can read, or of another host."""
+    """The credential; None without a file. Raises `StartError` for a file that others can read, or of another host."""
     try:
         if path.stat().st_mode & 0o077:
             raise StartError(f"{path} can be read by others, who could then be this host; chmod 0600 {path}")
@@ -58,8 +58,8 @@ def read_credential(path: Path, host: str) -> Credential | None:
 
 
 def enrol_host(path: Path, host: str, token: str, transport: Transport, clock: Clock) -> None:
-    """Exchange a one-time token for a credential, which is written to `path`. Raises `Unauthorized` for an invalid token.
-    After `Unavailable`, call it again with the same token.
+    """Exchange a one-time token for a credential, which is written to `path`. Raises `Unauthorized` for an invalid
+    token. After `Unavailable`, call it again with the same token.
     """
     secret = secrets.token_urlsafe(32)
     draft = path.with_name(f"{path.name}.joining")
@@ -108,7 +108,7 @@ class HostTokens(RenewedTokens):
         return moved_on, token
 
     def _rotate(self, credential: Credential) -> None:
-        """Replace the secret. A failure is only logged: the present secret stays valid, and the next login tries again."""
+        """Replace the secret. A failure is only logged: the present secret stays valid; the next login tries again."""
         next_secret = secrets.token_urlsafe(32)
         try:
             self._write(msgspec.structs.replace(credential, next_secret=next_secret))

@@ -94,8 +94,8 @@ class HostRegistry:
     # ------------------------------------------------------------------------------------- operators
 
     def invite_host(self, name: str, lifetime_s: float = DEFAULT_INVITATION_S) -> tuple[str, datetime]:
-        """Returns (one-time token, its expiry). Replaces an unused token; an existing credential stays valid until the token
-        is used. Raises `Invalid` for an invalid host name, `Conflict` for one too similar to another host's.
+        """Returns (one-time token, its expiry). Replaces an unused token; an existing credential stays valid until the
+        token is used. Raises `Invalid` for an invalid host name, `Conflict` for one too similar to another host's.
         """
         check_host_name(name)
         token = _new_secret()
@@ -229,7 +229,7 @@ class HostRegistry:
         return self.hosts().get(name)
 
     def _change(self, change: Callable[[dict[str, HostIdentity]], None]) -> None:
-        """Apply `change`. Durable and visible in this process when this returns. Raises `StartError` for an unreadable file."""
+        """Apply `change`: durable and visible here on return. Raises `StartError` for an unreadable file."""
         with _exclusive_lock(self._path):
             before = _read_hosts(self._path).hosts
             hosts = dict(before)

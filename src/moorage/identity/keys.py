@@ -1,7 +1,7 @@
 """The files with the keys that sign tokens: created at the first start, replaced by `rotate_key`, reread by processes.
 
-``token.key`` has 32 random bytes, the key that signs. ``token.key.others`` has a line for each other key whose tokens are
-accepted: ``<until, in seconds since 1970> <base64>``. These are previous keys, until their last token has expired.
+``token.key`` has 32 random bytes, the key that signs. ``token.key.others`` has a line for each other key whose tokens
+are accepted: ``<until, in seconds since 1970> <base64>``. These are previous keys, until their last token has expired.
 
 Not here: the tokens themselves (`tokens`).
 """
@@ -28,14 +28,14 @@ _BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """`until`: the time until which tokens of the previous key are accepted, also with a service token; None: not at all."""
+    """`until`: when the previous key's tokens become invalid, also with a service token; None: they are."""
 
     until: datetime | None
 
 
 def make_first_key(state: Path, random_bytes: RandomBytes) -> None:
-    """Create the key if there is none. A missing key means that an operator removed it to end all tokens, so the other keys
-    are deleted, too.
+    """Create the key if there is none. A missing key means that an operator removed it to end all tokens, so the other
+    keys are deleted, too.
     """
     if not (state / "token.key").exists():
         (state / "token.key.others").unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Authenticates tokens of a real Keystone through keystonemiddleware (the extra ``keystone``).
 
 The middleware wraps the whole WSGI application (`KeystoneTokens.wrap`). It removes every identity header that a client
-sent, validates the tokens at Keystone (with a cache), and writes the result into the WSGI environment. The authenticator
-accepts only requests that went through it.
+sent, validates the tokens at Keystone (with a cache), and writes the result into the WSGI environment. The
+authenticator accepts only requests that went through it.
 """
 
 import io
@@ -24,7 +24,7 @@ _RESULT_KEY = "moorage.keystone.found"
 
 @dataclass(frozen=True)
 class HostUsers:
-    """The users of one Keystone domain that are agents of hosts. Everyone who may create users there may create hosts."""
+    """The users of one Keystone domain that are agents of hosts. Anyone who can create users there can create hosts."""
 
     domain_id: str = "default"
     pattern: tuple[str, str] | None = None  #: prefix and suffix of the host name in a user name

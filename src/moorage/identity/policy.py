@@ -31,8 +31,8 @@ def in_project(caller: Caller) -> bool:
 
 
 def has_role(*names: str) -> Rule:
-    """Callers with one of the roles `names`, or a role that implies one, in a project. Roles in a domain or in the whole
-    system do not count.
+    """Callers with one of the roles `names`, or a role that implies one, in a project. Roles in a domain or in the
+    whole system do not count.
     """
 
     def rule(caller: Caller) -> bool:

@@ -1,7 +1,7 @@
 """Schemas of the request bodies of the identity routes.
 
-Source: Identity API v3 reference ("Password authentication", "Token authentication", "Change password for user"); the bodies
-of ``/moorage/v1/hosts`` are ours.
+Source: Identity API v3 reference ("Password authentication", "Token authentication", "Change password for user"); the
+bodies of ``/moorage/v1/hosts`` are ours.
 """
 
 from moorage.identity.hosts import MAX_INVITATION_S

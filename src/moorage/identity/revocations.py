@@ -6,9 +6,9 @@ Each revocation appends a line, which is on the disk before the response; times 
     chain <until> <audit id> <user id> <issued>     this token, and those it was exchanged for
     user <until> <user id> <before>                 every token of the user that was issued before `before`
 
-A line counts until its token would not be accepted any more, alone or with a service token. Expired lines are dropped when
-they make up half of the file. A user has at most `MAX_LINES_PER_USER` lines: the next revocation merges them into one line
-of the kind ``user``, which also ends the user's other old tokens.
+A line counts until its token would not be accepted any more, alone or with a service token. Expired lines are dropped
+when they make up half of the file. A user has at most `MAX_LINES_PER_USER` lines: the next revocation merges them into
+one line of the kind ``user``, which also ends the user's other old tokens.
 
 Not here: the content of tokens (`tokens`), and tokens that end with their user, password or key (`embedded`).
 """
@@ -90,11 +90,11 @@ class Revocations:
         self._watched.reload_now()
 
     def _write(self, line: _Revocation, now: datetime) -> None:
-        there = _read_revocations(self._path).lines
-        kept = [one for one in there if one.until > _seconds(now)]
+        lines = _read_revocations(self._path).lines
+        kept = [one for one in lines if one.until > _seconds(now)]
         if Counter(one.user_id for one in kept)[line.user_id] >= MAX_LINES_PER_USER:
             kept = _compacted(kept, line.user_id, _seconds(now))
-        elif len(there) < _MIN_LINES or len(kept) * 2 > len(there):
+        elif len(lines) < _MIN_LINES or len(kept) * 2 > len(lines):
             _append(self._path, str(line))
             return
         write_durably(self._path, "".join(map(str, (*kept, line))).encode())

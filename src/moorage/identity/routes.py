@@ -93,7 +93,8 @@ API: ServiceApi[IdentityService] = ServiceApi(
 
 RULES = RuleTable(
     {
-        # These allow a caller's own token, user and projects. For those of others, the service checks the rules with "any".
+        # These allow a caller's own token, user and projects. For those of others, the service checks the rules with
+        # "any".
         "identity:validate_token": anyone,
         "identity:check_token": anyone,
         "identity:revoke_token": anyone,

@@ -68,7 +68,8 @@ class Endpoint:
 class IdentityService:
     """`endpoints`: {service type: path on this server (``/compute/v2.1``), or a full URL (of a real Glance)}.
 
-    `mount` is the path prefix of this service. The paths in the catalogue are appended to a request's base URL without it.
+    `mount` is the path prefix of this service. The paths in the catalogue are appended to a request's base URL without
+    it.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class IdentityService:
         return accounts.user_named(wanted.name or "") if wanted.domain.is_ours else None
 
     def _wanted_project(self, login: Login, user: User) -> Project | None:
-        """The project to scope the token to. As in Keystone, a login without a scope gets the user's default project, and no
-        scope if there is none.
+        """The project to scope the token to. As in Keystone, a login without a scope gets the user's default project,
+        and no scope if there is none.
         """
         accounts = self._identity.accounts()
         if login.project is None:

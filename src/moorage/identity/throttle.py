@@ -1,14 +1,14 @@
 """Slows down failed logins, by account and address, and by address alone.
 
-After too many failures, the next attempt must wait, twice as long each time, up to `MAX_WAIT_S`. During the wait nothing is
-checked, so guessing costs no work here either. Failures are counted per pair of account and address, so that a stranger at
-another address cannot lock a user out: the user's own address still has its free attempts. Failures of strangers only
-shorten these: under attack (`ATTACK_FAILURES` on the account), an address that never logged in to the account has one free
-attempt instead of `FREE_FAILURES`. An address that fails with many accounts must wait too, except for accounts that have
-logged in from it before.
+After too many failures, the next attempt must wait, twice as long each time, up to `MAX_WAIT_S`. During the wait
+nothing is checked, so guessing costs no work here either. Failures are counted per pair of account and address, so that
+a stranger at another address cannot lock a user out: the user's own address still has its free attempts. Failures of
+strangers only shorten these: under attack (`ATTACK_FAILURES` on the account), an address that never logged in to the
+account has one free attempt instead of `FREE_FAILURES`. An address that fails with many accounts must wait too, except
+for accounts that have logged in from it before.
 
-The counts are in this process's memory, at most `MAX_ENTRIES` of each kind; the oldest is dropped first. A count ends after
-`FORGET_AFTER` without a failure, and with a restart.
+The counts are in this process's memory, at most `MAX_ENTRIES` of each kind; the oldest is dropped first. A count ends
+after `FORGET_AFTER` without a failure, and with a restart.
 
 Not here: the check of a password. Unknown accounts are counted like known ones.
 """

@@ -4,9 +4,9 @@
 
     moor1.<base64url of {"a":audit id,"e":expires,"i":issued,"k":fingerprint,"m":[methods],"p":project,"u":user}>.<mac>
 
-A token that was exchanged for another one also has ``"c"``, the audit id of the first token. Roles are not in the token:
-they are looked up at each use, so that removing one takes effect at once. A token ends at its expiry, with its user, the
-user's password or the key, or when it is revoked (`revocations`).
+A token that was exchanged for another one also has ``"c"``, the audit id of the first token. Roles are not in the
+token: they are looked up at each use, so that removing one takes effect at once. A token ends at its expiry, with its
+user, the user's password or the key, or when it is revoked (`revocations`).
 """
 
 import base64

@@ -12,7 +12,8 @@
         roles:
           demo: [member]              # admin, manager, member, reader, service, or names of your own
 
-An error names the file, the line and the remedy. A file that others may write is rejected, since it decides who is admin.
+An error names the file, the line and the remedy. A file that others may write is rejected, since it decides who is
+admin.
 """
 
 import errno
@@ -100,8 +101,8 @@ class UsersFile:
         return self._watched.value()
 
     def set_password(self, user: User, password_hash: str) -> None:
-        """Replaces the password hash in the file. The rest of the text stays as people wrote it, with their comments. The
-        caller holds the lock.
+        """Replaces the password hash in the file. The rest of the text stays as people wrote it, with their comments.
+        The caller holds the lock.
 
         Raises `ConcurrentUpdate` if the user has changed in the file, `Forbidden` if the file cannot be written, and
         `Conflict` if the password is not a plain scalar of its own in the file.
@@ -180,7 +181,7 @@ def hash_password(password: str, rounds: int) -> str:
 
 
 def password_matches(user: User | None, password: str, rounds: int) -> bool:
-    """Whether it is the user's password. Takes the same time for an unknown user; `rounds` is the cost of most passwords."""
+    """Whether it is the user's password. An unknown user takes as long; `rounds` is the cost of most passwords."""
     given = password.encode()
     if len(given) > MAX_PASSWORD_BYTES or b"\0" in given:
         return False
@@ -215,10 +216,10 @@ def _read(path: Path) -> str:
 
 def _replace(path: Path, text: str) -> None:
     """Replace the file. Keeps its mode if its group is this user's."""
-    there = path.stat()
+    before = path.stat()
     write_durably(path, text.encode())
-    if there.st_gid == path.stat().st_gid:
-        path.chmod(stat.S_IMODE(there.st_mode))
+    if before.st_gid == path.stat().st_gid:
+        path.chmod(stat.S_IMODE(before.st_mode))
 
 
 def _accounts(document: Mapping[str, Any], root: yaml.Node | None, where: str) -> Accounts:

@@ -35,32 +35,32 @@ class WatchedFiles(Generic[T]):
         self._read = read
         self._clock = clock
         self._lock = threading.Lock()
-        self._marks = self._look_at_files()
+        self._versions = self._file_versions()
         self._value = read()
-        self._next_look = clock.now() + RELOAD_PERIOD
+        self._next_check = clock.now() + RELOAD_PERIOD
 
     def value(self) -> T:
         now = self._clock.now()
         # The second condition holds if the clock was set back; the next check would be far away.
-        if now >= self._next_look or now < self._next_look - RELOAD_PERIOD:
+        if now >= self._next_check or now < self._next_check - RELOAD_PERIOD:
             with self._lock:
-                self._look(now)
+                self._reread_if_due(now)
         return self._value
 
     def reload_now(self) -> None:
         """Check the files now, after this process has written one."""
         with self._lock:
-            self._next_look = self._clock.now()
-            self._look(self._next_look)
+            self._next_check = self._clock.now()
+            self._reread_if_due(self._next_check)
 
-    def _look(self, now: datetime) -> None:
-        if self._next_look - RELOAD_PERIOD <= now < self._next_look:  # another thread was quicker
+    def _reread_if_due(self, now: datetime) -> None:
+        if self._next_check - RELOAD_PERIOD <= now < self._next_check:  # another thread was quicker
             return
-        self._next_look = now + RELOAD_PERIOD
-        marks = self._look_at_files()
-        if marks == self._marks:
+        self._next_check = now + RELOAD_PERIOD
+        marks = self._file_versions()
+        if marks == self._versions:
             return
-        self._marks = marks
+        self._versions = marks
         where = ", ".join(map(str, self._paths))
         try:
             self._value = self._read()
@@ -68,7 +68,7 @@ class WatchedFiles(Generic[T]):
         except StartError as error:
             log.error("changed %s ignored", self._what, extra={"file": where, "reason": error.message})
 
-    def _look_at_files(self) -> tuple[tuple[int, int, int] | None, ...]:
+    def _file_versions(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(_file_version(path) for path in self._paths)
 
 

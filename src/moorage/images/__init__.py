@@ -5,11 +5,11 @@
     ImageSource (base)         GlanceImages (glance)         over HTTP, with a service's credentials
                                ImageDirectory (directory)    our own image service, on disk
                                HostImageSource (for_hosts)   on hosts: through compute or the accelerator service
-    DigestCache (cache)        image data on a host, by sha512
+    DigestCache (cache)        a cache of image data on a host, by sha512
 
-* `views`       whose view of the images a call has; each read and each write names one
-* `client`      what compute and reservations ask of an image service
+* `views`       which images a call may read or write; each call names a view
+* `client`      the calls of compute and reservations to an image service
 * `routes`, `handlers`, `schemas`, `service`, `query`, `document`, `model`, `quota`   our own image service
 
-Not here: what the properties of a bitstream mean (`moorage.accelerator.model.bitstream`).
+Not here: the meaning of a bitstream's properties (`moorage.accelerator.model.bitstream`).
 """

@@ -1,8 +1,10 @@
-"""A cache of image data on this host, by sha512: fetched once, verified while written and at each use, limited in
-size.
+"""A cache of image data on this host, by sha512, with a limit on its size.
+
+Data is fetched once, and verified when it is written and at each use.
 
 On disk: ``<directory>/<sha512>`` complete files, ``<sha512>.part`` being written, ``locks/<first two digits>``. All
-of it belongs to one user (0700). Several threads and processes may share a directory: a fetch holds the lock of the digest's stripe, a reader holds a shared lock on its file, and only unlocked files are evicted.
+of it belongs to one user (0700). Several threads and processes may share a directory: a fetch holds the lock of the
+digest's stripe, a reader holds a shared lock on its file, and only unlocked files are evicted.
 """
 
 import contextlib

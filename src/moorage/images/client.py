@@ -30,8 +30,8 @@ class ImageLookup:
         """None if there is no such image, or `view` may not read it."""
         return self._images.get(view, image_id)
 
-    def is_there(self, view: OwnerView, properties: Mapping[str, str]) -> bool:
-        """Whether an image of the project has all of `properties`, complete or in creation."""
+    def has_image(self, view: OwnerView, properties: Mapping[str, str]) -> bool:
+        """Whether the project has an image with all of `properties`, complete or being created."""
         _check_view(view, OwnerView)
         return bool(self._images.find(view, properties, status=_MADE_OR_BEING_MADE))
 

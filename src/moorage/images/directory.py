@@ -46,12 +46,12 @@ MAX_IMAGE_BYTES = 1 << 40
 #: Ids become file names, so no other form is accepted.
 _ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 
-#: The lock under which an upload's file is created, so that no process sees the file before it is locked. No id begins
-#: with it.
-_PARTS = "parts"
+#: The lock under which an upload's file is created, so that no process sees the file before it is locked. It shares no
+#: stripe with an image, because ids begin with hexadecimal digits.
+_UPLOADS_LOCK = "parts"
 
 #: The lock under which quotas are checked and uploads begin. Its holder may also take the lock of an image.
-_ROOM = "room"
+_QUOTA_LOCK = "room"
 
 
 class ImageDirectory:
@@ -64,20 +64,20 @@ class ImageDirectory:
         clock: Clock,
         ids: Ids,
         max_image_bytes: int = MAX_IMAGE_BYTES,
-        room: ImageQuota | None = None,
+        quota: ImageQuota | None = None,
     ) -> None:
         ensure_private_directory(directory)
         self._directory = directory
         self._clock = clock
         self._ids = ids
         self._max_image_bytes = max_image_bytes
-        self._room = room or ImageQuota()
+        self._quota = quota or ImageQuota()
         self._stripes = Stripes(directory / "locks")
         self._deleted = directory / "deleted"
         ensure_private_directory(self._deleted)
         #: Cache of parsed files: id -> ((mtime, inode) of the file, image).
         self._read: dict[str, tuple[tuple[int, int], Image]] = {}
-        self._tidy()
+        self._clean_up()
 
     # ------------------------------------------------------------------------------------------ image source
 
@@ -132,8 +132,8 @@ class ImageDirectory:
 
     def create(self, image: Image) -> None:
         """Raises `Conflict` if the id is or was in use, `TooLarge` if the project's quota is exhausted."""
-        with self._stripes.hold(_ROOM), self._alone(image.id):
-            self._room.check_count(image.owner, sum(one.owner == image.owner for one in self.images()))
+        with self._stripes.hold(_QUOTA_LOCK), self._hold(image.id):
+            self._quota.check_count(image.owner, sum(one.owner == image.owner for one in self.images()))
             if self._json(image.id).exists() or self._tombstone(image.id).exists():
                 raise Conflict(f"Image ID {image.id} already exists!", code="images.exists")
             self._write(image)
@@ -142,7 +142,7 @@ class ImageDirectory:
         """Replace the image by the result of `decide`, which gets the current image and may raise. Holds the image's
         lock.
         """
-        with self._alone(image_id):
+        with self._hold(image_id):
             changed = decide(self._existing(image_id))
             self._write(changed)
         return changed
@@ -151,7 +151,7 @@ class ImageDirectory:
         """Delete the image. `check` gets the current image and may raise. Uploads and downloads in progress run to
         their end.
         """
-        with self._alone(image_id):
+        with self._hold(image_id):
             check(self._existing(image_id))
             # One atomic rename: the image never disappears before its id is marked as used.
             self._json(image_id).rename(self._tombstone(image_id))
@@ -191,20 +191,19 @@ class ImageDirectory:
         part = self._directory / f"{upload_id}.part"
         with self._locked_part(part) as out:
             try:
-                with self._stripes.hold(_ROOM):
+                with self._stripes.hold(_QUOTA_LOCK):
                     self.change(image_id, lambda image: self._begin(image, upload_id, check, size_bytes or 0))
-                    out.truncate(
-                        size_bytes or 0
-                    )  # counts against the quota from now on, although no block is written yet
+                    # From now on the announced bytes count against the quota, although no block is written yet.
+                    out.truncate(size_bytes or 0)
                 size, md5, sha512 = self._stream(chunks, out, size_bytes)
                 return self._finish(image_id, upload_id, part, size=size, md5=md5, sha512=sha512)
             except BaseException:
                 part.unlink(missing_ok=True)
-                self._give_up(image_id, upload_id)
+                self._abandon(image_id, upload_id)
                 raise
 
     def _locked_part(self, part: Path) -> BinaryIO:
-        with self._stripes.hold(_PARTS):
+        with self._stripes.hold(_UPLOADS_LOCK):
             out = os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
             fcntl.flock(out, fcntl.LOCK_EX)
             return out
@@ -212,8 +211,8 @@ class ImageDirectory:
     def _begin(self, image: Image, upload_id: str, check: Callable[[Image], None], size_bytes: int) -> Image:
         check(image)
         others = [one for one in self.images() if one.owner == image.owner and one.id != image.id]
-        self._room.check_size(image.owner, sum(map(self._bytes_of, others)), size_bytes)
-        self._room.check_disk(self._directory, size_bytes, list(self._directory.glob("*.part")))
+        self._quota.check_size(image.owner, sum(map(self._bytes_of, others)), size_bytes)
+        self._quota.check_disk(self._directory, size_bytes, list(self._directory.glob("*.part")))
         if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
             image = abandon_upload(image, self._clock.now())
         return begin_upload(image, upload_id, self._clock.now())
@@ -256,50 +255,50 @@ class ImageDirectory:
 
         return self.change(image_id, decide)
 
-    def _give_up(self, image_id: str, upload_id: str) -> None:
+    def _abandon(self, image_id: str, upload_id: str) -> None:
         """Return the image to queued, if it still waits for this upload."""
-        with contextlib.suppress(NotFound), self._alone(image_id):
+        with contextlib.suppress(NotFound), self._hold(image_id):
             image = self._existing(image_id)
             if image.upload_id == upload_id:
                 self._write(abandon_upload(image, self._clock.now()))
 
     # ------------------------------------------------------------------------------------------------- files
 
-    def _tidy(self) -> None:
+    def _clean_up(self) -> None:
         """Clean up after killed processes (dead uploads, images waiting for them, data without an image) and after
         earlier releases (ids in upper case).
         """
         for path in self._directory.glob("*.json"):
             if _ID.match(path.stem) and path.stem != path.stem.lower():
-                with self._alone(path.stem):
-                    self._lower(path.stem)
-        with self._stripes.hold(_PARTS):
+                with self._hold(path.stem):
+                    self._rename_to_lower_case(path.stem)
+        with self._stripes.hold(_UPLOADS_LOCK):
             for part in self._directory.glob("*.part"):
                 if not is_locked(part):
                     part.unlink(missing_ok=True)
         for image in self.images():
             if image.status == ImageStatus.SAVING and not is_locked(self._directory / f"{image.upload_id}.part"):
-                self._give_up(image.id, image.upload_id or "")
+                self._abandon(image.id, image.upload_id or "")
         for data in self._directory.glob("*.data"):
             if not _ID.match(data.stem):
                 continue
-            with self._alone(data.stem):
+            with self._hold(data.stem):
                 if not self._json(data.stem).exists():
                     data.unlink(missing_ok=True)
 
-    def _lower(self, odd: str) -> None:
-        """Rename the image's files to its id in lower case, under its lock. If that is another image, the older one
-        gets the id.
+    def _rename_to_lower_case(self, old_id: str) -> None:
+        """Rename the image's files to its id in lower case, under its lock. If another image has that id, the older
+        one keeps it.
         """
-        even = odd.lower()
-        if self._tombstone(even).exists() or self._is_older(even, than=odd):
-            self._set_aside(odd, even)
-        elif self._json(even).exists():
-            self._set_aside(even, even)
+        new_id = old_id.lower()
+        if self._tombstone(new_id).exists() or self._is_older(new_id, than=old_id):
+            self._set_aside(old_id, new_id)
+        elif self._json(new_id).exists():
+            self._set_aside(new_id, new_id)
         # There is nothing to rename if the image was set aside, or another process was faster.
         for suffix in ("data", "json"):  # the image last, so that its data is present before it
             with contextlib.suppress(FileNotFoundError):
-                (self._directory / f"{odd}.{suffix}").rename(self._directory / f"{even}.{suffix}")
+                (self._directory / f"{old_id}.{suffix}").rename(self._directory / f"{new_id}.{suffix}")
         sync_directory(self._directory)
 
     def _is_older(self, one: str, *, than: str) -> bool:
@@ -322,7 +321,7 @@ class ImageDirectory:
             extra={"image": image_id, "file": str(self._directory / f"{name}.json.aside")},
         )
 
-    def _alone(self, image_id: str) -> AbstractContextManager[None]:
+    def _hold(self, image_id: str) -> AbstractContextManager[None]:
         """The lock for changes to the image. Raises `NotFound` for an invalid id, which must not become a file name."""
         if not _ID.match(image_id):
             raise _not_found(image_id)

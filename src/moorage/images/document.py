@@ -161,7 +161,10 @@ def decode_patch(document: object) -> list[PatchOperation]:
 
 
 def apply_patch(shown: Mapping[str, Any], operations: Sequence[PatchOperation]) -> dict[str, Any]:
-    """Returns the image's document after all operations. Raises `Forbidden` (read-only) and `Conflict` (no such property)."""
+    """The image's document after all operations.
+
+    Raises `Forbidden` for a read-only attribute, `Conflict` for a missing property.
+    """
     result = dict(shown)
     for operation in operations:
         name = operation.name

@@ -3,8 +3,8 @@
 GET <service>/agent/v1/hosts/{host}/images?project=P&NAME=VALUE   ``{"images": [RECORD]}``: bitstreams by properties
 GET <service>/agent/v1/hosts/{host}/images/{id}?project=P         ``{"image": RECORD}``
 GET <service>/agent/v1/hosts/{host}/images/{id}/file?project=P    its data
-PUT compute/agent/v1/hosts/{host}/images/{id}/file                upload the disk of which a job of the host orders an image
-DELETE compute/agent/v1/hosts/{host}/images/{id}                  the image could not be created
+PUT compute/agent/v1/hosts/{host}/images/{id}/file                upload the image of a disk that a job orders
+DELETE compute/agent/v1/hosts/{host}/images/{id}                  report that the image could not be created
 
 A host has no credentials for the image service. The service reads with its own credentials, in the view of the project
 (`views`), and only if the host works for that project. The host then gets the images named by its servers and jobs,
@@ -105,25 +105,25 @@ class HostImages:
 def image_routes(rule: str, images_of: Callable[[S], HostImages]) -> list[Route[S]]:
     """The routes that read images: list, show and download."""
 
-    def index(request: Request[S], host: str) -> Response:
+    def list_images(request: Request[S], host: str) -> Response:
         properties = {name: value for name, value in request.query.pairs if name != "project"}
         found = images_of(request.service).find(host, _project(request), properties)
         return Response(body={"images": [msgspec.to_builtins(image) for image in found]})
 
-    def show(request: Request[S], host: str, image_id: str) -> Response:
+    def show_image(request: Request[S], host: str, image_id: str) -> Response:
         image = images_of(request.service).get(host, _project(request), image_id)
         return Response(body={"image": msgspec.to_builtins(image)})
 
-    def download(request: Request[S], host: str, image_id: str) -> Response:
+    def download_image(request: Request[S], host: str, image_id: str) -> Response:
         with ExitStack() as opened:
             chunks = opened.enter_context(images_of(request.service).open(host, _project(request), image_id))
             return Response(stream=_close_after(chunks, opened.pop_all()), content_type=_BINARY)
 
     path = "/agent/v1/hosts/{host}/images"
     return [
-        agent_route("GET", path, index, rule),
-        agent_route("GET", path + "/{image_id}", show, rule),
-        agent_route("GET", path + "/{image_id}/file", download, rule),
+        agent_route("GET", path, list_images, rule),
+        agent_route("GET", path + "/{image_id}", show_image, rule),
+        agent_route("GET", path + "/{image_id}/file", download_image, rule),
     ]
 
 

@@ -23,22 +23,22 @@ class ImageQuota:
     size_bytes: int = UNLIMITED
     keep_free_bytes: int = 0  #: kept free on the disk, for other programs
 
-    def check_count(self, project_id: str | None, there: int) -> None:
-        """Raises `TooLarge`, as Glance does, if the project may not have another image. `there`: its present number."""
-        if project_id and 0 <= self.images <= there:
+    def check_count(self, project_id: str | None, present: int) -> None:
+        """Raises `TooLarge`, as Glance does, if the project, which has `present` images, may not have another."""
+        if project_id and 0 <= self.images <= present:
             raise TooLarge(
-                f"Image quota exceeded: project {project_id} has {there} images, and may have {self.images}; "
+                f"Image quota exceeded: project {project_id} has {present} images, and may have {self.images}; "
                 "delete some, or ask the operator to raise [image] quota_images",
                 code="images.over_quota",
             )
 
-    def check_size(self, project_id: str | None, there: int, more: int) -> None:
-        """Raises `TooLarge` if `there` bytes of the project plus `more` exceed its limit."""
-        if project_id and 0 <= self.size_bytes < there + more:
+    def check_size(self, project_id: str | None, present: int, more: int) -> None:
+        """Raises `TooLarge` if the project's `present` bytes plus `more` exceed its limit."""
+        if project_id and 0 <= self.size_bytes < present + more:
             raise TooLarge(
                 f"Image exceeds the storage quota: The size of the data {more} will exceed the limit. "
-                f"{max(0, self.size_bytes - there)} bytes remaining. Delete images of project {project_id}, or ask the "
-                "operator to raise [image] quota_gb",
+                f"{max(0, self.size_bytes - present)} bytes remaining. Delete images of project {project_id}, or ask "
+                "the operator to raise [image] quota_gb",
                 code="images.over_quota",
             )
 
@@ -61,7 +61,7 @@ class ImageQuota:
 def _unwritten_bytes(part: Path) -> int:
     """Announced bytes of an upload that are not written yet."""
     try:
-        there = part.stat()
+        status = part.stat()
     except FileNotFoundError:  # the upload has just ended
         return 0
-    return max(0, there.st_size - there.st_blocks * 512)
+    return max(0, status.st_size - status.st_blocks * 512)

@@ -2,9 +2,9 @@
 
 | view | credentials | lists | reads by id | writes |
 |---|---|---|---|---|
-| `CallerView` | the caller's own | what the Image API lists for the caller | the same | makes images, with the caller's rights |
-| `ProjectView` | the service's | the project's own images and public ones | those, community images and images shared with it | - |
-| `OwnerView` | the service's | the project's own images | those | those, and new private ones of the project |
+| `CallerView` | the caller's own | what the Image API lists | the same | creates images with the caller's rights |
+| `ProjectView` | the service's | the project's and public images | those, community and shared images | - |
+| `OwnerView` | the service's | the project's images | those | those, and new private images of the project |
 | `PublicView` | the service's | public images | those | - |
 
 A request in progress has a `CallerView`. Background work (builds, moves, backups, snapshots, bitstreams) has one of

@@ -8,6 +8,6 @@
 
     Task.run_once() -> when to call again      run by `TaskThreads`, `TaskPool` or, in virtual time, `TasksInVirtualTime`
 
-Each service that has jobs puts the table (`tables`, first migration `initial_table`) into its own database. Called by the
-services, the agents and `moorage.wiring`. Not here: the contents of job payloads, and the work itself.
+Each service that has jobs puts the table (`tables`, first migration `initial_table`) into its own database. Called by
+the services, the agents and `moorage.wiring`. Not here: the contents of job payloads, and the work itself.
 """

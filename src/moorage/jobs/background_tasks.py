@@ -54,7 +54,7 @@ class TaskRun:
 
 
 class TaskRuns:
-    """The start of each task's last completed run, so that a caller can wait until all tasks have run since some moment."""
+    """The start of each task's last completed run. A caller can wait until all tasks have run since some moment."""
 
     def __init__(self) -> None:
         self._ended = threading.Condition()
@@ -116,7 +116,7 @@ class Wakeups:
 
 
 class TaskThreads:
-    """Runs each task in a thread of its own, in real time. A task is woken by its own name or by a queue in its `listens_to`."""
+    """Runs each task in its own thread, in real time. A task is woken by its name or by a queue in its `listens_to`."""
 
     def __init__(self, clock: Clock, wakeups: Wakeups, run_ended: Callable[[TaskRun], None] | None = None) -> None:
         """`run_ended` is called after each run."""
@@ -212,7 +212,7 @@ def shows_life(task: Task) -> bool:
 
 
 def min_pause_s(task: Task) -> float:
-    seconds: float = getattr(task, "rest_s", 0.0)
+    seconds: float = getattr(task, "min_pause_s", 0.0)
     return seconds
 
 
@@ -221,6 +221,7 @@ def run_task(task: Task, clock: Clock) -> TaskRun:
     try:
         due, succeeded = task.run_once(), True
     except Exception:  # the top of a thread: a task must survive one bad run
-        log.exception("task failed; it is tried again", extra={"task": task.name})
+        # "duty" is the key's older name, for searches in logs that use it.
+        log.exception("task failed; it is tried again", extra={"task": task.name, "duty": task.name})
         due, succeeded = clock.now() + PAUSE_AFTER_FAILURE, False
     return TaskRun(task.name, succeeded, due, began, time.perf_counter() - began)

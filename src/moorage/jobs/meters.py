@@ -15,11 +15,11 @@ _TEXTS = {
 }
 
 
-def families(service: str) -> tuple[GaugeFamily, ...]:
+def job_gauge_families(service: str) -> tuple[GaugeFamily, ...]:
     return tuple(GaugeFamily(f"moorage_{service}_{name}", text, ("state",)) for name, text in _TEXTS.items())
 
 
-def samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[GaugeSample]:
+def job_gauge_samples(service: str, connection: Connection, table: Table, now: datetime) -> Iterator[GaugeSample]:
     """Yields both open states always; the age of a state without jobs is 0 seconds."""
     job = table.c
     asked = select(job.state, func.count(), func.min(job.created_at)).where(job.open_queue.is_not(None))

@@ -1,6 +1,7 @@
 """A job: work for a host or a worker, and the states that it goes through.
 
-Not here: the table of jobs (`moorage.jobs.store`), and the hints that shorten the wait for one (`moorage.jobs.wakeups`).
+Not here: the table of jobs (`moorage.jobs.store`), and the hints that shorten the wait for one
+(`moorage.jobs.wakeups`).
 """
 
 from dataclasses import dataclass

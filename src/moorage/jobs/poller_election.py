@@ -11,9 +11,9 @@ from datetime import datetime
 
 
 class PollerElection:
-    """Elects the one worker of a queue that polls for jobs. `wake` wakes all workers; each then calls `may_poll`."""
+    """Elects the one worker of a queue that polls for jobs. `wake` wakes the worker of a number, which calls `may_poll`."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[int], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
         self._resting: set[int] = set()
@@ -49,7 +49,6 @@ class PollerElection:
                 self._poller = None
             if self._poller is not None:
                 return
-            self._called = min(self._resting, default=None)
-            is_called = self._called is not None
-        if is_called:
-            self._wake()
+            called = self._called = min(self._resting, default=None)
+        if called is not None:
+            self._wake(called)

@@ -1,4 +1,4 @@
-"""The statements of `moorage.jobs.store`, built once per table: building one takes several times as long as its run on SQLite."""
+"""The statements of `moorage.jobs.store`, built once per table: building one takes longer than running it on SQLite."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -29,7 +29,9 @@ from moorage.jobs.model import JobState
 Path = tuple[str, ...]
 
 
-class Enqueueing:
+class EnqueueStatements:
+    """The INSERT, whose form depends on the database."""
+
     def __init__(self, table: Table) -> None:
         self._table = table
         self._inserts: dict[str, Executable] = {}
@@ -40,7 +42,9 @@ class Enqueueing:
         return self._inserts[dialect.name]
 
 
-class Looking:
+class ReadStatements:
+    """Reads without locks."""
+
     def __init__(self, table: Table) -> None:
         job = table.c
         in_queue, first_of_key = _in_queue(table), _first_of_key(table)
@@ -69,7 +73,9 @@ class Looking:
         )
 
 
-class Claiming:
+class ClaimStatements:
+    """Finds jobs that a worker may claim, locks them, and claims them."""
+
     def __init__(self, table: Table) -> None:
         job = table.c
         lease_over = job.lease_until <= bindparam("now", type_=job.lease_until.type)
@@ -106,7 +112,7 @@ class Claiming:
         )
 
 
-class Changing:
+class ChangeStatements:
     """`extend`, `release` and `finish` change a job only for its present claimant; the others for any caller.
 
     Each statement that ends a job also blanks its `secrets`.

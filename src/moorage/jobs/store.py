@@ -1,6 +1,6 @@
 """Jobs in SQL: enqueued with the state change that causes them, claimed for a time, finished by their claimant.
 
-All methods of `JobStore` work inside the caller's transaction (`moorage.db.transactions.write`). These statements hold
+All methods of `JobStore` work inside the caller's transaction (`moorage.db.session.write`). These statements hold
 for any number of processes, on every database:
 
 * No key has two CLAIMED jobs: `claimed_key` is unique, so the database refuses the second one.
@@ -22,9 +22,9 @@ from sqlalchemy.exc import IntegrityError
 
 from moorage.core.clock import Clock
 from moorage.core.errors import Conflict, NotFound, RetryableConflict
-from moorage.db.transactions import in_transaction
+from moorage.db.session import in_transaction
 from moorage.jobs.model import ATTEMPTS_CODE, FENCED_CODE, Job, JobState, NewJob
-from moorage.jobs.statements import Changing, Claiming, Enqueueing, Looking, Path
+from moorage.jobs.statements import ChangeStatements, ClaimStatements, EnqueueStatements, Path, ReadStatements
 from moorage.telemetry.tracing import with_trace
 
 #: Called in the claiming transaction for a job that was given up after its last attempt.
@@ -46,6 +46,8 @@ class JobStore:
         self._enqueueing, self._claiming, self._changing, self._looking = _statements(table, secrets)
         #: Has the queue ``of_queue`` any job that is not finished? One cheap statement for frequent polls.
         self.any_open = self._looking.any_open
+        #: The oldest job of the queue ``of_queue`` that a claim would find at any time; ignores jobs with a lease or a pause.
+        self.ready_now = self._looking.ready_now
 
     def enqueue(self, connection: Connection, job: NewJob, now: datetime) -> None:
         """Add `job` as the last one of its key. A job with this id that exists stays as it is."""
@@ -109,7 +111,7 @@ class JobStore:
         return self._take(connection, claimed, worker, until) if claimed else []
 
     def extend(self, connection: Connection, job_id: str, epoch: int, lease_until: datetime) -> None:
-        """Extend the claim to `lease_until`. Also possible after the lease has ended, while no other worker has the job."""
+        """Extend the claim to `lease_until`, even after the lease has ended, while no other worker has the job."""
         values = {"of_id": job_id, "of_epoch": epoch, "until": lease_until}
         if connection.execute(self._changing.extend, values).rowcount == 0:
             raise self._refusal(connection, job_id, epoch, JobState.CLAIMED)
@@ -272,8 +274,10 @@ class JobStore:
 
 
 @cache
-def _statements(table: Table, secrets: tuple[Path, ...]) -> tuple[Enqueueing, Claiming, Changing, Looking]:
-    return Enqueueing(table), Claiming(table), Changing(table, secrets), Looking(table)
+def _statements(
+    table: Table, secrets: tuple[Path, ...]
+) -> tuple[EnqueueStatements, ClaimStatements, ChangeStatements, ReadStatements]:
+    return EnqueueStatements(table), ClaimStatements(table), ChangeStatements(table, secrets), ReadStatements(table)
 
 
 def _moment(value: object) -> datetime:
@@ -307,7 +311,7 @@ PRUNE_SHORT_PAUSE = timedelta(milliseconds=20)
 #: Bounds of the pause after a run that deleted less than a batch: a thirtieth of the time that rows are kept.
 PRUNE_MIN_PAUSE, PRUNE_MAX_PAUSE = timedelta(hours=1), timedelta(days=1)
 
-#: (connection, before, limit): deletes up to `limit` rows older than `before`, oldest first; returns the number deleted.
+#: (connection, before, limit): deletes up to `limit` rows older than `before`, oldest first; returns their number.
 RemoveOldRows = Callable[[Connection, datetime, int], int]
 
 

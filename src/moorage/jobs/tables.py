@@ -8,9 +8,9 @@ from moorage.db.types import TABLE_OPTIONS, Json, UtcDateTime
 def jobs_table(metadata: MetaData, name: str = "jobs") -> Table:
     """A service calls this once in its ``tables.py``, with its own metadata.
 
-    Two columns repeat another column while a job is open or claimed, and are NULL afterwards. So plain indexes on
-    all three databases replace partial indexes, which only two of them have: `open_queue` keeps finished jobs out of a poll, and the
-    unique `claimed_key` lets the database guarantee that no key has two claimed jobs.
+    Two columns repeat another column while a job is open or claimed, and are NULL afterwards: `open_queue` keeps
+    finished jobs out of a poll, and the unique `claimed_key` lets the database guarantee that no key has two claimed
+    jobs. Partial indexes would do the same, but only two of the three databases have them.
     """
     return Table(
         name,

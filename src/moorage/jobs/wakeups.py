@@ -273,7 +273,7 @@ class _PostgresLink:
         )
 
     def listen(self, queues: Iterable[str]) -> None:
-        """One channel carries the hints of all queues. Run no query on this connection after LISTEN: psycopg hung on it."""
+        """One channel carries the hints of all queues. Run no query on this connection after LISTEN: psycopg hung."""
         from psycopg import sql
 
         if not self._listens:
@@ -299,7 +299,8 @@ class _RabbitLink:
         parameters = pika.URLParameters(url)
         parameters.heartbeat = 15
         parameters.connection_attempts = 1
-        # `blocked_connection_timeout`: a broker that is out of memory or disk blocks publishers instead of refusing them.
+        # `blocked_connection_timeout`: a broker that is out of memory or disk blocks publishers instead of refusing
+        # them.
         parameters.socket_timeout = parameters.stack_timeout = CONNECT_TIMEOUT_S
         parameters.blocked_connection_timeout = CONNECT_TIMEOUT_S
         self._exchange = channel

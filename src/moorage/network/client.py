@@ -1,7 +1,7 @@
 """A client of the network service (Neutron, Networking API v2.0): networks, subnets, ports and floating IPs.
 
-It has only what reservations of floating IPs need. It needs an administrator's credentials, because it creates
-floating IPs with given addresses in other projects.
+It has only the calls that reservations of floating IPs need. It requires an administrator's credentials, because it
+creates floating IPs with given addresses in other projects.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ class FloatingIp:
 
 
 class NetworkClient:
-    """`http` leads to the network endpoint of the catalogue, without ``/v2.0``.
+    """`http` uses the network endpoint of the catalogue, without ``/v2.0``.
 
     Raises `RemoteError` if Neutron refuses a request, `Unavailable` if it does not answer.
     """
@@ -130,7 +130,7 @@ class NetworkClient:
         """Replace all tags. Raises `RemoteError` if the floating IP is gone; Neutron 29 answers 500."""
         self._http.request("PUT", f"/v2.0/floatingips/{floating_ip_id}/tags", json={"tags": sorted(tags)})
 
-    def unbind(self, floating_ip_id: str) -> None:
+    def dissociate(self, floating_ip_id: str) -> None:
         """Dissociate it from its port. Ignores a floating IP that is gone."""
         path = f"/v2.0/floatingips/{floating_ip_id}"
         self._http.request_raw("PUT", path, json={"floatingip": {"port_id": None}}, accept=(404,))

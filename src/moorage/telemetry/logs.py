@@ -1,4 +1,4 @@
-"""One JSON object per line: time, level, service, request ids, project, user, trace, event, and the fields of ``extra``."""
+"""One JSON object per line: time, level, service, request ids, project, user, trace, event, fields of ``extra``."""
 
 import logging
 import sys

@@ -28,7 +28,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
 from moorage.core.errors import MoorageError, RetryableConflict
-from moorage.db.transactions import read, translate_error
+from moorage.db.engine import pool_limit
+from moorage.db.errors import translate_error
+from moorage.db.session import read
 from moorage.telemetry.request_meter import DURATIONS_S, RequestMeter
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_1_0_0
@@ -116,7 +118,7 @@ class Metrics:
     def count_task_run(
         self, task: str, now: float, *, succeeded: bool, took_s: float = 0.0, due: float = math.inf
     ) -> None:
-        """Count a run that ended at `now` (seconds since 1970). `due` is the time of the next run; infinity: when woken."""
+        """Count a run that ended at `now` (seconds since 1970). `due`: time of the next run; infinity: when woken."""
         self._rounds.labels(task).inc()
         self._busy.labels(task).inc(took_s)
         self._due.labels(task).set(due)
@@ -154,7 +156,7 @@ class Metrics:
         for service, engine in sorted(self._engines.items()):
             if isinstance(engine.pool, QueuePool):
                 used.add_metric([service], engine.pool.checkedout())
-                most.add_metric([service], engine.pool.size() + engine.pool._max_overflow)  # noqa: SLF001 - SQLAlchemy's pool does not publish its overflow limit
+                most.add_metric([service], pool_limit(engine.pool))
         yield used
         yield most
 

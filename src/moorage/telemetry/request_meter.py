@@ -1,7 +1,7 @@
 """Counts the requests of one service with two short locks and without prometheus-client.
 
-prometheus-client's metrics cost three times as much, and a small read takes only 26 us in all. Events that happen once per
-transaction, or more rarely, are counted with prometheus-client.
+prometheus-client's metrics cost three times as much, and a small read takes only 26 us in all. Events that happen once
+per transaction, or more rarely, are counted with prometheus-client.
 """
 
 import threading
@@ -25,7 +25,7 @@ class RequestMeter:
         self._cells: dict[tuple[str, str, int], list[float]] = {}
 
     def begin_request(self) -> float:
-        """Start a request. Returns the value to pass to `end`."""
+        """Start a request. Returns the value to pass to `end_request`."""
         with self._lock:
             self.in_flight += 1
         return perf_counter()

@@ -20,9 +20,10 @@ _TAG = "moorage-trail"
 
 
 class SyslogSink:
-    """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` for anything else.
+    """`address`: the path of a Unix socket (``/dev/log``), or ``udp://host:port``. Raises `StartError` otherwise.
 
-    Messages to a Unix socket have the old format (RFC 3164), which all daemons accept there; over UDP, that of RFC 5424.
+    Messages to a Unix socket have the old format (RFC 3164), which all daemons accept there; over UDP, that of RFC
+    5424.
     """
 
     name = "syslog"

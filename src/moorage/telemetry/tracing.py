@@ -1,10 +1,11 @@
 """Traces, which connect the work for one request across processes and jobs. While tracing is off, it imports nothing.
 
-A user's request begins a trace. The trace includes the requests that a service sends to others, the jobs that it writes,
-and the work and reports of hosts for those jobs. Background work without a request (polls, heartbeats) has no trace.
+A user's request begins a trace. The trace includes the requests that a service sends to others, the jobs that it
+writes, and the work and reports of hosts for those jobs. Background work without a request (polls, heartbeats) has no
+trace.
 
-`moorage.telemetry.otel` exports spans; `[tracing] endpoint` switches it on. This module only handles the W3C `traceparent`
-that crosses processes, as a header and as an entry of a job's payload.
+`moorage.telemetry.otel` exports spans; `[tracing] endpoint` switches it on. This module only handles the W3C
+`traceparent` that crosses processes, as a header and as an entry of a job's payload.
 """
 
 import contextlib
@@ -30,7 +31,7 @@ class Tracer(Protocol):
     def span(
         self, name: str, kind: Kind, parent: str | None, attributes: Mapping[str, str | int]
     ) -> contextlib.AbstractContextManager[Span]:
-        """A span whose parent is `parent` (a traceparent), else this thread's open span; without either, a new trace."""
+        """A span below `parent` (a traceparent), else below this thread's open span; without either, a new trace."""
         ...
 
     def traceparent(self) -> str | None:

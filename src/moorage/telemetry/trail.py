@@ -1,8 +1,8 @@
 """The audit trail: a JSON line for each change that was requested over an API, and the sinks that store the lines.
 
 `Trail` adds time and id to an entry, keeps it below `MAX_ENTRY_BYTES`, and writes it to each sink. If a sink fails, the
-entry is lost there, counted and logged, but the request goes on. `TrailFile` is a file that several processes append to and
-rotate; `moorage.telemetry.syslog` is the other sink.
+entry is lost there, counted and logged, but the request goes on. `TrailFile` is a file that several processes append to
+and rotate; `moorage.telemetry.syslog` is the other sink.
 
 Not here: the content of an entry (`moorage.wire.audit_entries`), and reading (`moorage.telemetry.trail_reading`).
 """
@@ -61,10 +61,10 @@ class TrailSink(Protocol):
 class Trail:
     """The audit trail of one process. Thread-safe, and usable in processes forked from the one that created it.
 
-    `required`: the kernel writes an entry before each change, and rejects the change if that fails.
-    `agents`: regular requests of host agents get entries too. `knows_services`: whether roles distinguish services from
-    users; with [identity] mode none, every caller has all roles. `lost` is called with the name of the sink for each entry
-    that a sink could not write.
+    `required`: the kernel writes an entry before each change, and rejects the change if that fails. `agents`: regular
+    requests of host agents get entries too. `knows_services`: whether roles distinguish services from users; with
+    [identity] mode none, every caller has all roles. `lost` is called with the name of the sink for each entry that a
+    sink could not write.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class Trail:
 
 
 def _shortened(entry: Entry) -> Iterator[Entry]:
-    """Shorter and shorter versions of the entry. Initiator and action are cut last, since a caller can only make the target
-    long.
+    """Shorter and shorter versions of the entry. Initiator and action are cut last, since a caller can only make the
+    target long.
     """
     for most in _LENGTH_LIMITS:
         yield {**entry, **({"target": _cut(entry["target"], most)} if "target" in entry else {})}
@@ -185,28 +185,28 @@ def _cut(value: Any, most: int) -> Any:
 class TrailFile:
     """A file that several processes of one machine append to, each entry with one call (`O_APPEND`); mode 0600.
 
-    A file larger than `rotate_bytes` is rotated: ``trail.jsonl`` becomes ``trail.jsonl.1``, and so on, up to `keep` files.
-    One process rotates, under a lock on ``trail.jsonl.lock``. The others notice within `LOOK_S` and write to
-    ``trail.jsonl.1`` until then, so that file may exceed the limit by these entries.
+    A file larger than `rotate_bytes` is rotated: ``trail.jsonl`` becomes ``trail.jsonl.1``, and so on, up to `keep`
+    files. One process rotates, under a lock on ``trail.jsonl.lock``. The others notice within `CHECK_PERIOD_S` and
+    write to ``trail.jsonl.1`` until then, so that file may exceed the limit by these entries.
 
     Not for network file systems, where appending is not atomic.
     """
 
     name = "file"
-    LOOK_S = 1.0
+    CHECK_PERIOD_S = 1.0
     #: Bytes that this process writes at most before it checks the file again.
-    _LOOK_BYTES = 1 << 20
+    _CHECK_BYTES = 1 << 20
 
     def __init__(self, path: Path, *, rotate_bytes: int, keep: int) -> None:
         self.path = path
         self._rotate_bytes = rotate_bytes
         self._keep = keep
-        self._look_bytes = min(self._LOOK_BYTES, rotate_bytes // 8)
+        self._check_bytes = min(self._CHECK_BYTES, rotate_bytes // 8)
         self._lock = threading.Lock()
         self._opened: list[int] = []  # the descriptor, or none
         self._identity = (0, 0)
-        self._look_at = 0.0
-        self._unseen_bytes = 0
+        self._check_at = 0.0
+        self._unchecked_bytes = 0
         # Closes the descriptor of a plane that is dropped without `close`, as tests do.
         self._finalizer = weakref.finalize(self, _close, self._opened)
 
@@ -225,9 +225,9 @@ class TrailFile:
     def write_line(self, line: bytes) -> None:
         with self._lock:
             try:
-                self._unseen_bytes += len(line)
-                if not self._opened or self._unseen_bytes > self._look_bytes or monotonic() >= self._look_at:
-                    self._look()
+                self._unchecked_bytes += len(line)
+                if not self._opened or self._unchecked_bytes > self._check_bytes or monotonic() >= self._check_at:
+                    self._check_file()
                 if os.write(self._opened[0], line) != len(line):
                     raise OSError(errno.ENOSPC, "the disk is full: an entry was truncated", str(self.path))
             except OSError:
@@ -238,7 +238,7 @@ class TrailFile:
         with self._lock:
             _close(self._opened)
 
-    def _look(self) -> None:
+    def _check_file(self) -> None:
         """Rotate the file if it is too large, and reopen it if the path has another file now."""
         found = self._stat()
         if found is not None and found.st_size >= self._rotate_bytes:
@@ -252,8 +252,8 @@ class TrailFile:
             if not stat.S_ISREG(mine.st_mode):
                 raise OSError(errno.EINVAL, "is not a regular file", str(self.path))
             self._identity = mine.st_dev, mine.st_ino
-        self._look_at = monotonic() + self.LOOK_S
-        self._unseen_bytes = 0
+        self._check_at = monotonic() + self.CHECK_PERIOD_S
+        self._unchecked_bytes = 0
 
     def _rotate(self) -> None:
         lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -17,7 +17,8 @@ import orjson
 
 from moorage.telemetry.trail import ENTRY_PREFIX
 
-#: How often `follow` polls, including rotated files, since other processes may still append to them.
+#: Seconds between two polls of `follow_entries`, which include rotated files, since other processes may still append to
+#: them.
 POLL_S = 0.25
 
 
@@ -125,8 +126,8 @@ class TrailReader:
         return found[::-1]
 
     def _open(self, stack: ExitStack) -> list[IO[bytes]]:
-        """All files, oldest first. They are opened newest first: a file that is rotated meanwhile is then found twice, instead
-        of missed.
+        """All files, oldest first. They are opened newest first: a file that is rotated meanwhile is then found twice,
+        instead of missed.
         """
         found: dict[tuple[int, int], IO[bytes]] = {}
         for path in self._paths():
@@ -172,7 +173,7 @@ class _Tail:
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the file has no name any more. Until then it stays open, so that no new file gets its inode number."""
+        """Whether the file has no name any more. It stays open until then, so that no new file gets its inode."""
         return os.fstat(self._file.fileno()).st_nlink == 0
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from moorage.wire.client import ServiceClient
 from moorage.wiring.components import Components
 
 #: Minimum, because one audit reads all data.
-LEAST_PERIOD_S = 60.0
+MIN_PERIOD_S = 60.0
 
 C = TypeVar("C")
 
@@ -27,17 +27,17 @@ def build_audit(parts: Components) -> None:
     """Call it after all services are built. Raises `StartError`."""
     period_s = parts.config.audit.period_s
     jobs = _jobs(parts)
-    if not period_s or jobs is None or not _is_there(parts, "placement"):
+    if not period_s or jobs is None or not parts.has("placement"):
         return
-    if period_s < LEAST_PERIOD_S:
+    if period_s < MIN_PERIOD_S:
         raise StartError(
-            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be at least {LEAST_PERIOD_S:g}, or 0 to turn "
+            f"{parts.config.source}: [audit] period_s is {period_s:g}; it must be at least {MIN_PERIOD_S:g}, or 0 to turn "
             "the background audit off"
         )
     service, store = jobs
     engine = parts.plane.engines[service]
-    rounds = AuditSchedule(engine, store, parts.clock, parts.worker("audit"), period_s)
-    parts.plane.tasks.append(AuditTask(rounds, _look(parts)))
+    schedule = AuditSchedule(engine, store, parts.clock, parts.worker("audit"), period_s)
+    parts.plane.tasks.append(AuditTask(schedule, _find_all_of(parts)))
     export_metrics(parts.plane.metrics.registry, engine, store, period_s)
 
 
@@ -54,9 +54,9 @@ def _jobs(parts: Components) -> tuple[str, JobStore] | None:
     return None
 
 
-def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
+def _find_all_of(parts: Components) -> Callable[[], Sequence[Finding]]:
     def client(service: str, make: Callable[[ServiceClient], C]) -> C | None:
-        return make(parts.client(service)) if _is_there(parts, service) else None
+        return make(parts.client(service)) if parts.has(service) else None
 
     services = AuditServices(
         PlacementClient(parts.client("placement")),
@@ -66,11 +66,7 @@ def _look(parts: Components) -> Callable[[], Sequence[Finding]]:
         parts.config.reservation.freepool,
     )
 
-    def look() -> Sequence[Finding]:
+    def find_all() -> Sequence[Finding]:
         return findings.all_findings(collect_snapshot(services, parts.clock, lambda *_: None, by_tree=True), GRACE)
 
-    return look
-
-
-def _is_there(parts: Components, service: str) -> bool:
-    return service in parts.config.runs or bool(getattr(parts.config.endpoints, service))
+    return find_all

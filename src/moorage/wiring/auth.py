@@ -66,7 +66,7 @@ def open_identity(config: Config, clock: Clock, ids: Ids) -> "EmbeddedIdentity |
 def authenticator_of(
     config: Config, clock: Clock, own: "EmbeddedIdentity | None", proxies: TrustedProxies
 ) -> Authenticator:
-    """The authenticator. Keystone's must also wrap the application (`KeystoneTokens.around`)."""
+    """The authenticator. Keystone's must also wrap the application (`KeystoneTokens.wrap`)."""
     identity = config.identity
     if own is not None:
         tokens = EmbeddedTokens(own)

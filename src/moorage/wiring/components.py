@@ -16,7 +16,7 @@ from moorage.core.errors import MoorageError, StartError, Unavailable
 from moorage.core.ids import Ids
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.transactions import read
+from moorage.db.session import read
 from moorage.identity.policy import RuleTable
 from moorage.jobs.background_tasks import Task, TaskRun, TaskRuns, TaskThreads, Wakeups, shows_life
 from moorage.jobs.task_pool import TaskPool
@@ -78,7 +78,7 @@ class Plane:
     apps: dict[str, WsgiApp] = field(default_factory=dict)
     #: tasks that run in threads
     _running: Sequence[Task] = ()
-    _rounds: TaskRuns = field(default_factory=TaskRuns)
+    _task_runs: TaskRuns = field(default_factory=TaskRuns)
 
     def start(self) -> None:
         """Synchronises, publishes the host, then starts each task in its own thread."""
@@ -98,17 +98,17 @@ class Plane:
     def catch_up(self) -> None:
         """Call it after the clock was moved. Returns when every task has run since, or after `CATCH_UP_S`.
 
-        Heartbeats run first. Otherwise the task that looks for dead hosts would see none for the whole jump, and would heal
-        leases of hosts that are up. (Tasks of simulated hosts do not look for dead hosts.)
+        Heartbeats run first. Otherwise the task that looks for dead hosts would see none for the whole jump, and would
+        heal leases of hosts that are up. (Tasks of simulated hosts do not look for dead hosts.)
         """
         since = time.perf_counter()
         alive = [task.name for task in self._running if shows_life(task)]
         for name in alive:
             self.wakeups.wake(name)
-        self._rounds.wait_for(alive, since, CATCH_UP_S)
+        self._task_runs.wait_for(alive, since, CATCH_UP_S)
         self.wakeups.wake_all()
-        min_pause_s = since + CATCH_UP_S - time.perf_counter()
-        self._rounds.wait_for([task.name for task in self._running], since, max(0.0, min_pause_s))
+        left_s = since + CATCH_UP_S - time.perf_counter()
+        self._task_runs.wait_for([task.name for task in self._running], since, max(0.0, left_s))
 
     def prepare(self) -> None:
         """`start` without the threads, for callers that run the tasks in virtual time."""
@@ -116,7 +116,7 @@ class Plane:
             step()
 
     def _count_task_run(self, done: TaskRun) -> None:
-        self._rounds.record(done)
+        self._task_runs.record(done)
         due = math.inf if done.due is None else done.due.timestamp()
         now = self.clock.now().timestamp()
         self.metrics.count_task_run(done.task, now, succeeded=done.succeeded, took_s=done.took_s, due=due)
@@ -186,19 +186,19 @@ class Components:
             ids=self.ids,
             public_url=self.config.server.public_url or None,
             proxies=self.proxies,
-            health=lambda: self._troubles(engine),
+            health=lambda: self._faults(engine),
             requests=self.plane.metrics.request_meter(prefix),
             trail=self.trail,
         )
         app = build_app(api, service, around)
-        self.plane.admission.add_service(f"/{prefix}", api, self.identify or _by(self.authenticator))
+        self.plane.admission.add_service(f"/{prefix}", api, self.identify or _identify_with(self.authenticator))
         self.plane.built[prefix] = service
         self.apps[f"/{prefix}"] = app if self.tracer is None else traced_app(app, prefix, self.tracer)
 
-    def _troubles(self, engine: Engine | None) -> dict[str, str]:
+    def _faults(self, engine: Engine | None) -> dict[str, str]:
         if self.plane.is_draining:
             return {"process": "it is shutting down; use another one"}
-        return {} if engine is None else _trouble_of(engine)
+        return {} if engine is None else _database_fault(engine)
 
     def has(self, service: str) -> bool:
         """Whether this process runs the service or [endpoints] names it."""
@@ -261,11 +261,11 @@ class Components:
         return f"{socket.gethostname()}:{self.config.state}/{name}"
 
 
-def _by(authenticator: Authenticator) -> Identify:
+def _identify_with(authenticator: Authenticator) -> Identify:
     return lambda environ: authenticator.authenticate(Headers(environ), environ)
 
 
-def _trouble_of(engine: Engine) -> dict[str, str]:
+def _database_fault(engine: Engine) -> dict[str, str]:
     try:
         with read(engine) as connection:
             connection.exec_driver_sql("SELECT 1")

@@ -31,11 +31,15 @@ def build_dashboard(parts: Components) -> None:
     )
     root = urlsplit(parts.config.server.public_url).path.rstrip("/") + DASHBOARD_PATH
     # The pages themselves check the browser's cookie. The kernel authenticates callers only if sign-in is off.
-    asked = parts if service.signing_in is None else dataclasses.replace(parts, authenticator=_Unasked(), identify=None)
-    asked.serve(DASHBOARD_PATH.strip("/"), routes.api(service, root), service, routes.RULES)
+    asked = (
+        parts
+        if service.signing_in is None
+        else dataclasses.replace(parts, authenticator=_AllowAnonymous(), identify=None)
+    )
+    asked.serve(DASHBOARD_PATH.strip("/"), routes.dashboard_api(service, root), service, routes.RULES)
 
 
-class _Unasked:
+class _AllowAnonymous:
     def authenticate(self, headers: Mapping[str, str], environ: Mapping[str, object]) -> Caller:
         return ANONYMOUS
 
@@ -43,8 +47,7 @@ class _Unasked:
 def _transports(parts: Components) -> Callable[[str], Transport | None]:
     @cache
     def transport(service: str) -> Transport | None:
-        is_here = service in parts.config.runs or getattr(parts.config.endpoints, service)
-        return parts.transport(service) if service in ENDPOINT_PATHS and is_here else None
+        return parts.transport(service) if service in ENDPOINT_PATHS and parts.has(service) else None
 
     return transport
 

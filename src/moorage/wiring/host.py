@@ -118,7 +118,7 @@ def build_agent(parts: Components) -> ProviderConfigReloader:
     watch = ProviderConfigTask(
         reloader, host=options.host, clock=parts.clock, period_s=parts.config.compute.provider_config_watch_s
     )
-    parts.plane.reloads.append(lambda: _ask(watch, parts))
+    parts.plane.reloads.append(lambda: _request_reload(watch, parts))
     parts.plane.tasks += [*_accelerator_tasks(parts, accelerators), watch, *agent.tasks]
     if options.virt_driver == "libvirt":  # simulated domains never change by themselves
         parts.plane.tasks.append(_domains_task(parts, virt, compute))
@@ -201,7 +201,7 @@ def _binding_task(parts: Components, accelerators: AcceleratorAgent) -> JobsTask
     )
 
 
-def _ask(watch: ProviderConfigTask, parts: Components) -> None:
+def _request_reload(watch: ProviderConfigTask, parts: Components) -> None:
     watch.request_reload()
     parts.wakeups.wake(watch.name)
 
@@ -328,8 +328,8 @@ def host_description(parts: Components) -> HostDescription:
 def build_simulated_hosts(parts: Components, reloader: ProviderConfigReloader) -> None:
     """Builds the additional simulated hosts of this process: hundreds or thousands, for rehearsals and measurements.
 
-    Each has its own hypervisor, resource tracker and agent, like a host in its own process. They share threads, provider
-    configuration files and connections, and have no accelerators.
+    Each has its own hypervisor, resource tracker and agent, like a host in its own process. They share threads,
+    provider configuration files and connections, and have no accelerators.
     """
     described = host_description(parts)
     agents = []

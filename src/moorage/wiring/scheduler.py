@@ -81,20 +81,18 @@ def _loaded(config: Config, option: str, group: str, text: str) -> dict[str, Cal
     loaded: dict[str, Callable[..., object]] = {}
     names = comma_separated(text)
     # Reads the metadata of all installed packages (20 ms), so only if the option is set.
-    there = entry_points(group=group) if names else EntryPoints()
+    available = entry_points(group=group) if names else EntryPoints()
     for name in names:
         where = f"{config.source}: [scheduler] {option} has {name}"
-        if name not in there.names:
-            known = ", ".join(sorted(there.names)) or "none"
+        if name not in available.names:
+            known = ", ".join(sorted(available.names)) or "none"
             raise StartError(f"{where}; installed packages have {known} in the group {group}")
         try:
-            function: Any = there[name].load()
-        except (
-            Exception
-        ) as error:  # importing an operator's plug-in can raise anything; it becomes a StartError that names it
-            raise StartError(f"{where}, which cannot be loaded: {there[name].value}: {error}") from error
+            function: Any = available[name].load()
+        except Exception as error:  # an operator's plug-in can raise anything; the StartError names it
+            raise StartError(f"{where}, which cannot be loaded: {available[name].value}: {error}") from error
         if not callable(function):
-            raise StartError(f"{where}, which is not a function: {there[name].value}")
+            raise StartError(f"{where}, which is not a function: {available[name].value}")
         loaded[name] = function
     return loaded
 
@@ -112,10 +110,10 @@ def _passes(name: str, passes: Callable[..., object], host: HostState, wanted: S
     return f"the filter {name} answers neither a reason nor None"
 
 
-def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, task: WeigherInput) -> float:
+def _weighs(name: str, weigher: Callable[..., object], facts: HostFacts, weigher_input: WeigherInput) -> float:
     """The weight; NaN if the weigher failed."""
     try:
-        number = weigher(facts, task)
+        number = weigher(facts, weigher_input)
     except Exception:  # an operator's plug-in can raise anything; it must not stop the scheduler
         log.exception("a weigher failed", extra={"weigher": name})
         return math.nan

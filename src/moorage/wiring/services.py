@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Engine, Table
 
-from moorage.config import ENDPOINT_PATHS, Config
+from moorage.config import ENDPOINT_PATHS, Config, comma_separated
 from moorage.core.clock import AdjustableClock, Clock, SystemClock
 from moorage.core.errors import StartError
 from moorage.wiring.components import Components
@@ -24,12 +24,9 @@ if TYPE_CHECKING:
     from moorage.scheduler.options import SchedulerSettings
 
 #: With a shorter history, a process that was busy for a while would have to read everything again.
-LEAST_HISTORY_S = 60
+MIN_HISTORY_S = 60
 #: Maximum for options in days: a century.
-MOST_DAYS = 36_500
-
-#: (shortest, longest). A shorter lease might expire between two renewals; other writers wait for the end of a longer one.
-LEASE_S = (0.3, 5.0)
+MAX_DAYS = 36_500
 
 
 def build_identity(parts: Components) -> None:
@@ -64,14 +61,12 @@ def build_placement(parts: Components) -> None:
         parts.ids,
         watchers=max(0, min(options.watchers, parts.config.server.threads - 1)),  # one thread stays free
         memory_s=options.memory_s,
-        lease_s=_lease_s(parts.config),
         registry=parts.plane.metrics.registry,
     )
     service.candidates.max_steps = options.max_search_steps
     parts.plane.starts.append(service.start)
     parts.plane.drains.append(service.events.close)
-    parts.plane.tasks += [RetentionTask(engine, parts.clock, history=history), service.writer_lease_task]
-    parts.plane.stops.append(service.writer_lease_task.leave)
+    parts.plane.tasks.append(RetentionTask(engine, parts.clock, history=history))
     rules = placement_routes.POLICIES[options.policy]
     parts.serve("placement", placement_routes.API, service, rules, engine)
 
@@ -79,23 +74,12 @@ def build_placement(parts: Components) -> None:
 def _history(config: Config) -> timedelta:
     """How long changes are kept. Raises `StartError`."""
     history_s = config.placement.history_s
-    if history_s < LEAST_HISTORY_S:
+    if history_s < MIN_HISTORY_S:
         raise StartError(
-            f"{config.source}: [placement] history_s is {history_s}; it must be at least {LEAST_HISTORY_S}, because "
+            f"{config.source}: [placement] history_s is {history_s}; it must be at least {MIN_HISTORY_S}, because "
             "other processes learn of writes from the same log"
         )
     return timedelta(seconds=history_s)
-
-
-def _lease_s(config: Config) -> float:
-    """Raises `StartError`."""
-    lease_s = config.placement.lease_s
-    shortest, longest = LEASE_S
-    if lease_s and not shortest <= lease_s <= longest:
-        raise StartError(
-            f"{config.source}: [placement] lease_s is {lease_s:g}; it must be {shortest} to {longest:g}, or 0 for no lease"
-        )
-    return lease_s
 
 
 _GIB = 1 << 30
@@ -108,13 +92,13 @@ def build_image(parts: Components) -> None:
     from moorage.images.service import ImageService
 
     options = parts.config.image
-    room = ImageQuota(
+    quota = ImageQuota(
         images=options.quota_images,
         size_bytes=options.quota_gb * _GIB if options.quota_gb >= 0 else UNLIMITED,
         keep_free_bytes=int(options.keep_free_gb * _GIB),
     )
     service = ImageService(
-        ImageDirectory(parts.config.images, clock=parts.clock, ids=parts.ids, room=room),
+        ImageDirectory(parts.config.images, clock=parts.clock, ids=parts.ids, quota=quota),
         clock=parts.clock,
         ids=parts.ids,
     )
@@ -252,7 +236,7 @@ def _quotas(config: Config) -> dict[str, int]:
         "server_groups": options.quota_server_groups,
         "server_group_members": options.quota_server_group_members,
     }
-    for text in filter(None, (part.strip() for part in options.quota_classes.split(","))):
+    for text in comma_separated(options.quota_classes):
         name, _, units = (word.strip() for word in text.partition("="))
         if not is_class(name) or not units.removeprefix("-").isdecimal():
             raise StartError(
@@ -296,8 +280,8 @@ def build_accelerator(parts: Components) -> None:
 
 def _days(config: Config, section: str, name: str, days: int) -> int:
     """The value of the option. Raises `StartError`."""
-    if not 0 <= days <= MOST_DAYS:
-        raise StartError(f"{config.source}: [{section}] {name} is {days}; it takes 0 to {MOST_DAYS}")
+    if not 0 <= days <= MAX_DAYS:
+        raise StartError(f"{config.source}: [{section}] {name} is {days}; it takes 0 to {MAX_DAYS}")
     return days
 
 

@@ -2,14 +2,12 @@
 
 import contextlib
 import socket
-from collections.abc import Iterator
 
 from sqlalchemy import Engine, event
 
 from moorage.config import Config
 from moorage.core.clock import Clock
 from moorage.core.errors import StartError
-from moorage.db.prepared_transactions import wrap_statements
 from moorage.telemetry import tracing
 from moorage.telemetry.metrics import Metrics
 from moorage.telemetry.syslog import SyslogSink
@@ -32,19 +30,12 @@ def open_tracer(config: Config) -> "tracing.Tracer | None":
 
 
 def trace_statements(engine: Engine, service: str, tracer: tracing.Tracer) -> None:
-    """Records a span for each statement that is prepared or goes through SQLAlchemy: its text, never its values."""
+    """Records a span for each statement of a transaction: its text, never its values."""
     open_spans: dict[int, contextlib.AbstractContextManager[object]] = {}
-
-    @contextlib.contextmanager
-    def statement_span(text: str) -> Iterator[None]:
-        with tracing.span(f"SQL {service}", "client", **{"db.query.text": text}):
-            yield
-
-    wrap_statements(engine, statement_span)
 
     @event.listens_for(engine, "before_cursor_execute")
     def before(_connection: object, cursor: object, statement: str, *_: object) -> None:
-        span = statement_span(statement)
+        span = tracing.span(f"SQL {service}", "client", **{"db.query.text": statement})
         span.__enter__()
         open_spans[id(cursor)] = span
 
@@ -59,7 +50,7 @@ def trace_statements(engine: Engine, service: str, tracer: tracing.Tracer) -> No
             span.__exit__(None, None, None)
 
 
-_MOST_KEPT = 1000
+_MAX_KEPT = 1000
 _MIB = 1 << 20
 
 
@@ -73,8 +64,8 @@ def open_trail(config: Config, clock: Clock, metrics: Metrics) -> Trail | None:
         rotate_bytes = int(options.rotate_mb * _MIB)
         if rotate_bytes < MAX_ENTRY_BYTES:
             raise StartError(f"{config.source}: [trail] rotate_mb is {options.rotate_mb:g}; it must be at least 0.004")
-        if not 1 <= options.keep <= _MOST_KEPT:
-            raise StartError(f"{config.source}: [trail] keep is {options.keep}; it takes 1 to {_MOST_KEPT}")
+        if not 1 <= options.keep <= _MAX_KEPT:
+            raise StartError(f"{config.source}: [trail] keep is {options.keep}; it takes 1 to {_MAX_KEPT}")
         sinks.append(TrailFile(config.state / options.path, rotate_bytes=rotate_bytes, keep=options.keep))
     if options.syslog:
         sinks.append(SyslogSink(options.syslog, clock))

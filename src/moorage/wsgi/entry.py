@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from moorage.config import DASHBOARD_PATH, Config, load
+from moorage.config import DASHBOARD_PATH, Config, load_config
 from moorage.core.errors import StartError
 from moorage.telemetry import logs
 from moorage.wiring import Plane, build_plane
@@ -26,8 +26,8 @@ TASKS_AFTER_S = 1.0
 class Application:
     """A WSGI callable. It is built at import, and built again in a process that the server forks after the import.
 
-    It is shut down before such a fork: otherwise a running thread would leave its locks taken forever in the new process,
-    and SQLite does not survive a fork with an open database.
+    It is shut down before such a fork: otherwise a running thread would leave its locks taken forever in the new
+    process, and SQLite does not survive a fork with an open database.
     """
 
     def __init__(self, service: str) -> None:
@@ -35,12 +35,12 @@ class Application:
         self._prefix = DASHBOARD_PATH if service == "dashboard" else f"/{service}"
         self._lock = threading.Lock()
         self._serving: _Serving | None = None
-        self._made()
+        self._plane()
         # The new process is probably a worker, so its tasks start without waiting for a first request.
         os.register_at_fork(
-            before=self._end, after_in_child=lambda: threading.Thread(target=self._made, daemon=True).start()
+            before=self._shut_down, after_in_child=lambda: threading.Thread(target=self._plane, daemon=True).start()
         )
-        atexit.register(self._end)
+        atexit.register(self._shut_down)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         # A server that mounts the application below its own name has removed that name from the path; put it back.
@@ -48,16 +48,16 @@ class Application:
         if root.endswith(self._prefix):
             environ["SCRIPT_NAME"] = root.removesuffix(self._prefix)
             environ["PATH_INFO"] = self._prefix + environ.get("PATH_INFO", "")
-        return self._made().app(environ, start_response)
+        return self._plane().app(environ, start_response)
 
-    def _made(self) -> Plane:
+    def _plane(self) -> Plane:
         serving = self._serving
         if serving is None:
             with self._lock:
                 serving = self._serving = self._serving or _Serving(self._service)
         return serving.plane
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         serving, self._serving = self._serving, None
         if serving is not None:
             serving.end()
@@ -100,7 +100,7 @@ def _config(service: str) -> Config:
     path = os.environ.get(CONFIG_VARIABLE)
     if not path:
         raise StartError(f"{CONFIG_VARIABLE} is not set; set it to the configuration file of {service}")
-    config = load(Path(path))
+    config = load_config(Path(path))
     services = {service}
     # Tokens are checked where the users are. The dashboard checks none; it asks identity, as a browser's client would.
     if service != "dashboard" and config.identity.mode in ("embedded", "http_basic"):

@@ -46,7 +46,7 @@ def _without_server(
             hosts,
             f"compute knows no such server, and {joined_names(sorted(one.uuid for one in requests))} "
             f"{'is' if len(requests) == 1 else 'are'} bound for it",
-            "nothing; with --also UUID gives its devices back, which are cleaned then"
+            "nothing; with --also UUID frees its devices, which are then cleaned"
             if can_be_freed
             else f"nothing: they were plugged with it; is its domain still on {hosts}?",
             Repair.FREE_DEVICES if can_be_freed else None,
@@ -70,8 +70,8 @@ def _without_device(
                     FindingKind.SERVER_WITHOUT_DEVICE,
                     uuid,
                     provider.name,
-                    f"it runs and holds {amounts} there, and no accelerator request is bound for it there",
-                    "nothing: migrate it, or shelve and unshelve it, and it is plugged again",
+                    f"it runs and has {amounts} allocated there, but no accelerator request is bound for it there",
+                    "nothing: migrate it, or shelve and unshelve it; then it is plugged again",
                 )
 
 
@@ -84,9 +84,9 @@ def _parts(snapshot: AuditSnapshot, accelerators: AuditedAccelerators, grace: ti
                 FindingKind.HANDLE_WITHOUT_REQUEST,
                 part.uuid,
                 part.name,
-                f"{joined_names(list(part.attached))} attached, and no accelerator request has "
+                f"{joined_names(list(part.attached))} attached, but no accelerator request has "
                 f"{'it' if len(part.attached) == 1 else 'them'}",
-                "nothing: its host's agent tells what it has attached; see that it runs and is heard",
+                "nothing: its host's agent reports what is attached; check that it runs and reaches the service",
             )
         if part.provider_uuid not in snapshot.providers:
             yield Finding(
@@ -96,5 +96,5 @@ def _parts(snapshot: AuditSnapshot, accelerators: AuditedAccelerators, grace: ti
                 "it has no resource provider"
                 if part.provider_uuid is None
                 else f"its resource provider {part.provider_uuid} is gone",
-                "nothing: its host's agent makes it again when it publishes next; see that it runs",
+                "nothing: its host's agent creates it when it publishes next; check that it runs",
             )

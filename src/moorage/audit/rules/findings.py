@@ -1,7 +1,7 @@
-"""Everything that is wrong in a snapshot. Pure: the same snapshot gives the same findings, in the same order.
+"""Finds all faults in a snapshot. Pure: the same snapshot gives the same findings, in the same order.
 
-A repair is safe only if the object belongs to a service that knows all its objects, that service does not know this one,
-and that has been so for the grace period. An operator decides about every other repair.
+A repair is safe only if the object belongs to a service that knows all its objects, that service does not know this
+one, and that has been so for the grace period. An operator decides about every other repair.
 
 Unused names: only custom classes and traits that the reservation service and hosts name themselves, since operators own
 the others. A name in a flavor or a device profile is in use, because a request for a missing name is an error.
@@ -99,7 +99,7 @@ def _wrong_roots(snapshot: AuditSnapshot) -> Iterator[Finding]:
     for provider in _in_order(snapshot):
         root = snapshot.providers[right[provider.uuid]]
         if provider.parent_uuid is not None and provider.parent_uuid not in snapshot.providers:
-            why = f"its parent {provider.parent_uuid} is not there"
+            why = f"its parent {provider.parent_uuid} does not exist"
         elif right[provider.uuid] != provider.root_uuid:
             why = f"its parents lead to {root.name} ({root.uuid}), its root is {provider.root_uuid}"
         else:
@@ -160,7 +160,7 @@ def _why_ownerless(snapshot: AuditSnapshot, provider: AuditedProvider, *, is_own
         return None if host in snapshot.reservations.hosts else f"reservations do not know host {host}"
     if provider.is_device and snapshot.accelerators is not None:
         known = provider.uuid in snapshot.accelerators.deployables
-        return None if known else "it is a device's, and no accelerator has this provider"
+        return None if known else "it is the provider of a device, but no accelerator has it"
     if is_owned or provider.parent_uuid is not None:
         return None
     return "no hypervisor, accelerator or reserved host claims it or its children"
@@ -177,7 +177,7 @@ def _inventory_findings(snapshot: AuditSnapshot, provider: AuditedProvider) -> I
             FindingKind.MISSING_INVENTORY,
             provider.uuid,
             provider.name,
-            f"{used[name]} {name} in use by {joined_names(holders)}, and it offers none",
+            f"{used[name]} {name} in use by {joined_names(holders)}, but it offers none",
             f"nothing: offer {name} again, or move those servers",
             resource_class=name,
         )
@@ -189,7 +189,7 @@ def _inventory_findings(snapshot: AuditSnapshot, provider: AuditedProvider) -> I
                 provider.uuid,
                 provider.name,
                 f"{name}: {'; '.join(faults)}",
-                "nothing: what was meant is known to whoever wrote it",
+                "nothing: only its author knows the intended values; correct them",
                 resource_class=name,
             )
         elif used.get(name, 0) > capacity(inventory):
@@ -217,7 +217,7 @@ def _without_lease(provider: AuditedProvider, name: str, used: int) -> Finding:
         provider.uuid,
         provider.name,
         f"no lease has the reservation of {name}",
-        f"nothing while {used} are in use" if used else "takes this inventory out",
+        f"nothing while {used} are in use" if used else "removes this inventory",
         None if used else Repair.DROP_INVENTORY,
         is_safe=not used,
         resource_class=name,
@@ -241,7 +241,7 @@ def _lost_inventories(snapshot: AuditSnapshot) -> Iterator[Finding]:
     by_name = {provider.name: provider for provider in snapshot.providers.values()}
     for host, reservation, slots in lost_inventories(snapshot):
         ours, root, name = by_name.get(reservation_provider(host)), by_name.get(host), reservation_class(reservation)
-        why = f"it runs with {slots} slots there, and " + ("the provider is gone" if ours is None else "offers none")
+        why = f"it runs with {slots} slots there, and " + ("the provider is gone" if ours is None else "it offers none")
         obstacle = None
         if root is None:
             obstacle = f"nothing: {host} has no provider either; start its compute service, then audit again"
@@ -269,7 +269,7 @@ def _unknown_consumer(snapshot: AuditSnapshot, consumer: AuditedConsumer) -> Fin
     if has_device:
         why, advice = "compute does not know it, but an accelerator is attached to it", "nothing: free the device first"
     elif is_servers:
-        why, advice = "compute knows no such server", "releases what it holds"
+        why, advice = "compute knows no such server", "releases its allocations"
     elif consumer.type == MIGRATION_TYPE:
         why, advice = "compute knows no such migration", "nothing; with --also UUID releases it"
     else:
@@ -298,7 +298,7 @@ def _incomplete_consumers(snapshot: AuditSnapshot) -> Iterator[Finding]:
             uuid,
             provider_names(snapshot, consumer.allocations),
             "it was written without an owner",
-            "nothing: compute did not say" if owner is None else f"gives it to project {owner.project_id}",
+            "nothing: compute names no owner" if owner is None else f"assigns it to project {owner.project_id}",
             None if owner is None else Repair.SET_OWNER,
             is_safe=owner is not None,
             owner=owner,

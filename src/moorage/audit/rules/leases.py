@@ -25,7 +25,7 @@ def lease_findings(snapshot: AuditSnapshot) -> Iterator[Finding]:
 
 
 def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str, str, int]]:
-    """(reservation provider, hypervisor hostname, active reservation, its slots there) if the inventory has another total."""
+    """(reservation provider, hypervisor hostname, active reservation, its slots there) for each wrong total."""
     if snapshot.reservations is None:
         return
     by_name = {provider.name: provider for provider in snapshot.providers.values()}
@@ -42,7 +42,7 @@ def wrong_slots(snapshot: AuditSnapshot) -> Iterator[tuple[AuditedProvider, str,
 
 
 def is_right(inventory: Inventory, planned: int, used: int) -> bool:
-    """Whether the total is right. A failed host has no slots any more; its servers' units stay until they are deleted."""
+    """Whether the total is right. A failed host has no slots any more; its servers' units stay while they exist."""
     return inventory.total == planned or (planned == 0 and inventory.total == used)
 
 
@@ -56,7 +56,7 @@ def _wrong_slots(snapshot: AuditSnapshot) -> Iterator[Finding]:
             reservation,
             provider.name,
             f"{provider.inventories[name].total} slots are offered there, and the lease has {planned}",
-            (f"offers {planned} there" if planned else "takes the inventory out")
+            (f"offers {planned} there" if planned else "removes the inventory")
             if can_be_set
             else f"nothing: {used} are in use; delete {used - planned} of its servers there",
             Repair.SET_SLOTS if can_be_set else None,
@@ -86,8 +86,8 @@ def _flavors(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
                 FindingKind.LEASE_WITHOUT_FLAVOR,
                 uuid,
                 reservation_flavor(uuid),
-                f"it runs for project {flavor.project_id}, and its flavor is gone",
-                "nothing: make the flavor of this id again, private, for that project, or make the lease anew",
+                f"it runs for project {flavor.project_id}, but its flavor is gone",
+                "nothing: create a private flavor with this id for that project, or create the lease again",
             )
         elif flavor.project_id not in flavor.projects:
             yield Finding(
@@ -112,7 +112,7 @@ def _aggregates(reservations: Reservations, compute: Compute) -> Iterator[Findin
                 aggregate.name,
                 ", ".join(sorted(aggregate.hosts)),
                 "no lease has this reservation",
-                f"nothing: put its hosts into {reservations.pool}, then delete it",
+                f"nothing: add its hosts to {reservations.pool}, then delete it",
             )
 
 
@@ -123,8 +123,8 @@ def _pool(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
                 FindingKind.HOST_OUTSIDE_POOL,
                 service,
                 host,
-                f"it is reserved, and neither lent nor in {reservations.pool}",
-                f"puts it into {reservations.pool}",
+                f"it is reserved, but neither lent nor in {reservations.pool}",
+                f"adds it to {reservations.pool}",
                 Repair.JOIN_POOL,
                 is_safe=True,
                 host=host,
@@ -136,7 +136,7 @@ def _pool(reservations: Reservations, compute: Compute) -> Iterator[Finding]:
             stranger,
             reservations.pool,
             "reservations do not know it" + ("" if _has(compute.nodes, stranger) else ", nor does compute"),
-            f"nothing: register it with reservations, or take it out of {reservations.pool}",
+            f"nothing: register it with reservations, or remove it from {reservations.pool}",
         )
 
 

@@ -1,8 +1,8 @@
 """Servers: their hosts, their allocations, and operations that are stuck. Pure.
 
-Judges only servers without an operation in progress (`model.AuditedServer`) for the grace period, because a moving server
-has allocations at both ends. A server's allocations must be on the host that compute names, in the amounts of its flavor.
-Classes that the flavor does not name are not compared: devices, ports and images add their own.
+Judges only servers without an operation in progress (`model.AuditedServer`) for the grace period, because a moving
+server has allocations at both ends. A server's allocations must be on the host that compute names, in the amounts of
+its flavor. Classes that the flavor does not name are not compared: devices, ports and images add their own.
 
 Stuck operations: no API shows jobs, so this module judges the servers and accelerator requests that wait for them. It
 reports those whose host is missing or down. The metrics count the jobs themselves by age.
@@ -136,7 +136,7 @@ class _ServerChecks:
         )
 
     def _right_holding(self, uuid: str, server: AuditedServer, held: _Holding) -> _Holding | None:
-        """The flavor's resources on the host's providers; None if they are incomplete, or could be placed in several ways."""
+        """The flavor's resources on the host's providers; None if they are incomplete, or fit in several ways."""
         if server.wanted is None or not server.is_plain or self._has_device(uuid) or server.node is None:
             return None
         if _total(held).keys() - server.wanted.keys() - _OWN_CLASSES:

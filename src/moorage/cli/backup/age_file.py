@@ -22,10 +22,10 @@ SUFFIX = ".age"
 
 _INTRO = b"age-encryption.org/v1"
 _LABEL = b"age-encryption.org/v1/scrypt"
-_PART = 64 << 10
+_PART_BYTES = 64 << 10
 _TAG = 16
 #: scrypt cost as a power of two: the value that age writes, and the maximum that we accept in a file.
-_WORK, _MOST_WORK = 18, 22
+_WORK, _MAX_WORK = 18, 22
 
 #: Returns the given number of random bytes.
 RandomBytes = Callable[[int], bytes]
@@ -54,22 +54,22 @@ class Passphrase:
         """Creates a file for this user only. It is complete once the writer exits without an exception."""
         file_key, salt, nonce = random_bytes(16), random_bytes(16), random_bytes(16)
         wrapped = self._seal(self._wrapping_key(salt, self._work)).encrypt(bytes(12), file_key, None)
-        lines = (_INTRO, b"-> scrypt %s %d" % (_text(salt), self._work), _text(wrapped), b"---")
+        lines = (_INTRO, b"-> scrypt %s %d" % (_to_base64(salt), self._work), _to_base64(wrapped), b"---")
         header = b"\n".join(lines)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         file = os.fdopen(descriptor, "wb")
-        file.write(header + b" " + _text(_mac(file_key, header)) + b"\n" + nonce)
+        file.write(header + b" " + _to_base64(_mac(file_key, header)) + b"\n" + nonce)
         return AgeWriter(file, self._seal(_derived(file_key, nonce, b"payload")))
 
     def read(self, path: Path) -> Iterator[bytes]:
-        """Yields the authenticated content in parts. Raises `StartError` for a wrong passphrase, another format or a changed
-        file; after an error, discard the parts yielded before.
+        """Yields the authenticated content in parts. Raises `StartError` for a wrong passphrase, another format or a
+        changed file; after an error, discard the parts yielded before.
         """
         with path.open("rb") as file:
             aead = self._seal(self._payload_key(file, path))
-            number, part = 0, file.read(_PART + _TAG)
+            number, part = 0, file.read(_PART_BYTES + _TAG)
             while True:
-                following = file.read(_PART + _TAG)
+                following = file.read(_PART_BYTES + _TAG)
                 try:
                     content = aead.decrypt(_nonce(number, is_last=not following), part, None)
                 except Exception as error:  # InvalidTag, of a library that need not be there
@@ -86,8 +86,8 @@ class Passphrase:
         words, (dashes, _, mac) = stanza.split(b" "), end.partition(b" ")
         if intro != _INTRO or len(words) != 4 or words[:2] != [b"->", b"scrypt"] or dashes != b"---":
             raise StartError(no_file)
-        salt, wrapped, given = _bytes(words[2]), _bytes(body), _bytes(mac)
-        if len(salt) != 16 or len(wrapped) != 32 or not words[3].isdigit() or not 1 <= int(words[3]) <= _MOST_WORK:
+        salt, wrapped, given = _from_base64(words[2]), _from_base64(body), _from_base64(mac)
+        if len(salt) != 16 or len(wrapped) != 32 or not words[3].isdigit() or not 1 <= int(words[3]) <= _MAX_WORK:
             raise StartError(no_file)
         try:
             file_key = self._seal(self._wrapping_key(salt, int(words[3]))).decrypt(bytes(12), wrapped, None)
@@ -115,9 +115,9 @@ class AgeWriter(AbstractContextManager["AgeWriter"]):
 
     def write(self, content: bytes) -> int:
         self._rest += content
-        while len(self._rest) > _PART:  # the last part is never empty, unless the file is
-            self._put(bytes(self._rest[:_PART]), is_last=False)
-            del self._rest[:_PART]
+        while len(self._rest) > _PART_BYTES:  # the last part is never empty, unless the file is
+            self._put(bytes(self._rest[:_PART_BYTES]), is_last=False)
+            del self._rest[:_PART_BYTES]
         return len(content)
 
     def _put(self, part: bytes, *, is_last: bool) -> None:
@@ -152,14 +152,14 @@ def _mac(file_key: bytes, header: bytes) -> bytes:
     return hmac.digest(_derived(file_key, b"", b"header"), header, "sha256")
 
 
-def _text(raw: bytes) -> bytes:
+def _to_base64(raw: bytes) -> bytes:
     return base64.b64encode(raw).rstrip(b"=")
 
 
-def _bytes(text: bytes) -> bytes:
+def _from_base64(text: bytes) -> bytes:
     """The decoded bytes; empty for invalid base64, and for a text that is not the one that encodes these bytes."""
     try:
         raw = base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError:
         return b""
-    return raw if _text(raw) == text else b""
+    return raw if _to_base64(raw) == text else b""

@@ -40,11 +40,11 @@ DRAFTS = ".backup-"
 #: Pages of a SQLite file copied at a time; writers continue in between.
 _PAGES = 1000
 
-Tell = Callable[[int, int], None]
+ReportProgress = Callable[[int, int], None]
 
 
-def dump(url_text: str, path: Path, tell: Tell) -> None:
-    """Dumps a consistent state of the database while others write. Raises `StartError` if the dump program is missing."""
+def dump_database(url_text: str, path: Path, report: ReportProgress) -> None:
+    """Dumps a consistent state of the database while others write. Raises `StartError` without the dump program."""
     url = make_url(url_text)
     match _kind(url):
         case "sqlite":
@@ -54,7 +54,7 @@ def dump(url_text: str, path: Path, tell: Tell) -> None:
                 closing(sqlite3.connect(url.database or "")) as source,
                 closing(sqlite3.connect(path)) as target,
             ):
-                source.backup(target, pages=_PAGES, progress=lambda _, left, total: tell(total - left, total))
+                source.backup(target, pages=_PAGES, progress=lambda _, left, total: report(total - left, total))
                 target.execute("PRAGMA journal_mode=DELETE")
         case "postgresql":
             _run(["pg_dump", "--format=custom", f"--file={path}", "--no-owner", *_to_postgresql(url)], _secret(url))
@@ -65,7 +65,7 @@ def dump(url_text: str, path: Path, tell: Tell) -> None:
     path.chmod(0o600)
 
 
-def put_back(url_text: str, path: Path) -> None:
+def restore_database(url_text: str, path: Path) -> None:
     """Replaces the database with the dump `path`. No other process may use it meanwhile."""
     url = make_url(url_text)
     match _kind(url):
@@ -95,7 +95,7 @@ def state_files(state: Path) -> Iterator[Path]:
             yield inner
 
 
-def copy(source: Path, target: Path) -> None:
+def copy_file(source: Path, target: Path) -> None:
     """Copies a file with its permissions, readable only by its owner at first. A file that disappears is skipped."""
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
@@ -104,7 +104,7 @@ def copy(source: Path, target: Path) -> None:
         return
 
 
-def digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -138,7 +138,7 @@ def _run(command: Sequence[str], secret: Mapping[str, str], *, stdin: Path | Non
     if not shutil.which(command[0]):
         raise StartError(f"{command[0]} is not in PATH; install the client programs of the database server")
     with (stdin or Path(os.devnull)).open("rb") as given:
-        done = subprocess.run(  # noqa: S603 - a fixed program; the arguments are the operator's own configuration
+        done = subprocess.run(  # noqa: S603 - no shell; a dump program by name, with the operator's own database URL in parts
             command, env={**os.environ, **secret}, stdin=given, capture_output=True, text=True, check=False
         )
     if done.returncode:

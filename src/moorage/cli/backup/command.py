@@ -1,4 +1,4 @@
-"""`moorage backup` copies databases and state while the plane runs; `moorage restore` puts them back while it does not."""
+"""`moorage backup` copies the state of a running plane; `moorage restore` puts it back into a stopped one."""
 
 import hashlib
 import io
@@ -63,16 +63,16 @@ def backup(
     secrets: only you can read it, and --encrypt or --passphrase-file encrypts it.
     """
     if check:
-        manifest = _looked_through(directory, passphrase_file)
-        _say(manifest, as_json=as_json, what=f"The backup in {directory} is complete and unchanged.")
+        manifest = _check_backup(directory, passphrase_file)
+        _print_manifest(manifest, as_json=as_json, what=f"The backup in {directory} is complete and unchanged.")
         return
     config = open_config(config_path)
     passphrase = (
         _passphrase(passphrase_file, "Passphrase of the backup", is_new=True) if encrypt or passphrase_file else None
     )
-    _make(directory)
-    manifest = _encrypted(config, directory, passphrase) if passphrase else _copy(config, _Directory(directory))
-    _say(manifest, as_json=as_json, what=f"The backup is in {directory}.")
+    _create_directory(directory)
+    manifest = _copy_encrypted(config, directory, passphrase) if passphrase else _copy(config, _Directory(directory))
+    _print_manifest(manifest, as_json=as_json, what=f"The backup is in {directory}.")
 
 
 class _Directory:
@@ -84,7 +84,7 @@ class _Directory:
 
     def add(self, source: Path, inner: Path) -> None:
         if source != self._directory / inner:
-            files.copy(source, self._directory / inner)
+            files.copy_file(source, self._directory / inner)
 
     def add_manifest(self, manifest: dict[str, Any]) -> None:
         write_durably(self._directory / MANIFEST, _text(manifest))
@@ -124,8 +124,8 @@ def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
     with progress("backing up") as show:
         for service in services:
             path = target.drafts / f"{service}.backup"
-            files.dump(config.database_url(service), path, partial(show, service))
-            manifest["databases"][service] = _described(config, service, path)
+            files.dump_database(config.database_url(service), path, partial(show, service))
+            manifest["databases"][service] = _dump_entry(config, service, path)
             target.add(path, Path(path.name))
         for inner in files.state_files(config.state):
             target.add(config.state / inner, _STATE / inner)
@@ -136,7 +136,7 @@ def _copy(config: Config, target: _Directory | _Archive) -> dict[str, Any]:
     return manifest
 
 
-def _encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Any]:
+def _copy_encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[str, Any]:
     """Writes an encrypted backup. Plain dumps are only in temporary files next to the databases."""
     path = directory / ARCHIVE
     with (
@@ -147,35 +147,36 @@ def _encrypted(config: Config, directory: Path, passphrase: Passphrase) -> dict[
         manifest = _copy(config, _Archive(tar, Path(drafts)))
     outer = {name: manifest[name] for name in ("moorage", "encrypted", "began_at", "ended_at")}
     outer |= {"format": "age-encryption.org/v1", "file": path.name, "bytes": path.stat().st_size}
-    write_durably(directory / MANIFEST, _text(outer | {"sha256": files.digest(path)}))
+    write_durably(directory / MANIFEST, _text(outer | {"sha256": files.file_digest(path)}))
     return manifest
 
 
 @contextmanager
-def _opened(directory: Path, outer: dict[str, Any], passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
+def _plain_files(directory: Path, outer: dict[str, Any], passphrase_file: Path | None, drafts: Path) -> Iterator[Path]:
     """The backup as plain files: `directory` itself or, if encrypted, a temporary directory in `drafts`."""
     if not outer["encrypted"]:
         yield directory
         return
+    if not hasattr(tarfile, "data_filter"):
+        raise StartError("this Python unpacks archives without a check of their paths; use Python 3.11.4 or newer")
     passphrase = _passphrase(passphrase_file, "Passphrase of the backup", is_new=False)
     with TemporaryDirectory(prefix=files.DRAFTS, dir=drafts) as plain:
         parts = passphrase.read(directory / outer["file"])
-        with tarfile.open(fileobj=cast(IO[bytes], _Parts(parts)), mode="r|") as tar:
-            tar.extraction_filter = getattr(tarfile, "data_filter", None)
-            tar.extractall(plain)  # noqa: S202 - age has authenticated the content, and `extraction_filter` refuses paths outside
+        with tarfile.open(fileobj=cast(IO[bytes], _PartsStream(parts)), mode="r|") as tar:
+            tar.extractall(plain, filter="data")
         for _ in parts:
             pass  # to the end: a file that was cut is found there
         yield Path(plain)
 
 
-def _looked_through(directory: Path, passphrase_file: Path | None) -> dict[str, Any]:
+def _check_backup(directory: Path, passphrase_file: Path | None) -> dict[str, Any]:
     """Checks a backup and returns its manifest. Encrypted contents are not written to disk."""
-    outer = _outer(directory)
+    outer = _read_outer_manifest(directory)
     if not outer["encrypted"]:
-        return _read(directory)
+        return _check_files(directory)
     parts = _passphrase(passphrase_file, "Passphrase of the backup", is_new=False).read(directory / outer["file"])
     digests, manifest = {}, outer
-    with tarfile.open(fileobj=cast(IO[bytes], _Parts(parts)), mode="r|") as tar:
+    with tarfile.open(fileobj=cast(IO[bytes], _PartsStream(parts)), mode="r|") as tar:
         for entry in tar:
             if file := tar.extractfile(entry):
                 if entry.name == MANIFEST:
@@ -190,7 +191,7 @@ def _looked_through(directory: Path, passphrase_file: Path | None) -> dict[str, 
     return manifest
 
 
-class _Parts:
+class _PartsStream:
     """A file object that reads an iterator of parts as one stream."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
@@ -216,7 +217,7 @@ def _text(manifest: dict[str, Any]) -> bytes:
     return (json.dumps(manifest, indent=2) + "\n").encode()
 
 
-def _make(directory: Path) -> None:
+def _create_directory(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, mode=0o700)
     except FileExistsError as error:
@@ -225,13 +226,13 @@ def _make(directory: Path) -> None:
         raise StartError(f"{directory} cannot be created: {error.strerror}") from error
 
 
-def _described(config: Config, service: str, path: Path) -> dict[str, object]:
+def _dump_entry(config: Config, service: str, path: Path) -> dict[str, object]:
     engine = open_engine(config.database_url(service))
     try:
         revision = migrations.current_revision(engine, service)
     finally:
         engine.dispose()
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": files.digest(path), "revision": revision}
+    return {"file": path.name, "bytes": path.stat().st_size, "sha256": files.file_digest(path), "revision": revision}
 
 
 @click.command()
@@ -252,13 +253,15 @@ def restore(
         raise StartError(
             f"a plane is running with {config.state}; stop it, and every other process that uses its databases"
         )
-    with _opened(directory, _outer(directory), passphrase_file, config.state) as plain:
-        manifest = _read(plain)
-        _put_back(config, manifest, plain, with_host=with_host)
-    _say(manifest, as_json=as_json, what="Restored. Start the plane, then run `moorage audit` to find contradictions.")
+    with _plain_files(directory, _read_outer_manifest(directory), passphrase_file, config.state) as plain:
+        manifest = _check_files(plain)
+        _restore_all(config, manifest, plain, with_host=with_host)
+    _print_manifest(
+        manifest, as_json=as_json, what="Restored. Start the plane, then run `moorage audit` to find contradictions."
+    )
 
 
-def _put_back(config: Config, manifest: dict[str, Any], directory: Path, *, with_host: bool) -> None:
+def _restore_all(config: Config, manifest: dict[str, Any], directory: Path, *, with_host: bool) -> None:
     if strange := sorted(set(manifest["databases"]) - set(config.database_urls())):
         raise StartError(
             f"the backup contains {', '.join(strange)}, which {config.source} does not run; use another --config"
@@ -266,13 +269,13 @@ def _put_back(config: Config, manifest: dict[str, Any], directory: Path, *, with
     with progress("restoring") as show:
         for number, (service, one) in enumerate(manifest["databases"].items()):
             show(service, number, len(manifest["databases"]))
-            files.put_back(config.database_url(service), directory / one["file"])
+            files.restore_database(config.database_url(service), directory / one["file"])
         for inner in files.state_files(directory / _STATE):
             if with_host or inner.parts[0] not in files.HOST:
-                files.copy(directory / _STATE / inner, config.state / inner)
+                files.copy_file(directory / _STATE / inner, config.state / inner)
 
 
-def _outer(directory: Path) -> dict[str, Any]:
+def _read_outer_manifest(directory: Path) -> dict[str, Any]:
     """The manifest that is readable without a passphrase; `encrypted` says whether one is needed."""
     try:
         manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
@@ -283,22 +286,23 @@ def _outer(directory: Path) -> dict[str, Any]:
     return {"encrypted": False} | manifest  # missing in older releases
 
 
-def _read(directory: Path) -> dict[str, Any]:
+def _check_files(directory: Path) -> dict[str, Any]:
     """The manifest, after all files were checked. Raises `StartError` for an incomplete backup."""
-    manifest = _outer(directory)
+    manifest = _read_outer_manifest(directory)
     for service, one in manifest["databases"].items():
         path = directory / one["file"]
-        if not path.is_file() or files.digest(path) != one["sha256"]:
+        if not path.is_file() or files.file_digest(path) != one["sha256"]:
             raise StartError(f"{path} does not match the manifest for {service}; use another backup")
-        if one["revision"] is not None and one["revision"] > migrations.head_revision(service):
+        first, newest = migrations.revisions(service)[0], migrations.head_revision(service)
+        if one["revision"] is not None and not first <= one["revision"] <= newest:
             raise StartError(
-                f"the backup of {service} is at revision {one['revision']}, newer than this program's "
-                f"{migrations.head_revision(service)}: use the program that made it, moorage {manifest['moorage']}, or a newer one"
+                f"the backup of {service} is at revision {one['revision']}; this program reads {first} to {newest}: "
+                f"use the program that made it, moorage {manifest['moorage']}"
             )
     return manifest
 
 
-def _say(manifest: dict[str, Any], *, as_json: bool, what: str) -> None:
+def _print_manifest(manifest: dict[str, Any], *, as_json: bool, what: str) -> None:
     if as_json:
         click.echo(json.dumps(manifest, indent=2))
         return

@@ -15,7 +15,7 @@ from moorage.audit.model import AuditSnapshot, Finding
 from moorage.audit.rules import findings
 from moorage.cli.output import console, printable, progress, table
 from moorage.cli.services import endpoints
-from moorage.cli.state import config_option, seconds
+from moorage.cli.state import config_option, parse_period
 from moorage.core.clock import SystemClock
 from moorage.core.errors import Invalid, MoorageError, Unavailable
 from moorage.core.ids import is_uuid
@@ -27,7 +27,10 @@ _CLEAN, _FOUND, _CANNOT = 0, 1, 2
 @config_option
 @click.option("--fix", is_flag=True, help="Repair what is safe to repair, and write a receipt.")
 @click.option(
-    "--also", multiple=True, metavar="UUID", help="With --fix: also repair this consumer or provider; nothing uses it."
+    "--also",
+    multiple=True,
+    metavar="UUID",
+    help="With --fix: also repair the finding about this UUID. Make sure first that nothing uses the object.",
 )
 @click.option("--grace", default="10m", show_default=True, help="Skip consumers that are younger than this.")
 @click.option(
@@ -58,7 +61,14 @@ def audit(
     try:
         _check_also(also, fix=fix)
         status = _audit(
-            config_path, frozenset(also), timedelta(seconds=seconds(grace)), receipt_path, freepool, fix, names, as_json
+            config_path,
+            frozenset(also),
+            timedelta(seconds=parse_period(grace)),
+            receipt_path,
+            freepool,
+            fix,
+            names,
+            as_json,
         )
     except MoorageError as error:
         click.echo(f"moorage: cannot audit: {printable(error.message)}", err=True)
@@ -84,8 +94,8 @@ def _audit(
     as_json: bool,
 ) -> int:
     clock = SystemClock()
-    there = endpoints(config_path)
-    services = AuditServices(there.placement, there.compute, there.accelerator, there.reservation, freepool)
+    clients = endpoints(config_path)
+    services = AuditServices(clients.placement, clients.compute, clients.accelerator, clients.reservation, freepool)
     with progress("reading") as show:
         snapshot = collect_snapshot(services, clock, show, names=names)
     found = findings.all_findings(snapshot, grace)
@@ -158,9 +168,9 @@ class _Report:
         for note in self.not_judged():
             out.print(f"Not checked: {note}.")
         consumers = {consumer for provider in self._snapshot.providers.values() for consumer in provider.held}
-        looked = f"{_count(len(self._snapshot.providers), 'provider')} and {_count(len(consumers), 'consumer')}"
+        scope = f"{_count(len(self._snapshot.providers), 'provider')} and {_count(len(consumers), 'consumer')}"
         left = len(self.left())
-        out.print(f"{looked}: {_count(left, 'finding')}{' left' if self._outcomes else ''}.")
+        out.print(f"{scope}: {_count(left, 'finding')}{' left' if self._outcomes else ''}.")
         if self._outcomes:
             out.print(f"Receipt, with the steps to undo each repair: {self._receipt}")
         elif any(finding.is_safe for finding in self._found):

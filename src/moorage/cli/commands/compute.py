@@ -26,8 +26,8 @@ def compute() -> None:
 def migrate_flavors(config_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Set the resource class of the node in the flavor copy of each bare-metal server from before custom classes.
 
-    The server's allocation in Placement is changed, too. Running it again changes nothing. Exit status 1: some nodes need
-    manual work first.
+    The server's allocation in Placement is changed, too. Running it again changes nothing. Exit status 1: some nodes
+    need manual work first.
     """
     http = endpoints(config_path).client("compute")
     if http is None:

@@ -11,7 +11,7 @@ from click.shell_completion import BashComplete, FishComplete, ZshComplete
 from moorage.cli.output import json_option
 from moorage.cli.services import identity_url
 from moorage.cli.state import config_option, open_config
-from moorage.config import DASHBOARD_PATH, Config, render, sections
+from moorage.config import DASHBOARD_PATH, Config, render_config, sections
 from moorage.identity.embedded import first_credentials
 
 
@@ -31,7 +31,7 @@ def show(config_path: Path | None, *, defaults: bool, as_json: bool) -> None:
         options = {name: dataclasses.asdict(getattr(found, name)) for name in sections()}
         click.echo(json.dumps(options, indent=2))
     else:
-        click.echo(render(found), nl=False)
+        click.echo(render_config(found), nl=False)
 
 
 @click.command()

@@ -12,10 +12,8 @@ from sqlalchemy import Engine
 from moorage.cli.output import console, json_option, progress, table
 from moorage.cli.state import config_option, open_config
 from moorage.config import Config
-from moorage.core.errors import StartError
 from moorage.db import migrations
 from moorage.db.engine import open_engine
-from moorage.db.migrations import SchemaState
 from moorage.db.upgrades import Phase, UpgradeStep, plan_upgrade, run_upgrade
 
 #: The default phases, which need no downtime.
@@ -50,8 +48,8 @@ def upgrade(
 ) -> None:
     """Upgrade the databases to the schema of this program while older processes keep running.
 
-    expand adds new tables and columns. migrate converts rows written by older programs, in batches. contract removes what
-    only older programs need: run it when none of them runs any more, after a backup.
+    expand adds new tables and columns. migrate converts rows written by older programs, in batches. contract removes
+    what only older programs need: run it when none of them runs any more, after a backup.
     """
     config = open_config(config_path)
     wanted = [Phase(phase) for phase in phases] or list(ONLINE)
@@ -72,11 +70,7 @@ def upgrade(
 def _opened(config: Config, service: str) -> Iterator[Engine]:
     engine = open_engine(config.database_url(service))
     try:
-        if migrations.schema_state(engine, service) is SchemaState.NEWER:
-            now, newest = migrations.current_revision(engine, service), migrations.head_revision(service)
-            raise StartError(
-                f"the database of {service} is at revision {now}, newer than this program's {newest}: use the newer program"
-            )
+        migrations.check_schema(engine, service)
         yield engine
     finally:
         engine.dispose()

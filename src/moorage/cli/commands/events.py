@@ -55,7 +55,7 @@ def events(
     entries = follow_changes(client, SystemClock(), since, wanted) if follows else _kept(client, since, wanted)
     with contextlib.suppress(KeyboardInterrupt):
         for entry in entries:
-            click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))
+            click.echo(orjson.dumps(entry) if as_json else printable(change_line(entry)))
 
 
 def placement_client(config_path: Path | None) -> ServiceClient:
@@ -81,10 +81,10 @@ def _kept(client: ServiceClient, since: str | None, wanted: Filter) -> Iterator[
         query["since"] = page["next"]
 
 
-def line(entry: dict[str, Any]) -> str:
+def change_line(entry: dict[str, Any]) -> str:
     """One entry as text."""
     subject = entry["subject"] or "-"
-    return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {said(entry['kind'], entry['document'])}"
+    return f"{entry['at']}  {entry['id']:>8}  {entry['kind']:<10}  {subject}  {change_text(entry['kind'], entry['document'])}"
 
 
 _WITHOUT_DOCUMENT: dict[str, str] = {
@@ -93,7 +93,7 @@ _WITHOUT_DOCUMENT: dict[str, str] = {
 }
 
 
-def said(kind: str, document: dict[str, Any] | None) -> str:
+def change_text(kind: str, document: dict[str, Any] | None) -> str:
     """A short description of a change."""
     if document is None:
         return _WITHOUT_DOCUMENT.get(kind, "gone")

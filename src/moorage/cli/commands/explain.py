@@ -52,21 +52,21 @@ def explain_query(query: str | None, config_path: Path | None, flavor: str | Non
     """
     if (query is None) == (flavor is None):
         raise click.UsageError('give either a query, like "resources=VCPU:4,MEMORY_MB:1024", or --flavor NAME')
-    wanted = None if query is None else pairs(query)
-    there = endpoints(config_path)
+    wanted = None if query is None else query_pairs(query)
+    services = endpoints(config_path)
     if wanted is None:
-        wanted = _of_flavor(there, flavor or "")
-    explanation = _explanation(there, wanted)
+        wanted = _of_flavor(services, flavor or "")
+    explanation = _explanation(services, wanted)
     if as_json:
         click.echo(json.dumps({"query": as_text(wanted), **dataclasses.asdict(explanation)}, indent=2))
     else:
-        show(console(), wanted, explanation)
+        print_explanation(console(), wanted, explanation)
 
 
 explain.add_command(server)
 
 
-def pairs(query: str) -> Query:
+def query_pairs(query: str) -> Query:
     """[(name, value)] of the query. Raises `Invalid`, naming the part that is not ``name=value``."""
     text = query.rpartition("?")[2]
     if not text:
@@ -85,8 +85,8 @@ def as_text(query: Query) -> str:
     return with_query("", query).removeprefix("?")
 
 
-def _of_flavor(there: Endpoints, name: str) -> Query:
-    compute = there.compute
+def _of_flavor(services: Endpoints, name: str) -> Query:
+    compute = services.compute
     if compute is None:
         raise NotFound("there is no compute service to look up the flavor; give the query instead")
     flavor = compute.flavor(name)
@@ -101,9 +101,9 @@ def _of_flavor(there: Endpoints, name: str) -> Query:
     )
 
 
-def _explanation(there: Endpoints, query: Query) -> Explanation:
+def _explanation(services: Endpoints, query: Query) -> Explanation:
     try:
-        return there.placement.explain(query)
+        return services.placement.explain(query)
     except NotFound as error:
         raise NotFound("this Placement has no explanations: it is OpenStack's own, or an older Moorage") from error
     except RemoteError as error:
@@ -114,7 +114,7 @@ def _explanation(there: Endpoints, query: Query) -> Explanation:
         raise Invalid(f"Placement rejects the query {as_text(query)}: {reason or detail}") from error
 
 
-def show(out: Console, query: Query, explanation: Explanation) -> None:
+def print_explanation(out: Console, query: Query, explanation: Explanation) -> None:
     out.print(as_text(query), style="bold")
     out.print("No host fits." if not explanation.candidates else explanation.text)
     if explanation.steps:

@@ -40,31 +40,31 @@ def server(
         raise click.UsageError("give either the ID of a server, or --flavor NAME")
     if server_id is not None and (image or zone or group):
         raise click.UsageError("--image, --zone and --group need --flavor; an existing server has its own")
-    there = endpoints(config_path)
-    http = there.client("compute")
+    services = endpoints(config_path)
+    http = services.client("compute")
     if http is None:
         raise NotFound("there is no compute service: neither in the catalogue nor in the configuration")
     client = ExplainClient(http)
     if server_id is not None:
-        found = client.server(server_id)
+        found = client.explain_server(server_id)
     else:
-        wanted = {"flavorRef": _flavor_id(there, flavor or ""), "imageRef": image, "availability_zone": zone}
+        wanted = {"flavorRef": _flavor_id(services, flavor or ""), "imageRef": image, "availability_zone": zone}
         hints = {} if group is None else {"group": group}
-        found = client.new_server({key: value for key, value in wanted.items() if value is not None}, hints)
+        found = client.explain_new_server({key: value for key, value in wanted.items() if value is not None}, hints)
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        show(console(), found)
+        print_explanation(console(), found)
 
 
-def _flavor_id(there: Endpoints, name: str) -> str:
-    flavor = None if there.compute is None else there.compute.flavor(name)
+def _flavor_id(services: Endpoints, name: str) -> str:
+    flavor = None if services.compute is None else services.compute.flavor(name)
     if flavor is None:
         raise NotFound(f"no flavor {name!r} found; run `openstack flavor list --all` to see all flavors")
     return flavor.id
 
 
-def show(out: Console, found: dict[str, Any]) -> None:
+def print_explanation(out: Console, found: dict[str, Any]) -> None:
     """`found`: see `moorage.compute.api.handlers.explanations`."""
     out.print(found["text"], style="bold")
     if found.get("fault"):

@@ -6,7 +6,7 @@ from typing import Any
 import click
 import orjson
 
-from moorage.cli.commands.events import PAGE, line, placement_client, said
+from moorage.cli.commands.events import PAGE, change_line, change_text, placement_client
 from moorage.cli.output import printable
 from moorage.cli.state import config_option
 from moorage.wire.client import ServiceClient
@@ -48,14 +48,14 @@ def history(
         click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     else:
         click.echo(f"as of {answer['at']}, unchanged since {answer['changed_at']} ({answer['id']}):")
-        click.echo(printable(f"  {said(kind, answer['state'])}"))
+        click.echo(printable(f"  {change_text(kind, answer['state'])}"))
 
 
 def _list(client: ServiceClient, path: str, query: dict[str, Any], *, as_json: bool) -> None:
     while True:
         page = client.get(path, params=query)
         for entry in page["changes"]:
-            click.echo(orjson.dumps(entry) if as_json else printable(line(entry)))
+            click.echo(orjson.dumps(entry) if as_json else printable(change_line(entry)))
         if page["next"] is None:
             return
         query["after"] = page["next"]

@@ -10,8 +10,8 @@ import click
 
 from moorage.cli.output import console, json_option, table
 from moorage.cli.services import endpoints
-from moorage.cli.state import config_option, default_config_path, seconds
-from moorage.config import load
+from moorage.cli.state import config_option, default_config_path, parse_period
+from moorage.config import load_config
 from moorage.core.clock import SystemClock
 from moorage.core.errors import NotFound, StartError
 from moorage.identity.host_credential import enrol_host as exchange
@@ -35,7 +35,7 @@ def enrol(config_path: Path | None, names: tuple[str, ...], expires: str) -> Non
 
     A host that already has a credential keeps it until the token is used.
     """
-    http, expires_s = _identity(config_path), seconds(expires)
+    http, expires_s = _identity(config_path), parse_period(expires)
     for name in names:
         body = {"expires_s": expires_s}
         made = http.request("POST", f"{_HOSTS}/{quote(name, safe='')}/enrolment", json=body)
@@ -81,7 +81,7 @@ def join(config_path: Path | None) -> None:
     Run it as the user that runs the agent.
     """
     path = config_path or default_config_path()
-    config = load(path)
+    config = load_config(path)
     given = dict(_pair(line) for line in _lines())
     if unknown := sorted(given.keys() - set(config.hosts)):
         raise StartError(

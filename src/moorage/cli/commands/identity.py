@@ -9,7 +9,7 @@ import click
 
 from moorage.cli.output import json_option
 from moorage.cli.services import plane_client
-from moorage.cli.state import config_option, open_config, seconds
+from moorage.cli.state import config_option, open_config, parse_period
 from moorage.config import Config
 from moorage.core.clock import Clock, SystemClock
 from moorage.core.errors import StartError
@@ -28,8 +28,8 @@ def identity() -> None:
 def rotate_key(config_path: Path | None, *, at_once: bool, as_json: bool) -> None:
     """Sign new tokens with a new key. The plane may run; its processes learn the key within a second.
 
-    Tokens signed with the previous key stay valid until they expire. The command takes two seconds, so that all processes
-    know the new key before the first one signs with it.
+    Tokens signed with the previous key stay valid until they expire. The command takes two seconds, so that all
+    processes know the new key before the first one signs with it.
     """
     config = _with_own_tokens(open_config(config_path))
     from moorage.identity.keys import rotate_key
@@ -87,5 +87,5 @@ def advance(client: ServiceClient, period: str) -> None:
 
     Returns when all background tasks have seen the new time, or after 5 seconds. Hosts are up then.
     """
-    answer = client.request("POST", "/moorage/v1/clock", json={"advance_s": seconds(period)})
+    answer = client.request("POST", "/moorage/v1/clock", json={"advance_s": parse_period(period)})
     click.echo(answer["now"])

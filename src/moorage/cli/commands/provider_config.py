@@ -111,7 +111,8 @@ def plan(config_path: Path | None, directory: Path | None, *, as_json: bool) -> 
 def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) -> int:
     """Make the running agent apply the files, without a restart, and print the changes.
 
-    With a DIRECTORY, its files first replace the current ones. If the agent rejects them, the current files are restored.
+    With a DIRECTORY, its files first replace the current ones. If the agent rejects them, the current files are
+    restored.
     """
     config = _config(config_path)
     agent = _Agent(config)
@@ -125,7 +126,7 @@ def apply(config_path: Path | None, directory: Path | None, *, as_json: bool) ->
 @json_option
 @_ends
 def undo(config_path: Path | None, *, as_json: bool) -> int:
-    """Restore the files that the last change replaced, and make the agent apply them. Run twice, it redoes the change."""
+    """Restore the files that the last change replaced, and make the agent apply them. Run again to redo the change."""
     config = _config(config_path)
     agent = _Agent(config)
     before = agent.state()["before"]

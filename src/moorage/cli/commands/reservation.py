@@ -51,9 +51,9 @@ def finish_upgrade(config_path: Path | None) -> None:
 def import_(url: str, config_path: Path | None, findings_path: Path | None, *, dry_run: bool, as_json: bool) -> None:
     """Import the Blazar database at URL into the configured, empty reservation database.
 
-    URL is `connection` in [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or mysql://USER@HOST/DB.
-    The source is only read. Either everything is imported or nothing. The output shows a count per table, and all rows
-    that were left out, repaired, or are unusual.
+    URL is `connection` in [database] of blazar.conf: sqlite:////FILE, postgresql://USER@HOST/DB or
+    mysql://USER@HOST/DB. The source is only read. Either everything is imported or nothing. The output shows a count
+    per table, and all rows that were left out, repaired, or are unusual.
     """
     config = open_config(config_path)
     clock, ids = SystemClock(), RandomIds()
@@ -61,17 +61,17 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
     with (
         importing.findings_file(findings_path) as noted,
         reading(url, clock.now()) as peer,
-        importing.opened(config, "reservation") as target,
+        importing.open_target(config, "reservation") as target,
         progress("reading" if dry_run else "importing") as show,
     ):
-        importing.check_other(config, "reservation", target.url, peer.url)
+        importing.check_not_same_database(config, "reservation", target.url, peer.url)
         if dry_run:
             importing.check_target(target, "reservation", check_empty)
-            work: Callable[..., ImportReceipt] = rehearse
+            run_import: Callable[..., ImportReceipt] = rehearse
         else:
             migrations.upgrade(target, "reservation")
-            work = partial(import_into, target)
-        receipt = work(
+            run_import = partial(import_into, target)
+        receipt = run_import(
             peer,
             clock.now(),
             ids,
@@ -80,4 +80,4 @@ def import_(url: str, config_path: Path | None, findings_path: Path | None, *, d
             noted=noted,
             progress=show,
         )
-    importing.show(receipt, ImportFindingKind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)
+    importing.print_receipt(receipt, ImportFindingKind, "reservation", findings_path, dry_run=dry_run, as_json=as_json)

@@ -46,15 +46,15 @@ def status(config_path: Path | None, *, as_json: bool) -> None:
     behind; 3 a service or database does not answer.
     """
     config = open_config(config_path)
-    found = read(config)
+    found = read_status(config)
     if as_json:
-        click.echo(json.dumps(document(found), indent=2))
+        click.echo(json.dumps(status_document(found), indent=2))
     else:
-        show(console(), found)
+        print_status(console(), found)
     sys.exit(exit_code(found))
 
 
-def read(config: Config) -> Status:
+def read_status(config: Config) -> Status:
     clock = reading.plane_clock(config)
     databases = reading.databases(config)
     return Status(
@@ -72,7 +72,7 @@ def read(config: Config) -> Status:
 
 def exit_code(found: Status) -> Exit:
     if any(service.state != "ok" for service in found.services) or any(
-        database.state in ("away", "newer") for database in found.databases
+        database.state in ("away", "older", "newer") for database in found.databases
     ):
         return Exit.BROKEN
     hosts = [] if isinstance(found.hosts, str) else found.hosts
@@ -89,7 +89,7 @@ def late_tasks(found: Status) -> list[reading.BackgroundTaskState]:
     return [] if isinstance(found.tasks, str) else [task for task in found.tasks if task.late_s > LATE_S]
 
 
-def document(found: Status) -> dict[str, object]:
+def status_document(found: Status) -> dict[str, object]:
     """The status as JSON. ``hosts`` and ``duties`` (the tasks) are null if they are not known."""
 
     def rows(several: object) -> object:
@@ -111,7 +111,7 @@ def document(found: Status) -> dict[str, object]:
     }
 
 
-def show(out: Console, found: Status) -> None:
+def print_status(out: Console, found: Status) -> None:
     runs = f"pid {found.pid}" if found.pid else "not running here"
     out.print(f"Moorage {version('moorage')}, {runs}, state {found.config.state}, clock {found.clock}", soft_wrap=True)
     _show_services(out, found)

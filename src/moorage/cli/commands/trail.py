@@ -10,7 +10,7 @@ import click
 import orjson
 
 from moorage.cli.output import printable
-from moorage.cli.state import config_option, open_config, seconds
+from moorage.cli.state import config_option, open_config, parse_period
 from moorage.core.clock import SystemClock
 from moorage.core.errors import StartError
 from moorage.telemetry.trail_reading import TrailFilter, TrailReader
@@ -50,8 +50,8 @@ def trail(
 ) -> None:
     """Show who changed what through the APIs of this plane, oldest first, with the result.
 
-    Reads the files of this machine, including rotated ones. Run it as the user of the plane, on each machine that serves
-    APIs.
+    Reads the files of this machine, including rotated ones. Run it as the user of the plane, on each machine that
+    serves APIs.
     """
     if path is None:
         config = open_config(config_path)
@@ -64,7 +64,7 @@ def trail(
     try:
         with contextlib.suppress(KeyboardInterrupt):
             for entry in found:
-                click.echo(orjson.dumps(entry) if as_json else line(entry))
+                click.echo(orjson.dumps(entry) if as_json else entry_line(entry))
     except FileNotFoundError as error:
         raise StartError(f"{path}: no audit trail; nothing has been changed yet, or [trail] is off") from error
     except PermissionError as error:
@@ -75,7 +75,7 @@ def trail(
         click.echo(f"moorage: skipped {reading.damaged} truncated entries", err=True)
 
 
-def line(entry: dict[str, Any]) -> str:
+def entry_line(entry: dict[str, Any]) -> str:
     """One entry as text: time, result, user, action, resource, address, request ID."""
     initiator, target, reason = (entry.get(name, {}) for name in ("initiator", "target", "reason"))
     who = str(initiator.get("name") or initiator.get("id") or "-")
@@ -98,5 +98,5 @@ def _moment(text: str | None) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return SystemClock().now() - timedelta(seconds=seconds(text))
+        return SystemClock().now() - timedelta(seconds=parse_period(text))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -20,7 +20,7 @@ from moorage.cli.state import (
     running_path,
     take_state,
 )
-from moorage.config import Config, render
+from moorage.config import Config, render_config
 from moorage.core.errors import StartError
 
 _PR_SET_PDEATHSIG = 1
@@ -41,12 +41,12 @@ def up(config_path: Path | None, port: int | None, *, adjustable_clock: bool) ->
     os.umask(0o077)
     config = open_or_make_config(config_path, port=port, clock="adjustable" if adjustable_clock else None)
     with take_state(config.state):
-        listener = _bound(config)
+        listener = _bind(config)
         _hand_to_worker(config)
         _serve(config, listener)
 
 
-def _bound(config: Config) -> socket.socket:
+def _bind(config: Config) -> socket.socket:
     """The listening socket. It is bound now and accepts clients only when the worker can answer them."""
     address = (config.server.address, config.server.port)
     listener = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET)
@@ -65,13 +65,13 @@ def _bound(config: Config) -> socket.socket:
 def _hand_to_worker(config: Config) -> None:
     """Writes the current options, including those from the command line, to a file for the worker."""
     running = running_path(config)
-    running.write_text(render(_rebased(config)), encoding="utf-8")
+    running.write_text(render_config(_with_absolute_state(config)), encoding="utf-8")
     os.environ[CONFIG_VARIABLE] = str(running)
     os.environ[STARTED_FROM_VARIABLE] = str(config.source)
     _failed(config).unlink(missing_ok=True)
 
 
-def _rebased(config: Config) -> Config:
+def _with_absolute_state(config: Config) -> Config:
     """`config` for a file inside the state directory itself."""
     return dataclasses.replace(config, plane=dataclasses.replace(config.plane, state_path=str(config.state)))
 
@@ -86,9 +86,9 @@ def _serve(config: Config, listener: socket.socket) -> None:
     worker = os.fork()  # no thread runs in this process
     if not worker:
         _become_worker(supervisor)
-        _work(listener)
+        _run_worker(listener)
     listener.close()
-    if _watched(worker, _PATIENCE_S + math.ceil(max(0.0, config.server.drain_s))):
+    if _supervise(worker, _PATIENCE_S + math.ceil(max(0.0, config.server.drain_s))):
         click.echo("Moorage has stopped; its state is kept.", err=True)
         return
     failed = _failed(config)
@@ -97,8 +97,8 @@ def _serve(config: Config, listener: socket.socket) -> None:
     raise StartError(message)
 
 
-def _watched(worker: int, patience_s: int) -> bool:
-    """Waits for the worker to exit; returns whether it was asked to. Forwards SIGTERM and Ctrl-C, and SIGHUP (reload)."""
+def _supervise(worker: int, patience_s: int) -> bool:
+    """Waits for the worker to exit; returns whether it was asked to. Forwards SIGTERM, Ctrl-C and SIGHUP (reload)."""
     began_with_terminal = _has_terminal()
     is_told = False
 
@@ -125,11 +125,11 @@ def _watched(worker: int, patience_s: int) -> bool:
     return is_told
 
 
-def _work(listener: socket.socket) -> NoReturn:
+def _run_worker(listener: socket.socket) -> NoReturn:
     try:
-        from moorage.cli.serve import work
+        from moorage.cli.serve import run_worker
 
-        work(listener)
+        run_worker(listener)
     except SystemExit:  # the reason is in the file that the supervisor reads
         os._exit(1)
     except BaseException:  # noqa: BLE001 - top of the process: no code of the supervisor may run in the worker
@@ -138,7 +138,7 @@ def _work(listener: socket.socket) -> NoReturn:
 
 
 def _has_terminal() -> bool:
-    """Whether there is a terminal. A plane started in a terminal ends with it; under a service manager there is none."""
+    """Whether there is a terminal. A plane started in one ends with it; under a service manager there is none."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:

@@ -21,12 +21,12 @@ _EXITS = {Severity.FINE: Exit.DONE, Severity.WARNING: Exit.REFUSED, Severity.BRO
 def checks() -> dict[str, Callable[[Config], Iterable[CheckFinding]]]:
     clock = SystemClock()
     return {
-        "versions": software.check,
-        "files": files.check,
-        "policy": policy.check,
-        "databases": lambda config: databases.check(config, clock),
+        "versions": software.check_versions,
+        "files": files.check_files,
+        "policy": policy.check_policy,
+        "databases": lambda config: databases.check_databases(config, clock),
         "bus": endpoints.check_bus,
-        "endpoints": lambda config: endpoints.check(config, clock),
+        "endpoints": lambda config: endpoints.check_endpoints(config, clock),
     }
 
 

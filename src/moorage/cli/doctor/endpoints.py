@@ -22,7 +22,7 @@ TIMEOUT_S = 5.0
 RENEW = timedelta(days=21)
 
 
-def check(config: Config, clock: Clock) -> Iterator[CheckFinding]:
+def check_endpoints(config: Config, clock: Clock) -> Iterator[CheckFinding]:
     runs_here = is_in_use(config.state)
     for name, url in addresses(config).items():
         is_own = url.startswith((config.base_url, config.url))

@@ -26,7 +26,7 @@ LOW = (1 << 30, 0.05)
 FULL = (64 << 20, 0.005)
 
 
-def check(config: Config) -> Iterator[CheckFinding]:
+def check_files(config: Config) -> Iterator[CheckFinding]:
     state = config.state
     if not state.is_dir():
         yield warning("state", "the state directory does not exist", state, "run `moorage up` to create it")
@@ -43,13 +43,13 @@ def check(config: Config) -> Iterator[CheckFinding]:
 
 
 def _directory(state: Path) -> Iterator[CheckFinding]:
-    there = state.stat()
-    if there.st_uid != os.geteuid():
+    status = state.stat()
+    if status.st_uid != os.geteuid():
         yield warning(
-            "files", f"the state directory belongs to user {there.st_uid}, not to {os.geteuid()}", state,
+            "files", f"the state directory belongs to user {status.st_uid}, not to {os.geteuid()}", state,
             "run moorage as its owner, or change the owner with chown",
         )  # fmt: skip
-    if stat.S_IMODE(there.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         yield warning("files", "other users can list the state directory", state, f"chmod 700 {state}")
     if not os.access(state, os.R_OK | os.W_OK | os.X_OK):
         yield broken("files", "this user cannot write to the state directory", state, f"chown or chmod {state}")
@@ -102,7 +102,7 @@ def _provider_configuration(config: Config) -> Iterator[CheckFinding]:
     directory = Path(config.compute.provider_config_location)
     report = check_directory(ProviderFiles(directory, config.compute.provider_config_writable_by_others))
     for fault in report.faults:
-        yield broken("provider-config", str(fault), directory, "fix it and run `moorage provider-config check`")
+        yield broken("provider-config", str(fault), directory, "fix it and run `moorage provider-config validate`")
     for text in report.warnings:
         yield warning("provider-config", text, directory, "fix it, or remove it")
     if not report.faults and not report.warnings:
@@ -121,8 +121,8 @@ def _places(config: Config) -> list[Path]:
 
 
 def shared_disk(images: Path, databases: Sequence[Path], disks: Sequence[Path]) -> CheckFinding:
-    """Warns if images share a disk with a database although another of `disks` has more room. Members decide how much they
-    upload, limited only by quotas and [image] keep_free_gb.
+    """Warns if images share a disk with a database although another of `disks` has more room. Members decide how much
+    they upload, limited only by quotas and [image] keep_free_gb.
     """
     own = images.stat().st_dev
     shared = [path for path in databases if path.exists() and path.stat().st_dev == own]

@@ -41,11 +41,11 @@ APART_S, FAR_APART_S = 2.0, 20.0
 
 
 def compare_clocks(
-    check: str, where: str, there: datetime, before: datetime, after: datetime, *, precision_s: float
+    check: str, where: str, their_time: datetime, before: datetime, after: datetime, *, precision_s: float
 ) -> CheckFinding:
-    """`there` was read between `before` and `after` on our own clock, and is truncated to `precision_s`."""
-    ahead = max(0.0, (there - after).total_seconds())
-    behind = max(0.0, (before - there).total_seconds() - precision_s)
+    """`their_time` was read between `before` and `after` on our own clock, and is truncated to `precision_s`."""
+    ahead = max(0.0, (their_time - after).total_seconds())
+    behind = max(0.0, (before - their_time).total_seconds() - precision_s)
     apart = ahead or behind
     said = f"its clock is {apart:.0f} s {'ahead of' if ahead else 'behind'} this machine's"
     remedy = "synchronise both clocks with NTP (timedatectl, chronyc tracking)"

@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from ipaddress import ip_address
 
 from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
-from moorage.config import Config
+from moorage.config import Config, comma_separated
 
 
-def check(config: Config) -> Iterator[CheckFinding]:
-    found = [*_callers(config), *_what_they_may(config), *_onlookers(config)]
+def check_policy(config: Config) -> Iterator[CheckFinding]:
+    found = [*_authentication(config), *_authorization(config), *_exposure(config)]
     yield from found
     if not found:
         yield fine("policy", f"identity {config.identity.mode}, placement's policy {config.placement.policy}")
 
 
-def _callers(config: Config) -> Iterator[CheckFinding]:
+def _authentication(config: Config) -> Iterator[CheckFinding]:
     identity, where = config.identity, f"{config.source} [identity]"
     is_open = not _is_loopback(config.server.address)
     if identity.mode == "none" and is_open:
@@ -36,16 +36,15 @@ def _callers(config: Config) -> Iterator[CheckFinding]:
             yield broken("policy", "there is no password for the login at Keystone", where, "set password")
 
 
-def _what_they_may(config: Config) -> Iterator[CheckFinding]:
+def _authorization(config: Config) -> Iterator[CheckFinding]:
     if config.placement.policy == "open" and "placement" in config.runs:
         where = f"{config.source} [placement]"
         yield warning("policy", "every user with a project can change Placement", where, "set policy to new")
 
 
-def _onlookers(config: Config) -> Iterator[CheckFinding]:
+def _exposure(config: Config) -> Iterator[CheckFinding]:
     where = f"{config.source} [server]"
-    origins = [origin.strip() for origin in config.server.cors_origins.split(",") if origin.strip()]
-    for origin in origins:
+    for origin in comma_separated(config.server.cors_origins):
         if origin == "*" or origin.startswith("http://"):
             remedy = "list only your own https:// origins"
             yield warning("policy", f"web pages from {origin} can call these APIs", where, remedy)

@@ -10,20 +10,20 @@ from importlib import metadata
 from moorage.cli.doctor.finding import CheckFinding, broken, fine, warning
 from moorage.config import Config
 
-LEAST_PYTHON = (3, 11)
+MIN_PYTHON = (3, 11)
 #: The first version with `RETURNING`, which job claims need.
-LEAST_SQLITE = (3, 35)
+MIN_SQLITE = (3, 35)
 
 _REQUIREMENT = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra == [\"']([\w-]+)[\"'])?")
 _BOUND = re.compile(r"(>=|<=|==|!=|<|>)\s*([0-9.]+)")
 
 
-def check(config: Config) -> Iterator[CheckFinding]:
-    if sys.version_info < LEAST_PYTHON:
+def check_versions(config: Config) -> Iterator[CheckFinding]:
+    if sys.version_info < MIN_PYTHON:
         yield broken("python", f"Python {platform.python_version()} is too old", sys.executable, "use 3.11 or newer")
     else:
         yield fine("python", f"Python {platform.python_version()}", sys.executable)
-    if sqlite3.sqlite_version_info < LEAST_SQLITE and _uses(config, "sqlite"):
+    if sqlite3.sqlite_version_info < MIN_SQLITE and _uses(config, "sqlite"):
         yield broken(
             "sqlite", f"SQLite {sqlite3.sqlite_version} is too old", "", "use a Python with SQLite 3.35 or newer"
         )
@@ -48,23 +48,25 @@ def _wrong_packages(requirements: list[str], extras: frozenset[str]) -> Iterator
         name, bounds, extra = found[1], found[2].strip(), found[3]
         remedy = f"pip install 'moorage[{extra}]'" if extra else f"pip install '{name}{bounds}'"
         try:
-            there = metadata.version(name)
+            installed = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield broken("packages", f"{name} is not installed", sys.prefix, remedy)
             continue
-        if not _fits(there, bounds):
-            yield warning("packages", f"{name} {there} is installed, but Moorage needs {bounds}", sys.prefix, remedy)
+        if not _fits(installed, bounds):
+            yield warning(
+                "packages", f"{name} {installed} is installed, but Moorage needs {bounds}", sys.prefix, remedy
+            )
 
 
 def _fits(version: str, bounds: str) -> bool:
-    there = _numbers(version)
+    installed = _numbers(version)
     compare = {
-        ">=": lambda wanted: there >= wanted,
-        "<=": lambda wanted: there <= wanted,
-        "<": lambda wanted: there < wanted,
-        ">": lambda wanted: there > wanted,
-        "==": lambda wanted: there == wanted,
-        "!=": lambda wanted: there != wanted,
+        ">=": lambda wanted: installed >= wanted,
+        "<=": lambda wanted: installed <= wanted,
+        "<": lambda wanted: installed < wanted,
+        ">": lambda wanted: installed > wanted,
+        "==": lambda wanted: installed == wanted,
+        "!=": lambda wanted: installed != wanted,
     }
     return all(compare[sign](_numbers(wanted)) for sign, wanted in _BOUND.findall(bounds))
 

@@ -20,7 +20,7 @@ _SHOWS = {"room": "Usage", "hosts": "Hosts", "projects": "Projects"}
 def show_calendar(page_request: PageRequest) -> Page:
     query = page_request.http.query
     now = page_request.http.service.clock.now()
-    shown = view.window(query.first("start"), query.first("days"), now)
+    shown = view.parse_window(query.first("start"), query.first("days"), now)
     tabs = _SHOWS if page_request.user.is_admin else {"room": "Usage"}
     what = query.first("show") or "room"
     values: dict[str, Any] = {
@@ -46,9 +46,9 @@ def _room(page_request: PageRequest, shown: view.Window, hosts_with: str) -> dic
             raise
         message = error_text(error)
         calendar = {"capacity": {}, "busy": [], "leases": []}
-    rows, more_classes = view.heat(calendar, shown)
+    rows, more_classes = view.heat_rows(calendar, shown)
     leases = [view.of_lease(lease) for lease in calendar["leases"]]
-    tracks = [view.track(lease.name, lease.status, [lease], shown) for lease in leases[: view.MOST_LEASES]]
+    tracks = [view.track(lease.name, lease.status, [lease], shown) for lease in leases[: view.MAX_LEASES]]
     return {"rows": rows, "more_classes": more_classes, "tracks": tracks, "more_leases": len(leases) - len(tracks),
             "error": message}  # fmt: skip
 

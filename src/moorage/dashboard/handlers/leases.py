@@ -9,7 +9,7 @@ from moorage.dashboard.page_request import PageRequest, redirect
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import lease_form as form
 from moorage.dashboard.views import lease_view as view
-from moorage.dashboard.views.calendar_view import moment
+from moorage.dashboard.views.calendar_view import parse_date
 from moorage.wire.http import Response
 
 _AT_ONCE = 50
@@ -51,7 +51,7 @@ def edit_lease(page_request: PageRequest, lease_id: str) -> Page:
     typed = _typed(lease)
     dragged = {name: value for name, value in page_request.http.query.pairs if name in ("start_date", "end_date")}
     typed |= dragged
-    return _rehearsed(page_request, lease, typed) if dragged else _change(page_request, lease, typed)
+    return _preview_page(page_request, lease, typed) if dragged else _change_page(page_request, lease, typed)
 
 
 def change_lease(page_request: PageRequest, lease_id: str) -> Page | Response:
@@ -60,25 +60,25 @@ def change_lease(page_request: PageRequest, lease_id: str) -> Page | Response:
     before = _typed(lease)
     typed = before | {name: value for name, value in page_request.form.values().items() if name in before}
     if page_request.form.text("action") == "check":
-        return _rehearsed(page_request, lease, typed)
+        return _preview_page(page_request, lease, typed)
     try:
         client.request("PUT", _path(lease_id), json=_changes(lease, before, typed))
     except (Invalid, NotFound, RemoteError) as error:
-        return _change(page_request, lease, typed, error=error)
+        return _change_page(page_request, lease, typed, error=error)
     return redirect(page_request, f"/leases/{lease.id}")
 
 
-def _rehearsed(page_request: PageRequest, lease: view.LeaseDetails, typed: Mapping[str, str]) -> Page:
+def _preview_page(page_request: PageRequest, lease: view.LeaseDetails, typed: Mapping[str, str]) -> Page:
     try:
         body = _changes(lease, _typed(lease), typed)
         path = f"{_path(lease.id)}/dry-run"
         found = page_request.client("reservation").request("POST", path, json=body, repeatable=True)["lease"]
     except (Invalid, NotFound, RemoteError) as error:
-        return _change(page_request, lease, typed, error=error)
-    return _change(page_request, lease, typed, rehearsed=found)
+        return _change_page(page_request, lease, typed, error=error)
+    return _change_page(page_request, lease, typed, rehearsed=found)
 
 
-def _change(
+def _change_page(
     page_request: PageRequest,
     lease: view.LeaseDetails,
     typed: Mapping[str, str],
@@ -88,7 +88,7 @@ def _change(
 ) -> Page:
     try:
         found = page_request.client("reservation").get(f"{_path(lease.id)}/prolongation")["prolongation"]
-        prolongation = (moment(found["latest_end_date"]), found["limited"])
+        prolongation = (parse_date(found["latest_end_date"]), found["limited"])
     except (NotFound, RemoteError):
         prolongation = None  # the lease has ended
     values = {"lease": lease, "typed": typed, "prolongation": prolongation, "rehearsed": rehearsed,
@@ -111,7 +111,7 @@ def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping
         if date != form.date_of(before[name], field):
             body[name] = "now" if date is None else form.api_date(date)
     amounts = [
-        {"id": each.id, "amount": form.number(typed, key, "Amount")}
+        {"id": each.id, "amount": form.parse_number(typed, key, "Amount")}
         for each in lease.reservations
         if (key := f"amount-{each.id}") in before and typed[key] != before[key]
     ]
@@ -120,8 +120,8 @@ def _changes(lease: view.LeaseDetails, before: Mapping[str, str], typed: Mapping
     asked, had = form.before_end(typed), form.before_end(before)
     if "before_end_date" in asked and asked["before_end_date"] != had.get("before_end_date"):
         body["before_end_date"] = asked["before_end_date"]
-    if form.actions(typed) != form.actions(before):
-        body["before_end_actions"] = form.actions(typed)
+    if form.parse_actions(typed) != form.parse_actions(before):
+        body["before_end_actions"] = form.parse_actions(typed)
     if not body:
         raise Invalid("no field was changed; change a field first")
     return body

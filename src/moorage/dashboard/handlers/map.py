@@ -56,7 +56,7 @@ def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
     values: dict[str, object] = {"uuid": uuid, "typed": typed, "error": "", "at": None, "tree": None, "is_cut": False,
                                  "has_leases": False}  # fmt: skip
     try:
-        at = moment(typed) if typed else None
+        at = parse_moment(typed) if typed else None
         path = f"/moorage/v1/trees/{quote(uuid, safe='')}"
         document = page_request.client("placement").get(with_query(path, {"at": at and at.isoformat()}))
     except (Invalid, NotFound, RemoteError) as error:
@@ -70,7 +70,7 @@ def show_provider_tree(page_request: PageRequest, uuid: str) -> Page:
     return Page("map_tree.html", root.name, values)
 
 
-def moment(text: str) -> datetime:
+def parse_moment(text: str) -> datetime:
     """Parses a form's time in UTC: ``2026-03-01T09:30``, or with a space. Raises `Invalid`."""
     try:
         return parsing.parse_time(text)

@@ -9,13 +9,13 @@ from moorage.core.errors import Invalid, MoorageError, NotFound, RemoteError, Un
 from moorage.dashboard.page_request import PageRequest, redirect, require_admin
 from moorage.dashboard.pages import Page, error_status, error_text
 from moorage.dashboard.views import lease_form as form
-from moorage.dashboard.views.calendar_view import moment, of_lease
+from moorage.dashboard.views.calendar_view import of_lease, parse_date
 from moorage.wire.client import ServiceClient
 from moorage.wire.http import Response
 
 _OFFERS = 4
 #: Maximum number of flavors in the list; with more, the user types the ID.
-_MOST_FLAVORS = 500
+_MAX_FLAVORS = 500
 
 #: Default duration in an empty form.
 _USUAL = timedelta(hours=4)
@@ -38,15 +38,15 @@ def submit_lease(page_request: PageRequest) -> Page | Response:
         typed["start_date"], _, typed["end_date"] = taken.partition("|")
         return _page(page_request, typed, said="The form now contains these times. Nothing has been reserved yet.")
     try:
-        return _done(page_request, typed)
+        return _run_action(page_request, typed)
     except (Invalid, NotFound, RemoteError) as error:
         return _page(page_request, typed, error=error)
 
 
-def _done(page_request: PageRequest, typed: Mapping[str, str]) -> Page | Response:
+def _run_action(page_request: PageRequest, typed: Mapping[str, str]) -> Page | Response:
     """Raises `Invalid`, `NotFound`, `RemoteError`."""
     if "|" in (held := page_request.form.text("hold")):
-        return _held(page_request, typed, held)
+        return _hold_offered_time(page_request, typed, held)
     action, now, client = (
         page_request.form.text("action"),
         page_request.http.service.clock.now(),
@@ -57,7 +57,7 @@ def _done(page_request: PageRequest, typed: Mapping[str, str]) -> Page | Respons
         found = client.request("POST", "/v1/offers", json=wish.search(now, _OFFERS), repeatable=True)
         return _page(page_request, typed, offers=found)
     if action == "check":
-        return _page(page_request, typed, rehearsed=_rehearsed(client, wish))
+        return _page(page_request, typed, rehearsed=_previews(client, wish))
     if wish.times > 1:
         made = client.request("POST", "/v1/leases/series", json=wish.series_body)["leases"]
         return redirect(page_request, f"/leases?made={len(made)}")
@@ -65,7 +65,7 @@ def _done(page_request: PageRequest, typed: Mapping[str, str]) -> Page | Respons
     return redirect(page_request, f"/leases/{lease['id']}")
 
 
-def _rehearsed(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str, Any]]:
+def _previews(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str, Any]]:
     """The preview of each lease. Raises `RemoteError`."""
     if wish.times > 1:
         path, body = "/v1/leases/series/dry-run", wish.series_body
@@ -73,7 +73,7 @@ def _rehearsed(client: ServiceClient, wish: form.LeaseForm) -> list[Mapping[str,
     return [client.request("POST", "/v1/leases/dry-run", json=wish.body, repeatable=True)["lease"]]
 
 
-def _held(page_request: PageRequest, typed: Mapping[str, str], period: str) -> Response:
+def _hold_offered_time(page_request: PageRequest, typed: Mapping[str, str], period: str) -> Response:
     """Holds an offered time and redirects to the page of the hold. Raises `Invalid`, `RemoteError`."""
     start, _, end = period.partition("|")
     now = page_request.http.service.clock.now()
@@ -105,7 +105,7 @@ def _page(
 
 def _periods(rows: list[Mapping[str, str]]) -> list[tuple[datetime, datetime, str]]:
     """[(start, end, value of the buttons that use or hold this time)]"""
-    periods = [(moment(row["start_date"]), moment(row["end_date"])) for row in rows]
+    periods = [(parse_date(row["start_date"]), parse_date(row["end_date"])) for row in rows]
     return [(start, end, f"{form.field_date(start)}|{form.field_date(end)}") for start, end in periods]
 
 
@@ -114,10 +114,10 @@ def _flavors(page_request: PageRequest) -> list[tuple[str, str]] | None:
     if not page_request.has("compute"):
         return None
     try:
-        rows = page_request.client("compute").get("/v2.1/flavors", params={"limit": _MOST_FLAVORS})["flavors"]
+        rows = page_request.client("compute").get("/v2.1/flavors", params={"limit": _MAX_FLAVORS})["flavors"]
     except (RemoteError, Unavailable):
         return None
-    return [(row["id"], row["name"]) for row in rows] if len(rows) < _MOST_FLAVORS else None
+    return [(row["id"], row["name"]) for row in rows] if len(rows) < _MAX_FLAVORS else None
 
 
 def whole_hour(page_request: PageRequest) -> datetime:
@@ -145,7 +145,7 @@ def submit_maintenance(page_request: PageRequest) -> Page | Response:
     typed = {name: page_request.form.text(name) for name in _MAINTENANCE_FIELDS}
     client = page_request.client("reservation")
     try:
-        body = form.maintenance(typed, page_request.http.service.clock.now())
+        body = form.maintenance_body(typed, page_request.http.service.clock.now())
         if page_request.form.text("action") == "check":
             found = client.request("POST", "/v1/maintenance/dry-run", json=body, repeatable=True)
             return _maintenance_page(typed, touched=found["leases"])

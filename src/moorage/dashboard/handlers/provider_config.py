@@ -26,7 +26,7 @@ def show_provider_config(page_request: PageRequest) -> Page:
     if not order_id:
         return _page(page_request, host)
     order = page_request.client("compute").get(f"{_path(host)}/{quote(order_id, safe='')}")["order"]
-    return _page(page_request, host, answer=view.answer(order))
+    return _page(page_request, host, answer=view.agent_answer(order))
 
 
 def submit_provider_config(page_request: PageRequest) -> Response | Page:

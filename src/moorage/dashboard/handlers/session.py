@@ -30,7 +30,7 @@ def show_sign_in(page_request: PageRequest) -> Page | Response:
 
 def sign_in(page_request: PageRequest) -> Page | Response:
     service, form = _signing_in(page_request), page_request.form
-    target = _local(form.text("next"))
+    target = _safe_path(form.text("next"))
     name, password = form.text("name"), form.raw("password")
     if not name or not password:
         return _form(page_request, target, name, "enter both the name and the password", status=400)
@@ -48,7 +48,8 @@ def sign_out(page_request: PageRequest) -> Response:
     if token := page_request.cookies.get(cookies.SESSION):
         _signing_in(page_request).revoke(token)
     gone = [
-        cookies.cookie(name, "", page_request.http.base_url, max_age_s=0) for name in (cookies.SESSION, cookies.SEED)
+        cookies.set_cookie(name, "", page_request.http.base_url, max_age_s=0)
+        for name in (cookies.SESSION, cookies.SEED)
     ]
     return redirect(page_request, "/sign-in", *gone)
 
@@ -59,21 +60,21 @@ def switch_project(page_request: PageRequest) -> Response:
     if wanted not in {project.id for project in who.projects}:
         raise Invalid("you no longer have a role in this project; reload the page")
     person = service.switch(who.token or "", wanted)
-    return redirect(page_request, _local(page_request.form.text("next")), _session(page_request, person))
+    return redirect(page_request, _safe_path(page_request.form.text("next")), _session(page_request, person))
 
 
 def set_theme(page_request: PageRequest) -> Response:
     wanted = page_request.form.text("theme")
     if wanted not in cookies.THEMES:
         raise Invalid(f"theme must be one of {', '.join(cookies.THEMES)}")
-    kept = cookies.cookie(cookies.THEME, wanted, page_request.http.base_url, max_age_s=_YEAR_S)
-    return redirect(page_request, _local(page_request.form.text("next")), kept)
+    kept = cookies.set_cookie(cookies.THEME, wanted, page_request.http.base_url, max_age_s=_YEAR_S)
+    return redirect(page_request, _safe_path(page_request.form.text("next")), kept)
 
 
 def _form(
     page_request: PageRequest, target: str, name: str = "", error: str = "", *, is_over: bool = False, status: int = 200
 ) -> Page:
-    values = {"next": _local(target), "name": name, "error": error, "is_over": is_over}
+    values = {"next": _safe_path(target), "name": name, "error": error, "is_over": is_over}
     return Page("sign_in.html", "Sign in", values, status)
 
 
@@ -86,10 +87,10 @@ def _signing_in(page_request: PageRequest) -> SigningIn:
 
 
 def _session(page_request: PageRequest, person: Person) -> str:
-    return cookies.cookie(cookies.SESSION, person.token or "", page_request.http.base_url)
+    return cookies.set_cookie(cookies.SESSION, person.token or "", page_request.http.base_url)
 
 
-def _local(target: str) -> str:
+def _safe_path(target: str) -> str:
     """A safe path to return to, or "/". The caller puts the mount before it, so it cannot lead to another site."""
     is_path = target.startswith("/") and target.isascii() and target.isprintable() and not set(target) & set(" \\")
     return target if is_path else "/"

@@ -12,10 +12,10 @@ NAMES: Mapping[int, str] = {1: "Day", 7: "Week", 30: "Month", 90: "Quarter"}
 DEFAULT_DAYS = 7
 
 #: Maximum number of rows; the page says how many are left out.
-MOST_CLASSES = 40
-MOST_LEASES = 40
+MAX_CLASSES = 40
+MAX_LEASES = 40
 #: Maximum number of overlapping bars in one row.
-MOST_LANES = 5
+MAX_LANES = 5
 
 #: The resource class that counts whole hosts.
 HOSTS = "HOSTS"
@@ -56,7 +56,7 @@ class Window:
         return round(100 * min(max(share, 0.0), 1.0), 3)
 
 
-def window(start: str | None, days: str | None, now: datetime) -> Window:
+def parse_window(start: str | None, days: str | None, now: datetime) -> Window:
     """The window from the query parameters; today and a week if they are missing or invalid."""
     length = next((each for each in SPANS if str(each) == days), DEFAULT_DAYS)
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -107,20 +107,20 @@ class HeatRow:
     cells: Sequence[UtilisationCell]
 
 
-def heat(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
+def heat_rows(calendar: Mapping[str, Any], shown: Window) -> tuple[list[tuple[str, list[HeatRow]]], int]:
     """([(group, a row per class)], classes left out). `calendar` is the API's answer, in steps of the window."""
     capacity: Mapping[str, int] = calendar["capacity"]
     steps = shown.steps()
     used: dict[str, list[int]] = {name: [0] * len(steps) for name in capacity}
     for each in calendar["busy"]:
-        first = (moment(each["start_date"]) - shown.start) // shown.step
-        last = -((shown.start - moment(each["end_date"])) // shown.step)
+        first = (parse_date(each["start_date"]) - shown.start) // shown.step
+        last = -((shown.start - parse_date(each["end_date"])) // shown.step)
         for name, amount in each["used"].items():
             if name in used:
                 used[name][max(first, 0) : last] = [amount] * (min(last, len(steps)) - max(first, 0))
     rows = [_row(name, capacity[name], used[name], steps, shown.step) for name in sorted(capacity, key=_order)]
-    groups = [(kind, list(group)) for kind, group in groupby(rows[:MOST_CLASSES], key=lambda row: row.kind)]
-    return groups, max(0, len(rows) - MOST_CLASSES)
+    groups = [(kind, list(group)) for kind, group in groupby(rows[:MAX_CLASSES], key=lambda row: row.kind)]
+    return groups, max(0, len(rows) - MAX_CLASSES)
 
 
 def _row(name: str, capacity: int, used: Sequence[int], steps: Sequence[datetime], step: timedelta) -> HeatRow:
@@ -184,7 +184,7 @@ def bars(periods: Iterable[CalendarPeriod], shown: Window) -> tuple[list[PeriodB
         if period.end <= shown.start or period.start >= shown.end:
             continue
         lane = next((number for number, end in enumerate(ends) if end <= period.start), len(ends))
-        if lane >= MOST_LANES:
+        if lane >= MAX_LANES:
             left_out += 1
             continue
         ends[lane:lane + 1] = [period.end]  # fmt: skip
@@ -211,7 +211,7 @@ def track(name: str, note: str, periods: Iterable[CalendarPeriod], shown: Window
 
 def of_lease(lease: Mapping[str, Any]) -> CalendarPeriod:
     return CalendarPeriod(
-        lease["id"], lease["name"], lease["status"], moment(lease["start_date"]), moment(lease["end_date"])
+        lease["id"], lease["name"], lease["status"], parse_date(lease["start_date"]), parse_date(lease["end_date"])
     )
 
 
@@ -228,7 +228,11 @@ def of_hosts(
             counts[key] = counts.get(key, 0) + 1
         periods = [
             CalendarPeriod(
-                lease, f"lease {lease[:8]}" + (f", {count} slots" if count > 1 else ""), "", moment(start), moment(end)
+                lease,
+                f"lease {lease[:8]}" + (f", {count} slots" if count > 1 else ""),
+                "",
+                parse_date(start),
+                parse_date(end),
             )
             for (lease, start, end), count in counts.items()
         ]
@@ -249,6 +253,6 @@ def of_projects(leases: Sequence[Mapping[str, Any]], names: Mapping[str, str], s
     ]
 
 
-def moment(text: str) -> datetime:
+def parse_date(text: str) -> datetime:
     """Parses a date of the Reservation API: UTC without an offset."""
     return datetime.fromisoformat(text).replace(tzinfo=UTC)

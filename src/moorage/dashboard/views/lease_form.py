@@ -79,15 +79,18 @@ class LeaseForm:
 
 def parse_lease(typed: Mapping[str, str], now: datetime) -> LeaseForm:
     """The fields, checked and converted. Raises `Invalid`, naming the field."""
-    start, end = period(typed, now)
+    start, end = parse_dates(typed, now)
     name = typed.get("name", "") or "lease"
-    times, every_days = number(typed, "times", "Number of leases"), number(typed, "every_days", "Days between starts")
+    times, every_days = (
+        parse_number(typed, "times", "Number of leases"),
+        parse_number(typed, "every_days", "Days between starts"),
+    )
     if not times:
         raise Invalid("Number of leases: enter at least 1")
-    return LeaseForm(name, start, end, reservation(typed), before_end(typed), times, every_days)
+    return LeaseForm(name, start, end, reservation_body(typed), before_end(typed), times, every_days)
 
 
-def period(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:
+def parse_dates(typed: Mapping[str, str], now: datetime) -> tuple[datetime | None, datetime]:
     """(start, end). Raises `Invalid`."""
     start = date_of(typed.get("start_date", ""), "Start")
     end = date_of(typed.get("end_date", ""), "End")
@@ -104,12 +107,12 @@ def before_end(typed: Mapping[str, str]) -> dict[str, Any]:
     moment = date_of(typed.get("before_end_date", ""), "Time of the actions before the end")
     if moment is not None:
         body["before_end_date"] = api_date(moment)
-    if wanted := actions(typed):
+    if wanted := parse_actions(typed):
         body["before_end_actions"] = wanted
     return body
 
 
-def actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
+def parse_actions(typed: Mapping[str, str]) -> list[dict[str, str]]:
     """The actions in the API's format."""
     wanted = [{"action": "snapshot"}] if typed.get("snapshot") else []
     wanted += [{"action": "email", "to": address} for address in typed.get("emails", "").split()]
@@ -127,9 +130,9 @@ def typed_actions(wanted: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     }
 
 
-def maintenance(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
+def maintenance_body(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
     """The request body of a maintenance window. Raises `Invalid`."""
-    start, end = period(typed, now)
+    start, end = parse_dates(typed, now)
     hosts = list(dict.fromkeys(typed.get("hosts", "").replace(",", " ").split()))
     if not hosts:
         raise Invalid("Hosts: enter at least one")
@@ -141,7 +144,7 @@ def maintenance(typed: Mapping[str, str], now: datetime) -> dict[str, Any]:
     }
 
 
-def reservation(typed: Mapping[str, str]) -> dict[str, Any]:
+def reservation_body(typed: Mapping[str, str]) -> dict[str, Any]:
     """The reservation in the API's format. Raises `Invalid`."""
     kind = typed.get("resource_type", "")
     if kind not in TYPES:
@@ -152,19 +155,19 @@ def reservation(typed: Mapping[str, str]) -> dict[str, Any]:
     elif kind in ("virtual:instance", "physical:host"):
         body["resource_properties"] = ""
     if kind == "physical:host":
-        least = number(typed, "min", "Minimum hosts")
-        most = number(typed, "max", "Maximum hosts") if typed.get("max") else least
+        least = parse_number(typed, "min", "Minimum hosts")
+        most = parse_number(typed, "max", "Maximum hosts") if typed.get("max") else least
         return body | {"min": least, "max": most, "hypervisor_properties": typed.get("hypervisor_properties", "")}
-    body["amount"] = number(typed, "amount", "Amount")
+    body["amount"] = parse_number(typed, "amount", "Amount")
     if word := typed.get("affinity", ""):
         if word not in AFFINITIES:
             raise Invalid("Affinity: select none, affinity or anti-affinity, or leave the field empty")
         body["affinity"] = AFFINITIES[word][1]
     if kind == "virtual:instance":
         return body | {
-            "vcpus": number(typed, "vcpus", "VCPUs"),
-            "memory_mb": number(typed, "memory_mb", "Memory"),
-            "disk_gb": number(typed, "disk_gb", "Disk"),
+            "vcpus": parse_number(typed, "vcpus", "VCPUs"),
+            "memory_mb": parse_number(typed, "memory_mb", "Memory"),
+            "disk_gb": parse_number(typed, "disk_gb", "Disk"),
         }
     if kind == "flavor:instance":
         if not typed.get("flavor_id"):
@@ -198,7 +201,7 @@ def _pairs(text: str, field: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def number(typed: Mapping[str, str], name: str, field: str) -> int:
+def parse_number(typed: Mapping[str, str], name: str, field: str) -> int:
     return _whole(typed.get(name, ""), field)
 
 

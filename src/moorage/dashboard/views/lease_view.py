@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from moorage.dashboard.views.calendar_view import moment
+from moorage.dashboard.views.calendar_view import parse_date
 from moorage.dashboard.views.lease_form import TYPES, typed_actions
 
 #: {status: colour}
@@ -84,13 +84,13 @@ def lease_details(lease: Mapping[str, Any]) -> LeaseDetails:
         name=lease["name"],
         status=status,
         colour=COLOURS.get(status, ""),
-        start=moment(lease["start_date"]),
-        end=moment(lease["end_date"]),
+        start=parse_date(lease["start_date"]),
+        end=parse_date(lease["end_date"]),
         project_id=lease["project_id"],
         degraded=lease["degraded"],
         reservations=[_held(each) for each in lease["reservations"]],
         before_end=next(
-            (moment(each["time"]) for each in lease["events"] if each["event_type"] == "before_end_lease"), None
+            (parse_date(each["time"]) for each in lease["events"] if each["event_type"] == "before_end_lease"), None
         ),
         before_end_actions=[_action(each) for each in lease["before_end_actions"]],
         typed_actions=typed_actions(lease["before_end_actions"]),
@@ -152,7 +152,7 @@ class HoldSummary:
 
 def hold_summary(document: Mapping[str, Any]) -> HoldSummary:
     return HoldSummary(
-        document["id"], moment(document["start_date"]), moment(document["end_date"]), moment(document["expires_at"]),
+        document["id"], parse_date(document["start_date"]), parse_date(document["end_date"]), parse_date(document["expires_at"]),
         [(TYPES.get(each["resource_type"], each["resource_type"]), facts_of(each)) for each in document["reservations"]],
     )  # fmt: skip
 
@@ -183,7 +183,7 @@ def timeline(rows: Sequence[Mapping[str, Any]]) -> list[LeaseEventRow]:
     return [
         LeaseEventRow(
             words=_EVENTS.get(row["event_type"], row["event_type"]),
-            time=moment(row["time"]),
+            time=parse_date(row["time"]),
             state=_STATES.get(row["status"], row["status"]),
             colour=COLOURS.get({"UNDONE": "", "ERROR": "ERROR"}.get(row["status"], row["status"]), ""),
             attempts=row["attempts"],

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.names import reservation_class
-from moorage.dashboard.views.calendar_view import moment
+from moorage.dashboard.views.calendar_view import parse_date
 
 Document = Mapping[str, Any]
 
@@ -234,26 +234,26 @@ def provider_tree(document: Document, around: HostContext) -> TreeNode:
     root = grown(first)
     root.children += [grown(one) for one in others]
     root.leases = _lent(around.slots)
-    for node in every(root):
+    for node in every_node(root):
         node.label = _label(node, root.name)
     return root
 
 
 def active_slots(slots: Iterable[Document], now: datetime) -> list[Document]:
     """The reservations of a host that are active at `now`."""
-    return [one for one in slots if moment(one["start_date"]) <= now < moment(one["end_date"])]
+    return [one for one in slots if parse_date(one["start_date"]) <= now < parse_date(one["end_date"])]
 
 
 def _lent(slots: Iterable[Document]) -> tuple[Lent, ...]:
     counts = Counter((one["lease_id"], one["start_date"], one["end_date"]) for one in slots)
-    found = [Lent(lease, count, moment(start), moment(end)) for (lease, start, end), count in counts.items()]
+    found = [Lent(lease, count, parse_date(start), parse_date(end)) for (lease, start, end), count in counts.items()]
     return tuple(sorted(found, key=lambda one: (one.end, one.lease_id)))
 
 
-def every(node: TreeNode) -> Iterable[TreeNode]:
+def every_node(node: TreeNode) -> Iterable[TreeNode]:
     yield node
     for child in node.children:
-        yield from every(child)
+        yield from every_node(child)
 
 
 def kind_of(name: str, traits: frozenset[str], *, is_root: bool) -> str:

@@ -58,7 +58,7 @@ class AgentAnswer:
     files: tuple[tuple[str, str], ...] = ()
 
 
-def answer(order: Document) -> AgentAnswer:
+def agent_answer(order: Document) -> AgentAnswer:
     sent = tuple(sorted(order["files"].items()))
     if order["state"] == "waiting":
         return AgentAnswer(order["id"], order["do"], is_waiting=True, files=sent)

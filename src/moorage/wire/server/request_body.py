@@ -148,7 +148,7 @@ class StreamedBody(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # io calls it with a memoryview; a type for all buffers is Python 3.12's
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # typeshed wants any buffer, a type that only Python 3.12 has; RawIOBase and BufferedReader pass a memoryview
         while not self._rest:
             if self.decoder.is_complete:
                 return 0

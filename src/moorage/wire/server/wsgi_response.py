@@ -195,7 +195,7 @@ def _write(_data: bytes) -> None:
 
 
 def _date() -> str:
-    return _dated(int(time.time()))  # noqa: TID251 - only for the Date header; no state depends on it
+    return _dated(int(time.time()))  # noqa: TID251 - the Date header is real time, also in a rehearsal with its own clock
 
 
 @lru_cache(maxsize=2)
